@@ -1,0 +1,43 @@
+# Two commands matter: `make demo` and `make test`. Each sets up .venv once and says what it does.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-null test check bench clean format
+
+help:  ## Show what each target does
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## Create .venv and install openhud with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@PYTHON=$(PYTHON) scripts/setup-venv $(VENV)
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## Train a tool-using agent from scratch and watch it get better (minutes, on a CPU)
+	@$(BIN)/python examples/triage/demo.py --folder .demo
+
+demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curve must stay flat
+	@$(BIN)/python examples/triage/demo.py --folder .demo-null --zero-advantages
+
+test: $(STAMP)  ## Run the test suite
+	@$(BIN)/python -m pytest
+
+check: $(STAMP)  ## Lint, format, types and import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(STAMP)  ## Rewrite the code in the house format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Run the benchmarks behind benchmarks/perf/RESULTS.md
+	@$(BIN)/python benchmarks/perf/run_all.py
+
+clean:  ## Remove what the other targets made
+	rm -rf $(VENV) .demo .demo-null dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

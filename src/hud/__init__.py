@@ -1,0 +1,71 @@
+"""OpenHUD: turn agent evaluations into better agents.
+
+Names load when they are first used, so that `import hud` stays fast and pulls in neither torch nor a web
+framework.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hud.environment import Environment
+    from hud.eval import (
+        ForkRuntime,
+        Grade,
+        Job,
+        LocalRuntime,
+        Run,
+        Runtime,
+        SubprocessRuntime,
+        Task,
+        Taskset,
+    )
+    from hud.trace import Trace
+    from hud.train import TrainingClient
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Environment": "hud.environment",
+    "Task": "hud.eval",
+    "Taskset": "hud.eval",
+    "Job": "hud.eval",
+    "Run": "hud.eval",
+    "Trace": "hud.trace",
+    "Grade": "hud.eval",
+    "TrainingClient": "hud.train",
+    "LocalRuntime": "hud.eval",
+    "ForkRuntime": "hud.eval",
+    "SubprocessRuntime": "hud.eval",
+    "Runtime": "hud.eval",
+}
+_ROOMS = {"agents", "environment", "eval", "graders", "trace", "train"}
+
+__all__ = [
+    "Environment",
+    "ForkRuntime",
+    "Grade",
+    "Job",
+    "LocalRuntime",
+    "Run",
+    "Runtime",
+    "SubprocessRuntime",
+    "Task",
+    "Taskset",
+    "Trace",
+    "TrainingClient",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"hud.{name}")
+    raise AttributeError(f"module 'hud' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_ROOMS, "__version__"})

@@ -1,0 +1,92 @@
+"""The tree of errors that OpenHUD raises; catch by meaning.
+
+    HudError                      anything below
+    ├── UsageError                the caller's input: CLI exit code 2, HTTP 400
+    │   ├── NotFoundError         no such model, job, task, checkpoint: HTTP 404
+    │   └── ConflictError         taken, held by somebody else, or out of order: HTTP 409
+    ├── RolloutError              one rollout failed; `kind` says whose fault it was
+    │   ├── EnvironmentFault      the environment broke (its hook, its template, its process)
+    │   ├── GraderFault           the grader broke, or graded with something that is no reward
+    │   ├── AgentFault            the agent broke
+    │   └── InfrastructureFault   the machinery between them broke; the only kind that is retried
+    ├── StoreError                the store cannot be read or written (full disk, corrupted file)
+    └── PlatformError             a server answered with an error; `status` is its HTTP status
+
+Every message is one sentence that names the thing, the place and the cure.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+FailureKind = Literal["agent", "environment", "grader", "infrastructure"]
+"""Whose fault a failed run was. Only `agent` failures count as reward; the others enter no mean and no group."""
+
+
+class HudError(Exception):
+    """Base of every error that OpenHUD raises on purpose."""
+
+    status: int = 500
+
+
+class UsageError(HudError):
+    """The caller's input cannot be used; the message says what to change."""
+
+    status = 400
+
+
+class NotFoundError(UsageError):
+    """Something was named that does not exist."""
+
+    status = 404
+
+
+class ConflictError(UsageError):
+    """The state of things forbids it now: a name is taken, a lease is held, nothing was accumulated."""
+
+    status = 409
+
+
+class RolloutError(HudError):
+    """One rollout failed. It fails its own run, never the job."""
+
+    kind: ClassVar[FailureKind] = "infrastructure"
+
+
+class EnvironmentFault(RolloutError):
+    """The environment broke: a hook raised, a template raised, its process died or hung."""
+
+    kind = "environment"
+
+
+class GraderFault(RolloutError):
+    """The grading half of a template raised, or yielded something that is not a reward."""
+
+    kind = "grader"
+
+
+class AgentFault(RolloutError):
+    """The agent raised, or timed out, on its own account."""
+
+    kind = "agent"
+
+
+class InfrastructureFault(RolloutError):
+    """A connection, a process or a provider in between failed; a retry may succeed."""
+
+    kind = "infrastructure"
+
+
+class StoreError(HudError):
+    """The store could not be read or written."""
+
+
+class PlatformError(HudError):
+    """A platform answered with an error, or did not answer.
+
+    `status` is the HTTP status, or 503 where no answer came.
+    """
+
+    def __init__(self, message: str, status: int = 500) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,60 @@
+"""Where things are: the only module that reads environment variables.
+
+Precedence: process environment, then `./.env`, then `$HUD_HOME/.env`. Values are read when `load()` is
+called, so a test or a caller that changes the environment is heard.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The resolved settings of this process."""
+
+    home: Path
+    """Folder of the embedded store: database, journal, models, checkpoints. `HUD_HOME`, default `~/.hud`."""
+    api_url: str | None
+    """Platform to talk to (`HUD_API_URL`), or None: the embedded platform in this process."""
+    gateway_url: str | None
+    rl_url: str | None
+    api_key: str | None
+    color: bool
+    """False when `NO_COLOR` is set."""
+
+    @property
+    def embedded(self) -> bool:
+        """True when the platform lives in this process."""
+        return self.api_url is None
+
+
+def load() -> Settings:
+    """Read the settings of this process now."""
+    home = Path(os.environ.get("HUD_HOME") or Path.home() / ".hud").expanduser()
+    values = {**_read_dotenv(home / ".env"), **_read_dotenv(Path(".env")), **os.environ}
+    api_url = values.get("HUD_API_URL") or None
+    return Settings(
+        home=home,
+        api_url=api_url,
+        gateway_url=values.get("HUD_GATEWAY_URL") or api_url,
+        rl_url=values.get("HUD_RL_URL") or api_url,
+        api_key=values.get("HUD_API_KEY") or None,
+        color="NO_COLOR" not in values,
+    )
+
+
+def _read_dotenv(path: Path) -> dict[str, str]:
+    """Return the `KEY=VALUE` lines of a dotenv file; comments, blank lines and a missing file are fine."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return {}
+    pairs: dict[str, str] = {}
+    for line in text.splitlines():
+        key, separator, value = line.strip().removeprefix("export ").partition("=")
+        if separator and key and not key.startswith("#"):
+            pairs[key.strip()] = value.strip().strip("'\"")
+    return pairs

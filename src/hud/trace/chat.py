@@ -1,0 +1,93 @@
+"""`ChatModel`: the one way in which an agent asks a model, wherever that model lives.
+
+A model is either the engine in this process or a server that speaks a provider's dialect. This module
+knows conversations and tokens; it knows nothing of weights or HTTP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hud.trace.content import ToolCall, ToolSpec
+from hud.trace.steps import Citation, Sample, Usage
+
+ChatMessage = dict[str, Any]
+"""A chat-completions message: `role` (system, user, assistant, tool), `content` (text, a list of parts, or
+None), on assistant turns `tool_calls` (`[{id, type: "function", function: {name, arguments: str}}]`) and
+`reasoning_content`, on tool turns `tool_call_id`."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to draw tokens. The defaults are those of training: the policy's own distribution."""
+
+    max_tokens: int = 1024
+    """Most tokens to draw in one turn."""
+    temperature: float = 1.0
+    """0 means greedy; logprobs are then those of temperature 1."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 means no cut."""
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    """With a seed, the same prompt and weights draw the same tokens."""
+
+    @property
+    def truncates(self) -> bool:
+        """True when the distribution is cut, so that logprobs cannot be trained on."""
+        return self.top_p < 1.0 or self.top_k > 0
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """The exact token prefix of a conversation's next turn.
+
+    `token_ids` is the last turn's prompt plus its output; `covered` is how many leading messages, system
+    messages not counted, those ids already stand for. Only what follows is rendered and appended.
+    """
+
+    token_ids: list[int]
+    covered: int
+
+
+@dataclass
+class Completion:
+    """One turn of a model."""
+
+    content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    finish_reason: str = "stop"
+    """`stop`, `tool_calls`, `length`, or `malformed_tool_call` when a call could not be parsed."""
+    refusal: str | None = None
+    model: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    sample: Sample | None = None
+    """Token ids and logprobs, where the model gives them."""
+    citations: list[Citation] = field(default_factory=list)
+    extended: bool = True
+    """False when a continuation was asked for but the chat format could not extend its own prefix, so that
+    the whole conversation was rendered afresh and the trajectory splits here."""
+
+
+class ChatModel(Protocol):
+    """Something that completes conversations."""
+
+    name: str
+
+    async def complete(
+        self,
+        messages: list[ChatMessage],
+        tools: list[ToolSpec],
+        params: SamplingParams,
+        *,
+        continuation: Continuation | None = None,
+        trace_id: str | None = None,
+    ) -> Completion:
+        """Return the model's next turn. Cancelling the call frees whatever it holds.
+
+        Raises `UsageError` for a request that can never work (too long, images without vision) and
+        `InfrastructureFault` for one that failed on the way.
+        """
+        ...

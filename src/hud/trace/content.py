@@ -1,0 +1,89 @@
+"""What agents, tools and environments say to one another: messages, tool calls and tool results.
+
+The shapes are those of the Model Context Protocol (content blocks, tool results) and of chat
+completions (messages), as plain data.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class TextContent(BaseModel):
+    """A block of text."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImageContent(BaseModel):
+    """An image, inline."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    type: Literal["image"] = "image"
+    data: str
+    """Base64 of the image file's bytes."""
+    mime_type: str = Field(alias="mimeType")
+
+
+ContentBlock = Annotated[TextContent | ImageContent, Field(discriminator="type")]
+
+
+class Message(BaseModel):
+    """One chat message of a prompt."""
+
+    role: Literal["system", "user", "assistant"] = "user"
+    content: str | list[ContentBlock]
+
+    @property
+    def text(self) -> str:
+        """The message's text blocks, joined by newlines."""
+        return text_of(self.content)
+
+
+class ToolSpec(BaseModel):
+    """A tool as an agent sees it."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON schema of the arguments: always an object schema."""
+
+
+class ToolCall(BaseModel):
+    """A tool call that a model made."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | str = Field(default_factory=dict)
+    """Parsed arguments, or the raw string where it was not a JSON object."""
+
+
+class ToolResult(BaseModel):
+    """What a tool answered (MCP's `CallToolResult`)."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    content: list[ContentBlock] = Field(default_factory=list)
+    is_error: bool = Field(default=False, alias="isError")
+    structured_content: dict[str, Any] | None = Field(default=None, alias="structuredContent")
+
+    @property
+    def text(self) -> str:
+        """The result's text blocks, joined by newlines."""
+        return text_of(self.content)
+
+    @classmethod
+    def of_text(cls, text: str, *, is_error: bool = False) -> ToolResult:
+        """A result of one text block."""
+        return cls(content=[TextContent(text=text)], is_error=is_error)
+
+
+def text_of(content: str | list[TextContent | ImageContent]) -> str:
+    """Return the text of message or result content, blocks joined by newlines."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.text for block in content if isinstance(block, TextContent))

@@ -1,0 +1,220 @@
+"""The steps of a trace, as they are recorded, stored and sent (`hud.step.v1`).
+
+A rollout reads: task (setup), user (the prompt), then agent and tool steps in turn, then task (evaluate).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+
+from hud.trace.content import Message, ToolCall, ToolResult
+
+STEP_SCHEMA = "hud.step.v1"
+
+StopReason = Literal["done", "max_steps", "length", "timeout", "malformed_tool_call"]
+TraceStatus = Literal["completed", "error", "cancelled"]
+
+
+def now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+class Sample(BaseModel):
+    """What a policy was given and what it drew, for one turn: exactly what is trained on.
+
+    `output_logprobs[i]` is the natural-log probability of `output_token_ids[i]` under the policy that
+    sampled it, at the temperature it was sampled with. Both include the stop token where one was drawn.
+    """
+
+    # Token lists come from the sampler and are long: assigning must not copy or re-validate them.
+    model_config = ConfigDict(revalidate_instances="never")
+
+    prompt_token_ids: list[int] = Field(default_factory=list)
+    prompt_chunks: list[dict[str, Any]] | None = None
+    output_token_ids: list[int] = Field(default_factory=list)
+    output_logprobs: list[float] = Field(default_factory=list)
+    checkpoint: str | None = None
+    """Id of the checkpoint whose weights sampled this; None for base weights or an unknown policy."""
+    temperature: float = 1.0
+
+
+class Usage(BaseModel):
+    """Token counts and cost of one model call, or of many summed."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+    llm_call_count: int = 1
+
+
+class Citation(BaseModel):
+    """A source that a model cited."""
+
+    type: str
+    text: str
+    source: str
+    title: str | None = None
+    start_index: int | None = None
+    end_index: int | None = None
+
+
+class TaskCall(BaseModel):
+    """A call of one half of a template: `setup` makes the prompt, `evaluate` the grade."""
+
+    phase: Literal["setup", "evaluate"]
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    result: Any = None
+
+
+class Step(BaseModel):
+    """One recorded step. `step_id` counts from 1 and is given by `Trace.record`."""
+
+    step_id: int = 0
+    source: Literal["user", "agent", "tool", "task", "subagent", "system"] = "system"
+    messages: list[Message] = Field(default_factory=list)
+    task_call: TaskCall | None = None
+    error: str | None = None
+    started_at: datetime = Field(default_factory=now)
+    ended_at: datetime | None = None
+    extra: dict[str, Any] = Field(default_factory=dict)
+    """Anything else; `extra["state"]` is the environment's state after the step, where it records one."""
+
+
+class AgentStep(Step):
+    """One turn of the agent: one model call, for agents that call models."""
+
+    source: Literal["agent"] = "agent"
+    content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    done: bool = False
+    finish_reason: str | None = None
+    refusal: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    citations: list[Citation] = Field(default_factory=list)
+    sample: Sample | None = None
+
+
+class ToolStep(Step):
+    """One tool call and its result."""
+
+    source: Literal["tool"] = "tool"
+    call: ToolCall | None = None
+    result: ToolResult | None = None
+
+
+class SubagentStep(Step):
+    """A whole nested run."""
+
+    source: Literal["subagent"] = "subagent"
+    subagent: Trace | None = None
+
+
+AnyStep = AgentStep | ToolStep | SubagentStep | Step
+
+
+def _family(value: Any) -> str:
+    source = value.get("source") if isinstance(value, dict) else value.source
+    return source if source in ("agent", "tool", "subagent") else "plain"
+
+
+_STEP_TYPES: dict[str, type[Step]] = {
+    "agent": AgentStep,
+    "tool": ToolStep,
+    "subagent": SubagentStep,
+}
+
+
+def parse_step(payload: dict[str, Any]) -> AnyStep:
+    """Return the step that a `hud.step.v1` payload describes."""
+    return _STEP_TYPES.get(_family(payload), Step).model_validate(payload)
+
+
+class Trace(BaseModel):
+    """Everything that happened in one run, in order."""
+
+    trace_id: str | None = None
+    steps: list[SerializeAsAny[Annotated[Step, Field()]]] = Field(default_factory=list)
+    status: TraceStatus = "completed"
+    stop_reason: StopReason | None = None
+    content: str | None = None
+    """The agent's answer: what the template receives from its first `yield`."""
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+    def record(self, step: Step) -> Step:
+        """Append a finished step; its `step_id` and, where missing, `ended_at` are set."""
+        step.step_id = len(self.steps) + 1
+        if step.ended_at is None:
+            step.ended_at = now()
+        self.steps.append(step)
+        return step
+
+    def final(self, get: str) -> Any:
+        """Return the last value of the attribute `get` that any step holds, or None."""
+        for step in reversed(self.steps):
+            value = getattr(step, get, None)
+            if value not in (None, [], ""):
+                return value
+        return None
+
+    def collect(self, get: str) -> list[Any]:
+        """Return every value of the attribute `get` that the steps hold, in order; lists are flattened."""
+        found: list[Any] = []
+        for step in self.steps:
+            value = getattr(step, get, None)
+            if isinstance(value, list):
+                found.extend(value)
+            elif value is not None:
+                found.append(value)
+        return found
+
+    @property
+    def error(self) -> str | None:
+        """The last error that a step recorded."""
+        error: str | None = self.final("error")
+        return error
+
+    @property
+    def is_error(self) -> bool:
+        """True when the run itself failed (a tool error that the agent saw is not a failed run)."""
+        return self.status == "error"
+
+    @property
+    def is_truncated(self) -> bool:
+        """True when the run was cut short by a limit rather than ended by the agent."""
+        return self.stop_reason in ("max_steps", "length", "timeout")
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """Every tool call that the agent made, in order."""
+        calls: list[ToolCall] = self.collect("tool_calls")
+        return calls
+
+    @property
+    def usage(self) -> Usage:
+        """Token counts and cost over all model calls."""
+        total = Usage(llm_call_count=0)
+        for usage in self.collect("usage"):
+            total.prompt_tokens += usage.prompt_tokens
+            total.completion_tokens += usage.completion_tokens
+            total.cached_tokens += usage.cached_tokens
+            total.llm_call_count += usage.llm_call_count
+            if usage.cost_usd is not None:
+                total.cost_usd = (total.cost_usd or 0.0) + usage.cost_usd
+        return total
+
+
+def parse_trace(payload: dict[str, Any]) -> Trace:
+    """Return the trace that a JSON dump describes, each step as its own kind."""
+    steps = [parse_step(step) for step in payload.get("steps", [])]
+    return Trace.model_validate({**payload, "steps": steps})
+
+
+SubagentStep.model_rebuild()
