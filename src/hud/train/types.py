@@ -1,0 +1,201 @@
+"""What is asked of a trainer and what it answers, as it goes over the wire (`/v1/models/{id}/train/...`).
+
+Plain data; this module needs no torch. Requests refuse unknown fields. Results hold exactly the keys that
+HUD's client expects, because it refuses any other.
+
+A **trajectory** is one run: its samples (one for each turn of the model) and its reward. The trainer turns it
+into one or more **datums** (`hud.train.datums`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hud.errors import FailureKind
+
+
+class BuiltinLoss(StrEnum):
+    """The losses that every trainer of this API has. `TrainingClient.available_losses()` lists all of ours."""
+
+    CROSS_ENTROPY = "cross_entropy"
+    IMPORTANCE_SAMPLING = "importance_sampling"
+    PPO = "ppo"
+    CISPO = "cispo"
+    DRO = "dro"
+
+
+LossFn = str
+"""A loss by name: one of `BuiltinLoss`, or any other that `available_losses()` lists."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class TrajectorySample(_Strict):
+    """One turn of the policy: the ids it was given, the ids it drew, and their logprobs."""
+
+    prompt_token_ids: list[int] | None = None
+    prompt_chunks: list[dict[str, Any]] | None = None
+    output_token_ids: list[int]
+    output_logprobs: list[float | None] = Field(default_factory=list)
+    """One for each output id; None where a token has none (it was appended, not sampled). Empty where the
+    turn was written by somebody else: only `cross_entropy` can use it."""
+    temperature: float = 1.0
+    """What the turn was sampled with; the trainer divides its logits by it."""
+    checkpoint: str | None = None
+    """Id of the checkpoint whose weights sampled the turn."""
+    weights: list[float] | None = None
+    """For `cross_entropy`: one for each output id, 1 unless given, negative allowed."""
+
+
+class TrajectoryPayload(_Strict):
+    """One run as training data. A list of these, in order, is a batch."""
+
+    samples: list[TrajectorySample] = Field(min_length=1)
+    reward: float
+    trace_id: str | None = None
+    failure: FailureKind | Literal["timeout"] | None = None
+    """Why the run failed, if it did: `AdvantageOptions.failed_runs` says what happens to it."""
+
+
+TrainInput = str | TrajectoryPayload
+"""A trace id, resolved where the traces are stored, or the trajectory itself."""
+
+
+class AdvantageOptions(_Strict):
+    """How rewards become advantages. The defaults are those of token-sum losses."""
+
+    baseline: Literal["mean", "leave_one_out", "none"] = "mean"
+    """What is subtracted: the group's mean, the mean of the group's other runs, or nothing."""
+    divide_by_std: bool = False
+    """Divide by the group's standard deviation. Off: it favours the easiest and hardest tasks."""
+    std_epsilon: float = Field(default=1e-6, gt=0)
+    """Added to the standard deviation before dividing."""
+    failed_runs: Literal["drop_group", "drop_run", "zero"] = "drop_group"
+    """A failed run takes its group with it, leaves alone (baseline over the rest), or counts as reward 0."""
+    min_group_size: int = Field(default=2, ge=1)
+    """With `drop_run`, a group left with fewer runs than this is dropped."""
+
+
+class _Batch(_Strict):
+    inputs: list[TrainInput] = Field(min_length=1)
+    group_size: int | None = Field(default=None, ge=1)
+    """Contiguous slices of this many inputs are one group. Ignored where `group_ids` is given."""
+    reward_scale: float = 1.0
+    """Multiplies every advantage."""
+    group_ids: list[str] | None = None
+    """One for each input; inputs with the same id are one group, wherever they stand."""
+    advantages: AdvantageOptions | None = None
+
+
+class ForwardBackwardRequest(_Batch):
+    """Accumulate the gradient of a loss over a batch."""
+
+    loss_fn: LossFn = BuiltinLoss.IMPORTANCE_SAMPLING.value
+    loss_fn_config: dict[str, float] | None = None
+    num_substeps: int = Field(default=1, ge=1)
+    """Passes to split the batch into, at least. It bounds memory and never changes the gradient."""
+    idempotency_key: str | None = None
+    """A repeated request with the same key gets the first one's answer and is not run again."""
+
+
+class ForwardBackwardResult(_Strict):
+    """What a pass measured. Metric names carry their reduction: `loss:sum`, `entropy:mean`."""
+
+    metrics: dict[str, float]
+    num_datums: int
+
+
+class ForwardRequest(_Batch):
+    """Compute logprobs for a custom loss, and keep what `backward` needs."""
+
+
+class TrainingDatum(_Strict):
+    """Where a datum came from. Several may share a trajectory."""
+
+    reward: float
+    traj_idx: int
+    """Position of its trajectory among the inputs."""
+    group_idx: int | None = None
+    """Number of its group, in order of first appearance; None where the batch was not grouped."""
+
+
+class DatumTensors(TrainingDatum):
+    """One datum as a custom loss sees it. The three lists have one entry for each token of the sequence."""
+
+    logprobs: list[float]
+    """Under the current policy, natural log; 0 where the mask is 0."""
+    sampling_logprobs: list[float]
+    """Under the policy that sampled; 0 where the mask is 0."""
+    mask: list[float]
+    """1.0 on tokens that the policy sampled, 0.0 on those it was shown."""
+
+
+class ForwardResult(_Strict):
+    """Logprobs of a batch; `forward_id` names the context that `backward` continues."""
+
+    forward_id: str
+    data: list[DatumTensors]
+
+
+class BackwardRequest(_Strict):
+    """Accumulate the gradient of -Σ w·logprob: `weights[d][t]` is -dC/dlogprob of the caller's loss C."""
+
+    forward_id: str
+    weights: list[list[float]]
+    metrics: dict[str, float] = Field(default_factory=dict)
+    idempotency_key: str | None = None
+
+
+class OptimStepRequest(_Strict):
+    """Apply what was accumulated, with AdamW, and append a checkpoint."""
+
+    learning_rate: float = Field(gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float | None = Field(default=None, gt=0)
+    """Scale the gradient down to this norm where it is longer."""
+    idempotency_key: str | None = None
+
+
+class OptimStepResult(_Strict):
+    """The checkpoint that a step made."""
+
+    step: int
+    checkpoint_id: str
+    sampler_path: str
+    state_path: str
+    model: str
+
+
+class LossesResult(_Strict):
+    """Names that `loss_fn` may take."""
+
+    losses: list[str]
+
+
+class CheckpointResponse(BaseModel):
+    """One node of a model's checkpoint tree. Exactly one is active, or none: then the base weights serve."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    name: str
+    checkpoint_name: str | None = None
+    prev_model_checkpoint_id: str | None = None
+    is_active: bool = False
+    created_at: datetime
+    num_traces: int | None = None
+    num_datums: int | None = None
+    num_tokens: int | None = None
+    mean_reward: float | None = None
+    learning_rate: float | None = None
+    loss_fn: str | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
