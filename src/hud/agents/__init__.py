@@ -1,0 +1,37 @@
+"""Agents: what plays a run. `create_agent(model)` makes one; `Agent` is what they all are."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from hud.agents.agent import Agent, RunView
+
+if TYPE_CHECKING:
+    from hud.agents.catalogue import create_agent
+    from hud.agents.openai_chat import OpenAIChatAgent
+    from hud.agents.scripted import ScriptedAgent
+    from hud.agents.tool_loop import ToolLoopAgent
+
+# Loaded when first used: the HTTP library alone costs more than the rest of the room.
+_HOMES = {
+    "OpenAIChatAgent": "openai_chat",
+    "ScriptedAgent": "scripted",
+    "ToolLoopAgent": "tool_loop",
+    "create_agent": "catalogue",
+}
+
+__all__ = [
+    "Agent",
+    "OpenAIChatAgent",
+    "RunView",
+    "ScriptedAgent",
+    "ToolLoopAgent",
+    "create_agent",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"hud.agents.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'hud.agents' has no attribute {name!r}")

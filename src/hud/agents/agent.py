@@ -1,0 +1,75 @@
+"""The `Agent` contract: one method that takes a run and plays it.
+
+An agent knows its run through `RunView`: the prompt, the tools, the trace. It knows nothing of where the
+environment lives, of grading, or of recording.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol, TypeVar
+
+from hud.trace import Message, Step, ToolCall, ToolResult, ToolSpec, Trace
+
+
+class RunView(Protocol):
+    """What an agent sees of a run."""
+
+    trace: Trace
+    tools: list[ToolSpec]
+
+    @property
+    def trace_id(self) -> str: ...
+
+    @property
+    def prompt_messages(self) -> list[Message]:
+        """The prompt as chat messages."""
+        ...
+
+    @property
+    def prompt_text(self) -> str:
+        """The text of the prompt."""
+        ...
+
+    async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
+        """Call a tool of the environment and record the step; a tool's own failure is an error result."""
+        ...
+
+    def record(self, step: Step) -> Step:
+        """Append a finished step to the trace and make it durable."""
+        ...
+
+
+class PlayableRun(RunView, Protocol):
+    """A run that can be played by an agent and graded in one go."""
+
+    async def play(self, agent: Agent) -> None: ...
+
+
+PlayedRun = TypeVar("PlayedRun", bound=PlayableRun)
+
+
+class Agent(ABC):
+    """Plays runs. Subclasses implement `__call__`, and may be used by many runs at once.
+
+    The answer is `run.trace.content`: the agent sets it, and the environment grades it.
+    """
+
+    @property
+    def model_name(self) -> str | None:
+        """Name of the model behind the agent, where there is one."""
+        return None
+
+    async def prepare(self) -> None:
+        """Get ready once before a batch of runs; raises `UsageError` for what can never work."""
+        return
+
+    @abstractmethod
+    async def __call__(self, run: RunView) -> None:
+        """Play `run` and leave the answer in `run.trace.content`."""
+
+    async def run(self, run: PlayedRun) -> PlayedRun:
+        """Play `run` and have it graded; `reward` and `trace` of what comes back are final."""
+        await self.prepare()
+        await run.play(self)
+        return run

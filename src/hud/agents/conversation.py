@@ -1,0 +1,90 @@
+"""Chat messages out of prompts, turns and tool results, in the shape of chat completions.
+
+Pure functions over plain data; which turn comes next is the tool loop's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from hud.trace import (
+    ChatMessage,
+    Completion,
+    ContentBlock,
+    ImageContent,
+    Message,
+    ToolCall,
+    ToolResult,
+)
+
+
+def opening_messages(prompt: list[Message], system_prompt: str | None) -> list[ChatMessage]:
+    """Return the conversation before the model's first turn."""
+    messages: list[ChatMessage] = []
+    if system_prompt:
+        messages.append({"role": "system", "content": system_prompt})
+    for message in prompt:
+        content = message.content if isinstance(message.content, str) else parts(message.content)
+        messages.append({"role": message.role, "content": content})
+    return messages
+
+
+def parts(blocks: list[ContentBlock]) -> str | list[dict[str, Any]]:
+    """Return content blocks as chat-completions parts, or as plain text where there is only text."""
+    if not any(isinstance(block, ImageContent) for block in blocks):
+        return "\n".join(block.text for block in blocks if not isinstance(block, ImageContent))
+    return [
+        {
+            "type": "image_url",
+            "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"},
+        }
+        if isinstance(block, ImageContent)
+        else {"type": "text", "text": block.text}
+        for block in blocks
+    ]
+
+
+def assistant_message(completion: Completion) -> ChatMessage:
+    """Return the model's turn as the next turn's prompt repeats it."""
+    message: ChatMessage = {"role": "assistant", "content": completion.content}
+    if completion.reasoning:
+        message["reasoning_content"] = completion.reasoning
+    if completion.tool_calls:
+        message["tool_calls"] = [call_message(call) for call in completion.tool_calls]
+    return message
+
+
+def call_message(call: ToolCall) -> dict[str, Any]:
+    """Return one entry of an assistant message's `tool_calls`."""
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments_text(call)},
+    }
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return a call's arguments as the JSON string of the wire."""
+    if isinstance(call.arguments, str):
+        return call.arguments
+    return orjson.dumps(call.arguments).decode()
+
+
+def tool_message(call: ToolCall, result: ToolResult) -> ChatMessage:
+    """Return a tool's answer as the model reads it."""
+    content = parts(result.content)
+    if not content and result.structured_content is not None:
+        content = orjson.dumps(result.structured_content).decode()
+    return {"role": "tool", "tool_call_id": call.id, "content": content}
+
+
+def user_message(text: str) -> ChatMessage:
+    """Return a user turn of plain text."""
+    return {"role": "user", "content": text}
+
+
+def spoken_messages(messages: list[ChatMessage]) -> int:
+    """Return how many messages are not system messages: what a continuation's `covered` counts."""
+    return sum(message["role"] != "system" for message in messages)

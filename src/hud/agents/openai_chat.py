@@ -1,0 +1,50 @@
+"""`OpenAIChatAgent`: the tool loop over a server that speaks chat completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hud import settings
+from hud.agents.openai_dialect import OpenAIChatModel
+from hud.agents.tool_loop import ToolLoopAgent, sampling_params, split_completion_kwargs
+from hud.agents.types import OpenAIChatConfig
+from hud.errors import UsageError
+
+
+class OpenAIChatAgent(ToolLoopAgent):
+    """Plays runs with a model that is served over HTTP.
+
+    The connections stay open between runs; `aclose()` closes them.
+    """
+
+    def __init__(self, config: OpenAIChatConfig | None = None, **fields: Any) -> None:
+        if config is None:
+            config = OpenAIChatConfig(**fields)
+        elif fields:
+            config = OpenAIChatConfig(**{**config.model_dump(exclude_unset=True), **fields})
+        if not config.model:
+            raise UsageError("OpenAIChatConfig needs a model: OpenAIChatConfig(model='...').")
+        known = settings.load()
+        base_url = config.base_url or known.gateway_url
+        if base_url is None:
+            raise UsageError(
+                f"No server is known for the model {config.model!r}: give base_url=, or set "
+                "HUD_GATEWAY_URL or HUD_API_URL."
+            )
+        sampling, extra = split_completion_kwargs(config.completion_kwargs)
+        super().__init__(
+            OpenAIChatModel(
+                config.model,
+                base_url=base_url,
+                api_key=config.api_key or known.api_key,
+                checkpoint=config.checkpoint,
+                extra=extra,
+            ),
+            config,
+            sampling_params(sampling),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections to the server."""
+        if isinstance(self.model, OpenAIChatModel):
+            await self.model.aclose()

@@ -1,0 +1,217 @@
+"""The tool loop: ask the model, execute its tool calls, repeat; shared by every agent that has a model.
+
+It knows conversations and limits. It knows nothing of tokens beyond passing a turn's ids on as the next
+turn's exact prefix, so that what is trained on is what was sampled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from hud.agents.agent import Agent, RunView
+from hud.agents.conversation import (
+    assistant_message,
+    opening_messages,
+    spoken_messages,
+    tool_message,
+    user_message,
+)
+from hud.agents.types import AgentConfig, OpenAIChatConfig
+from hud.errors import UsageError
+from hud.trace import (
+    AgentStep,
+    ChatMessage,
+    ChatModel,
+    Completion,
+    Continuation,
+    SamplingParams,
+    StopReason,
+    ToolCall,
+    ToolResult,
+    now,
+)
+
+CARRY_ON = {
+    "length": "Your last message was cut off at its length limit. Go on from where it ended.",
+    "malformed_tool_call": "Your last tool call could not be read. Repeat it in the right format.",
+}
+DECIDE_ALONE = "Nobody can answer questions here. Decide by yourself and finish the task."
+
+_SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParams))
+_ALWAYS_GIVEN = frozenset({"return_token_ids", "logprobs"})
+
+
+class ToolLoopAgent(Agent):
+    """An agent that asks one `ChatModel` and calls the environment's tools."""
+
+    def __init__(
+        self,
+        model: ChatModel,
+        config: OpenAIChatConfig | None = None,
+        params: SamplingParams | None = None,
+    ) -> None:
+        self.model = model
+        self.config = config or OpenAIChatConfig(model=model.name)
+        self.params = params or _local_params(self.config.completion_kwargs)
+
+    @property
+    def model_name(self) -> str | None:
+        return self.config.model_name or self.model.name
+
+    async def __call__(self, run: RunView) -> None:
+        await play(run, self.model, self.config, self.params)
+
+
+def split_completion_kwargs(
+    completion_kwargs: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the sampling parameters, and whatever else a server would be sent."""
+    flat = {**completion_kwargs, **completion_kwargs.get("extra_body", {})}
+    flat.pop("extra_body", None)
+    sampling = {name: value for name, value in flat.items() if name in _SAMPLING_FIELDS}
+    return sampling, {name: value for name, value in flat.items() if name not in sampling}
+
+
+def sampling_params(values: dict[str, Any]) -> SamplingParams:
+    """Return typed sampling parameters."""
+    values = dict(values)
+    if "stop" in values:
+        stop = values["stop"]
+        values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    return SamplingParams(**values)
+
+
+def _local_params(completion_kwargs: dict[str, Any]) -> SamplingParams:
+    sampling, rest = split_completion_kwargs(completion_kwargs)
+    unknown = rest.keys() - _ALWAYS_GIVEN
+    if unknown:
+        raise UsageError(
+            f"completion_kwargs has {', '.join(sorted(unknown))}, which a model in this process does not "
+            f"take; it takes {', '.join(sorted(_SAMPLING_FIELDS))}."
+        )
+    return sampling_params(sampling)
+
+
+async def play(
+    run: RunView, model: ChatModel, config: AgentConfig, params: SamplingParams | None = None
+) -> None:
+    """Play `run` with `model`; sets `run.trace.content` and `run.trace.stop_reason`."""
+    loop = _Loop(run, model, config, params or SamplingParams())
+    if config.timeout_seconds is None:
+        run.trace.stop_reason = await loop.run_to_end()
+        return
+    limit = asyncio.timeout(config.timeout_seconds)
+    try:
+        async with limit:
+            run.trace.stop_reason = await loop.run_to_end()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        run.trace.stop_reason = "timeout"
+
+
+class _Loop:
+    """The state of one run's conversation."""
+
+    def __init__(
+        self, run: RunView, model: ChatModel, config: AgentConfig, params: SamplingParams
+    ) -> None:
+        self.run = run
+        self.model = model
+        self.config = config
+        self.params = params
+        self.messages: list[ChatMessage] = opening_messages(
+            run.prompt_messages, config.system_prompt
+        )
+        self.continuation: Continuation | None = None
+
+    async def run_to_end(self) -> StopReason:
+        """Take turns until the agent is done or a limit is reached; returns why it stopped."""
+        for turn in range(1, self.config.max_steps + 1):
+            started = now()
+            completion = await self.model.complete(
+                self.messages,
+                self.run.tools,
+                self.params,
+                continuation=self.continuation,
+                trace_id=self.run.trace_id,
+            )
+            ending, nudge = self._judge(completion)
+            if turn == self.config.max_steps:
+                nudge = None
+            self._take(completion, started, done=ending is not None)
+            if ending is not None:
+                return ending
+            await self._call_tools(completion.tool_calls)
+            if nudge is not None:
+                self.messages.append(user_message(nudge))
+        return "max_steps"
+
+    def _judge(self, completion: Completion) -> tuple[StopReason | None, str | None]:
+        """Return why this turn ends the run, or None, and what to say to the model if it goes on."""
+        reason = completion.finish_reason
+        if reason == "length" or reason == "malformed_tool_call":
+            if reason in self.config.stop_on:
+                return reason, None
+            return None, None if completion.tool_calls else CARRY_ON[reason]
+        if completion.tool_calls:
+            return None, None
+        text = (completion.content or "").rstrip()
+        if self.config.auto_respond and (not text or text.endswith("?")):
+            return None, DECIDE_ALONE
+        return "done", None
+
+    def _take(self, completion: Completion, started: datetime, *, done: bool) -> None:
+        """Record the turn, and remember its ids as the next turn's prefix."""
+        trace = self.run.trace
+        if completion.content is not None:
+            trace.content = completion.content
+        if not completion.extended:
+            trace.extra["prompt_splits"] = trace.extra.get("prompt_splits", 0) + 1
+        self.messages.append(assistant_message(completion))
+        sample = completion.sample
+        self.run.record(
+            AgentStep(
+                content=completion.content,
+                reasoning=completion.reasoning,
+                tool_calls=completion.tool_calls,
+                done=done,
+                finish_reason=completion.finish_reason,
+                refusal=completion.refusal,
+                model=completion.model or self.model.name,
+                usage=completion.usage,
+                citations=completion.citations,
+                sample=sample,
+                started_at=started,
+            )
+        )
+        self.continuation = None
+        if sample is not None and sample.prompt_chunks is None:
+            self.continuation = Continuation(
+                token_ids=sample.prompt_token_ids + sample.output_token_ids,
+                covered=spoken_messages(self.messages),
+            )
+
+    async def _call_tools(self, calls: list[ToolCall]) -> None:
+        """Execute a turn's tool calls, together where there are several; answers stand in call order."""
+        timeout = self.config.tool_timeout_seconds
+        if len(calls) == 1:
+            results = [await self.run.call_tool(calls[0], timeout=timeout)]
+        else:
+            results = await _together([self.run.call_tool(call, timeout=timeout) for call in calls])
+        for call, result in zip(calls, results, strict=True):
+            self.messages.append(tool_message(call, result))
+
+
+async def _together(calls: list[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
+    """Await all; the first failure cancels the others and is raised as itself."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]

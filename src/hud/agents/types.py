@@ -1,0 +1,101 @@
+"""What agents are configured with, and what they leave behind.
+
+A configuration is flat and typed; an unknown key is an error, so that no setting is accepted and ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hud.trace import AgentStep, Citation, Sample, SubagentStep, ToolStep, Usage
+
+StopCondition = Literal["length", "malformed_tool_call"]
+"""A finish reason that may end the run: the turn hit its token limit, or its tool call was unreadable."""
+
+
+class AgentConfig(BaseModel):
+    """Settings of every agent that runs the tool loop."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    model: str = Field(default="", alias="checkpoint_name")
+    """Slug of the model, as its server knows it."""
+    model_name: str | None = None
+    """Name to show for the model; its slug where missing."""
+    max_steps: int = Field(default=10, ge=1)
+    """Most model calls in a run. Tool calls of the last one are still executed."""
+    timeout_seconds: float | None = Field(default=None, gt=0)
+    """Time that the agent may take; what it has by then is graded (stop reason `timeout`)."""
+    tool_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Time for one tool call; the model sees a tool error when it passes."""
+    system_prompt: str | None = None
+    stop_on: frozenset[StopCondition] = frozenset({"length", "malformed_tool_call"})
+    """Finish reasons that end the run. For those left out, the model is told and goes on."""
+    auto_respond: bool = False
+    """Answer a turn that asks a question, or says nothing, by a fixed nudge to decide alone."""
+
+
+class OpenAIChatConfig(AgentConfig):
+    """Settings of an agent over chat completions, local or served."""
+
+    checkpoint: str | None = None
+    """Pins a checkpoint of the model; None follows its head."""
+    api_key: str | None = None
+    """None: `HUD_API_KEY`."""
+    base_url: str | None = None
+    """Where `/chat/completions` is; None: `HUD_GATEWAY_URL`, else `HUD_API_URL`."""
+    completion_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Sampling parameters (`max_tokens`, `temperature`, `top_p`, `top_k`, `stop`, `seed`); others are sent
+    to a server as they are, and refused by a model in this process."""
+
+
+class ClaudeConfig(AgentConfig):
+    """Settings of an agent over Anthropic's messages."""
+
+    model: str = Field(default="claude-sonnet-4-6", alias="checkpoint_name")
+    max_tokens: int = Field(default=16384, ge=1)
+    thinking: dict[str, Any] | None = None
+    tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
+
+
+class OpenAIConfig(AgentConfig):
+    """Settings of an agent over OpenAI's responses."""
+
+    model: str = Field(default="gpt-5.6", alias="checkpoint_name")
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = None
+    reasoning: dict[str, Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class GeminiConfig(AgentConfig):
+    """Settings of an agent over Gemini's generateContent."""
+
+    model: str = Field(default="gemini-3-pro-preview", alias="checkpoint_name")
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_output_tokens: int = Field(default=8192, ge=1)
+    thinking_level: str | None = None
+    include_thoughts: bool = False
+
+
+__all__ = [
+    "AgentConfig",
+    "AgentStep",
+    "Citation",
+    "ClaudeConfig",
+    "GeminiConfig",
+    "OpenAIChatConfig",
+    "OpenAIConfig",
+    "Sample",
+    "StopCondition",
+    "SubagentStep",
+    "ToolStep",
+    "Usage",
+]
