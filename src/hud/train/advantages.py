@@ -1,0 +1,228 @@
+"""Group-relative advantages: how much better a run was than the others of its group.
+
+    A_i = s · (R_i - b_i) [/ (std(group) + eps)]        s = reward_scale
+
+with b the group's mean (GRPO, arXiv 2402.03300), the mean of the group's other runs (RLOO, arXiv 2402.14740)
+or 0. Dividing by the standard deviation is off by default: it biases a token-sum loss towards tasks that are
+nearly always or nearly never solved (Dr. GRPO, arXiv 2503.20783).
+
+Knows rewards, group ids and which runs failed. Knows nothing of tokens: one run is one number here, however
+many datums it becomes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hud.errors import UsageError
+from hud.train.types import AdvantageOptions
+
+AdvantageFunction = Callable[[list[float]], Sequence[float]]
+"""The rewards of one group's runs to their advantages, in the same order."""
+
+_NOT_THE_AGENTS = {"environment", "grader", "infrastructure", "timeout"}
+"""Failures that say nothing about the policy. An agent's own failure counts with the reward it got."""
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """The advantage of each run of a batch."""
+
+    values: list[float]
+    """One for each run; 0 where the run is not trained on."""
+    trained: list[bool]
+    """False for failed runs that were dropped and for runs of a group without spread."""
+    group_idx: list[int | None]
+    """Number of each run's group, in order of first appearance; None where the whole batch is one group."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def group_labels(
+    count: int,
+    group_ids: Sequence[str] | None = None,
+    group_size: int | None = None,
+    *,
+    allow_incomplete: bool = False,
+) -> list[str] | None:
+    """Return one group id for each of `count` runs, or None where the batch is one group.
+
+    Ids win over positions. With ids and a size, each id must occur `group_size` times, unless incomplete
+    groups are allowed; with a size alone, contiguous slices are groups.
+    """
+    if group_ids is not None:
+        if len(group_ids) != count:
+            raise UsageError(
+                f"{len(group_ids)} group ids were given for {count} runs; give one for each run."
+            )
+        labels = list(group_ids)
+        if group_size is not None and not allow_incomplete:
+            for label in dict.fromkeys(labels):
+                found = labels.count(label)
+                if found != group_size:
+                    raise UsageError(
+                        f"Group {label!r} has {found} of {group_size} runs; GRPO needs whole groups. Re-run what is "
+                        'missing, or set failed_runs="drop_run" to train on the rest.'
+                    )
+        return labels
+    if group_size is None:
+        return None
+    if count % group_size:
+        raise UsageError(
+            f"{count} runs do not divide into groups of {group_size}: the last group has {count % group_size}. "
+            "Re-run what is missing, or give group_ids, one for each run."
+        )
+    return [str(position // group_size) for position in range(count)]
+
+
+def compute_advantages(
+    rewards: Sequence[float],
+    *,
+    group_ids: Sequence[str] | None = None,
+    failures: Sequence[str | None] | None = None,
+    options: AdvantageOptions | None = None,
+    reward_scale: float = 1.0,
+    function: AdvantageFunction | None = None,
+) -> Advantages:
+    """Return the advantage of each run, and what became of its group.
+
+    `group_ids` None makes the batch one group. `failures` says why a run failed, where it did; what
+    happens then is `options.failed_runs`. `function` replaces baseline and scaling for every group.
+    """
+    options = options or AdvantageOptions()
+    count = len(rewards)
+    scores = _checked_rewards(rewards, failures)
+    labels = list(group_ids) if group_ids is not None else [""] * count
+    members: dict[str, list[int]] = {}
+    for position, label in enumerate(labels):
+        members.setdefault(label, []).append(position)
+    failed = {
+        position
+        for position, kind in enumerate(failures or [])
+        if kind is not None and kind in _NOT_THE_AGENTS
+    }
+
+    values = [0.0] * count
+    trained = [False] * count
+    counted: list[int] = []
+    dropped_groups = spread = 0
+    for positions in members.values():
+        kept = _kept(positions, failed, scores, options)
+        if not kept:
+            dropped_groups += 1
+            continue
+        counted.extend(kept)
+        advantages = _of_group([scores[p] for p in kept], options, function)
+        if not any(advantages):
+            continue
+        spread += 1
+        for position, advantage in zip(kept, advantages, strict=True):
+            values[position] = reward_scale * advantage
+            trained[position] = True
+
+    order = {label: number for number, label in enumerate(members)}
+    metrics = {
+        "runs:sum": float(count),
+        "failed_runs:sum": float(len(failed)),
+        "groups:sum": float(len(members)),
+        "spread_groups:sum": float(spread),
+        "no_spread_groups:sum": float(len(members) - spread - dropped_groups),
+        "dropped_groups:sum": float(dropped_groups),
+        "dropped_runs:sum": float(count - len(counted)),
+        **reward_metrics([scores[p] for p in counted]),
+    }
+    return Advantages(
+        values=values,
+        trained=trained,
+        group_idx=[order[label] for label in labels] if group_ids is not None else [None] * count,
+        metrics=metrics,
+        warnings=_warnings(len(members), spread, dropped_groups),
+    )
+
+
+def reward_metrics(rewards: Sequence[float]) -> dict[str, float]:
+    """Return mean, standard deviation and extremes of the rewards that counted."""
+    if not rewards:
+        return {}
+    array = np.asarray(rewards, dtype=np.float64)
+    return {
+        "reward:mean": float(array.mean()),
+        "reward:std": float(array.std()),
+        "reward:min": float(array.min()),
+        "reward:max": float(array.max()),
+    }
+
+
+def _checked_rewards(
+    rewards: Sequence[float], failures: Sequence[str | None] | None
+) -> list[float]:
+    if failures is not None and len(failures) != len(rewards):
+        raise UsageError(f"{len(failures)} failure kinds were given for {len(rewards)} runs.")
+    scores = [float(reward) for reward in rewards]
+    for position, score in enumerate(scores):
+        if not math.isfinite(score) and not (failures and failures[position] in _NOT_THE_AGENTS):
+            raise UsageError(
+                f"Run {position} of the batch has reward {score}; a reward is a finite number. "
+                "Mend the grader, or leave the run out."
+            )
+    return scores
+
+
+def _kept(
+    positions: list[int], failed: set[int], scores: list[float], options: AdvantageOptions
+) -> list[int]:
+    """Return the runs of a group that count; a failed run that counts has its score set to 0."""
+    broken = [position for position in positions if position in failed]
+    if not broken:
+        return positions
+    if options.failed_runs == "drop_group":
+        return []
+    if options.failed_runs == "zero":
+        for position in broken:
+            scores[position] = 0.0
+        return positions
+    rest = [position for position in positions if position not in failed]
+    return rest if len(rest) >= options.min_group_size else []
+
+
+def _of_group(
+    rewards: list[float], options: AdvantageOptions, function: AdvantageFunction | None
+) -> list[float]:
+    if function is not None:
+        advantages = [float(value) for value in function(list(rewards))]
+        if len(advantages) != len(rewards) or not all(map(math.isfinite, advantages)):
+            raise UsageError(
+                f"The advantage function made {advantages} of {rewards}; it must return one finite "
+                "number for each reward."
+            )
+        return advantages
+    array = np.asarray(rewards, dtype=np.float64)
+    # Exact: the mean of equal floats may differ from them in the last bit.
+    if options.baseline != "none" and (array == array[0]).all():
+        return [0.0] * len(rewards)
+    if options.baseline == "mean":
+        array = array - array.mean()
+    elif options.baseline == "leave_one_out":
+        array = array - (array.sum() - array) / (len(array) - 1)
+    if options.divide_by_std:
+        array = array / (np.std(rewards) + options.std_epsilon)
+    return [float(value) for value in array]
+
+
+def _warnings(groups: int, spread: int, dropped: int) -> list[str]:
+    found = []
+    if dropped:
+        found.append(
+            f'{dropped} of {groups} groups were dropped because runs in them failed; failed_runs="drop_run" would '
+            "keep the rest of each."
+        )
+    if not spread and groups > dropped:
+        found.append(
+            "No group has any spread of rewards, so there is nothing to learn from this batch. Use tasks that the "
+            "policy solves sometimes, or more runs for each."
+        )
+    return found
