@@ -1,0 +1,43 @@
+"""What a loss is computed from: the sampled tokens of some sequences, laid end to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MAX_LOG_RATIO = 20.0
+
+
+@dataclass(frozen=True)
+class ActionTokens:
+    """The sampled tokens of some whole sequences, laid end to end: each tensor is (N,), floats unless said."""
+
+    logprobs: Tensor
+    """lp: under the policy now; the one tensor that carries a gradient (and `entropy`, where given)."""
+    sampling_logprobs: Tensor
+    """q."""
+    advantages: Tensor
+    weights: Tensor
+    sequence: Tensor
+    """int64: which sequence each token belongs to, from 0."""
+    sequences: int
+    """How many sequences there are."""
+    reference_logprobs: Tensor | None = None
+    """Under the reference policy, without gradient."""
+    entropy: Tensor | None = None
+    """Of the policy's whole distribution at each token, in nats."""
+
+    def sum_of(self, values: Tensor) -> Tensor:
+        """Return (sequences,): values summed over each sequence."""
+        return values.new_zeros(self.sequences).index_add(0, self.sequence, values)
+
+    def mean_of(self, values: Tensor) -> Tensor:
+        """Return (sequences,): values averaged over the sampled tokens of each sequence."""
+        return self.sum_of(values) / self.sum_of(torch.ones_like(values)).clamp(min=1)
+
+
+def log_ratio(tokens: ActionTokens) -> Tensor:
+    """Return lp - q, clamped to ±20."""
+    return (tokens.logprobs - tokens.sampling_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -1,0 +1,173 @@
+"""Which losses there are and what each may be told: `loss_fn` and `loss_fn_config`, checked by name.
+
+On the wire a configuration is flat, text to number. These are all its keys; a key that a loss does not take is an
+error, never ignored.
+
+| key | default | meaning |
+|---|---|---|
+| `clip_low_threshold`, `clip_high_threshold` | ppo 0.8, 1.2; cispo 0, 4; gspo 0.9997, 1.0004 | bounds on the ratio itself |
+| `epsilon` | | ppo only: e is short for bounds 1 - e and 1 + e |
+| `beta` | dro 0.05 | strength of the quadratic pull |
+| `mask_low`, `mask_high` | dppo 0.2, 0.2 | how far a probability may move |
+| `square_coef` | dppo 0 | weight of (lp - q)²; prime-rl uses 1e-3 |
+| `tis_token_cap` | off; 2 is usual | multiply by min(r, cap), detached |
+| `tis_sequence_cap` | off; 5 is usual | multiply by min(product of the sequence's r, cap), detached |
+| `icepop_low`, `icepop_high` | off; 0.5, 2 | drop tokens with r outside |
+| `sequence_mask_low`, `sequence_mask_high` | off; 0.99, 1.01 | drop sequences whose geometric mean of r is outside |
+| `outlier_mask_low`, `outlier_mask_high` | off; 1e-4, 100 | drop sequences that hold any token with r outside |
+| `kl_coef`, `kl_estimator` | 0, 3 | add kl_coef times k1, k2 or k3 of KL to the reference |
+| `kl_advantage_coef` | 0 | take kl_advantage_coef (lp - lp_ref) from each token's advantage |
+| `entropy_coef` | 0 | add this much of the policy's entropy at each token |
+| `token_mean` | 0 | 1: divide the gradient by the action tokens since the last step |
+| `sequence_mean` | 0 | 1: mean over each sequence's tokens, then over the sequences since the last step |
+| `dr_grpo_length` | 0 | L: divide by the sequences since the last step times L |
+
+Of a pair of bounds either may be given alone; the other takes its default. A correction is off until one of its keys
+is given. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hud.errors import UsageError
+
+Normalization = Literal["token_sum", "token_mean", "sequence_mean", "dr_grpo"]
+
+DEFAULTS: dict[str, dict[str, float]] = {
+    "cross_entropy": {},
+    "importance_sampling": {},
+    "ppo": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+    "cispo": {"clip_low_threshold": 0.0, "clip_high_threshold": 4.0},
+    "dro": {"beta": 0.05},
+    "gspo": {"clip_low_threshold": 1 - 3e-4, "clip_high_threshold": 1 + 4e-4},
+    "dppo": {"mask_low": 0.2, "mask_high": 0.2, "square_coef": 0.0},
+}
+"""The losses, and the keys that belong to each alone."""
+
+_SHARED = {
+    "kl_coef": 0.0,
+    "kl_estimator": 3.0,
+    "entropy_coef": 0.0,
+    "token_mean": 0.0,
+    "sequence_mean": 0.0,
+    "dr_grpo_length": 0.0,
+}
+# These need the sampler's logprobs or an advantage, which supervised data does not have.
+_POLICY_ONLY = {"kl_advantage_coef": 0.0}
+_PAIRS = {"icepop": (0.5, 2.0), "sequence_mask": (0.99, 1.01), "outlier_mask": (1e-4, 100.0)}
+_CAPS = ("tis_token_cap", "tis_sequence_cap")
+_NON_NEGATIVE = ("beta", "square_coef", "dr_grpo_length", "mask_low", "mask_high", "kl_coef")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """A loss with every number that it needs."""
+
+    loss_fn: str
+    values: dict[str, float] = field(default_factory=dict)
+    normalization: Normalization = "token_sum"
+
+    def __getitem__(self, key: str) -> float:
+        return self.values.get(key, 0.0)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    @property
+    def needs_reference(self) -> bool:
+        """True when the loss compares with a reference policy."""
+        return bool(self["kl_coef"] or self["kl_advantage_coef"])
+
+    @property
+    def needs_entropy(self) -> bool:
+        """True when the loss takes the entropy of the whole distribution."""
+        return bool(self["entropy_coef"])
+
+    @property
+    def supervised(self) -> bool:
+        """True when no sampler's logprobs are needed."""
+        return self.loss_fn == "cross_entropy"
+
+    @property
+    def corrects(self) -> bool:
+        """True when a correction for the sampler is on."""
+        names = (*_CAPS, *(f"{pair}_low" for pair in _PAIRS))
+        return any(name in self.values for name in names)
+
+
+def available_losses() -> list[str]:
+    """Return the names that `loss_fn` may take."""
+    return list(DEFAULTS)
+
+
+def parse_loss(loss_fn: str, config: Mapping[str, float] | None = None) -> LossConfig:
+    """Return a loss with its configuration; refuse by name what does not exist or does not belong."""
+    if loss_fn not in DEFAULTS:
+        raise UsageError(f"There is no loss {loss_fn!r}; there are: {', '.join(DEFAULTS)}.")
+    given = dict(config or {})
+    own = DEFAULTS[loss_fn]
+    _check_keys(loss_fn, given)
+    values = {**own, **_SHARED}
+    if loss_fn != "cross_entropy":
+        values |= _POLICY_ONLY
+    if "epsilon" in given:
+        epsilon = given.pop("epsilon")
+        if given.keys() & own.keys():
+            raise UsageError("Give epsilon or the clip thresholds to 'ppo', not both.")
+        given |= {"clip_low_threshold": 1 - epsilon, "clip_high_threshold": 1 + epsilon}
+    for pair, (low, high) in _PAIRS.items():
+        if f"{pair}_low" in given or f"{pair}_high" in given:
+            values |= {f"{pair}_low": low, f"{pair}_high": high}
+    values |= {key: float(value) for key, value in given.items()}
+    _check_values(values)
+    return LossConfig(loss_fn=loss_fn, values=values, normalization=_normalization(values))
+
+
+def keys_of(loss_fn: str) -> list[str]:
+    """Return the configuration keys that a loss takes."""
+    keys = [*DEFAULTS[loss_fn], *(["epsilon"] if loss_fn == "ppo" else []), *_SHARED]
+    if loss_fn != "cross_entropy":
+        bounds = [f"{pair}_{side}" for pair in _PAIRS for side in ("low", "high")]
+        keys += [*_POLICY_ONLY, *_CAPS, *bounds]
+    return keys
+
+
+def _check_keys(loss_fn: str, given: Mapping[str, float]) -> None:
+    known = keys_of(loss_fn)
+    for key, value in given.items():
+        if key not in known:
+            raise UsageError(
+                f"The loss {loss_fn!r} takes no key {key!r}; it takes: {', '.join(known)}."
+            )
+        if not math.isfinite(value):
+            raise UsageError(f"{key} of the loss {loss_fn!r} is {value}; it must be finite.")
+
+
+def _check_values(values: Mapping[str, float]) -> None:
+    for key in values:
+        if key.endswith(("_low", "_low_threshold")) and key not in _NON_NEGATIVE:
+            other = key.replace("_low", "_high")
+            if not values[key] < values[other]:
+                raise UsageError(f"{key} ({values[key]}) must be below {other} ({values[other]}).")
+    for key in (*_NON_NEGATIVE, *_CAPS):
+        if values.get(key, 0.0) < 0:
+            raise UsageError(f"{key} is {values[key]}; it must not be negative.")
+    if values["kl_estimator"] not in (1, 2, 3):
+        raise UsageError(f"kl_estimator is {values['kl_estimator']}; it must be 1, 2 or 3.")
+
+
+def _normalization(values: Mapping[str, float]) -> Normalization:
+    chosen: list[Normalization] = []
+    if values["token_mean"]:
+        chosen.append("token_mean")
+    if values["sequence_mean"]:
+        chosen.append("sequence_mean")
+    if values["dr_grpo_length"]:
+        chosen.append("dr_grpo")
+    if len(chosen) > 1:
+        raise UsageError(f"Choose one normalization, not {' and '.join(chosen)}.")
+    return chosen[0] if chosen else "token_sum"
