@@ -1,0 +1,91 @@
+"""Evaluation: tasksets, rollouts, runs and jobs.
+
+    job = await Taskset.from_file("tasks.py").run(agent, group=8)
+    print(job.reward, job.statistics.interval)
+
+The module is also callable, for the older form: `async with hud.eval(task) as ctx: ...`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from contextlib import AbstractAsyncContextManager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hud.eval.grade import Grade
+    from hud.eval.job import Job
+    from hud.eval.recording import NullRecorder, Recorder
+    from hud.eval.rollouts import Provider, rollout
+    from hud.eval.run import Run
+    from hud.eval.runtimes import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
+    from hud.eval.scheduling import StopSignal, plan_missing
+    from hud.eval.session import evaluate
+    from hud.eval.statistics import JobStatistics, RunSummary, job_statistics
+    from hud.eval.task import Task
+    from hud.eval.taskset import Taskset
+
+_HOMES = {
+    "ForkRuntime": "runtimes",
+    "Grade": "grade",
+    "Job": "job",
+    "JobStatistics": "statistics",
+    "LocalRuntime": "runtimes",
+    "NullRecorder": "recording",
+    "Provider": "rollouts",
+    "Recorder": "recording",
+    "Run": "run",
+    "RunSummary": "statistics",
+    "Runtime": "runtimes",
+    "StopSignal": "scheduling",
+    "SubprocessRuntime": "runtimes",
+    "Task": "task",
+    "Taskset": "taskset",
+    "evaluate": "session",
+    "job_statistics": "statistics",
+    "plan_missing": "scheduling",
+    "rollout": "rollouts",
+}
+
+__all__ = [
+    "ForkRuntime",
+    "Grade",
+    "Job",
+    "JobStatistics",
+    "LocalRuntime",
+    "NullRecorder",
+    "Provider",
+    "Recorder",
+    "Run",
+    "RunSummary",
+    "Runtime",
+    "StopSignal",
+    "SubprocessRuntime",
+    "Task",
+    "Taskset",
+    "evaluate",
+    "job_statistics",
+    "plan_missing",
+    "rollout",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"hud.eval.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'hud.eval' has no attribute {name!r}")
+
+
+class _CallableModule(ModuleType):
+    """This module: imported by name, and called like the function that it once was."""
+
+    def __call__(self, task: Task, **options: Any) -> AbstractAsyncContextManager[Run]:
+        """Bring `task` up and yield its run; see `hud.eval.evaluate` for the options."""
+        from hud.eval.session import evaluate
+
+        return evaluate(task, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule

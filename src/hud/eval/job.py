@@ -1,0 +1,78 @@
+"""`Job`: the receipt of a batch of runs, or of many batches that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from hud.errors import UsageError
+from hud.eval.recording import NullRecorder, Recorder, default_recorder
+from hud.eval.run import Run
+from hud.eval.statistics import JobStatistics, job_statistics
+from hud.trace import new_id
+
+
+@dataclass(eq=False)
+class Job:
+    """Runs in the order of their tasks, each task's group together."""
+
+    id: str
+    name: str
+    runs: list[Run] = field(default_factory=list)
+    group: int = 1
+    """How many runs each task gets."""
+    taskset_id: str | None = None
+    interrupted: bool = False
+    """True when it was asked to stop before every run was started."""
+    recorder: Recorder = field(default_factory=NullRecorder, repr=False)
+
+    @classmethod
+    async def start(
+        cls,
+        name: str,
+        *,
+        group: int = 1,
+        taskset_id: str | None = None,
+        recorder: Recorder | None = None,
+    ) -> Job:
+        """Open a job; pass it to `run(..., job=job)` as often as you like, then `await job.finish()`."""
+        if group < 1:
+            raise UsageError(f"group must be at least 1, not {group}.")
+        job = cls(
+            id=new_id(),
+            name=name,
+            group=group,
+            taskset_id=taskset_id,
+            recorder=recorder if recorder is not None else default_recorder(),
+        )
+        job.recorder.job_started(job)
+        return job
+
+    async def finish(self) -> None:
+        """Close the job: nothing more will be added, and everything recorded is durable."""
+        self.recorder.job_ended(self)
+        await self.recorder.flush()
+
+    @property
+    def reward(self) -> float | None:
+        """Mean reward over the runs that were measured; None if there is none."""
+        rewards = [run.reward for run in self.runs if run.reward is not None]
+        return fmean(rewards) if rewards else None
+
+    @property
+    def results(self) -> dict[str, list[Run]]:
+        """The runs of each task, by its slug."""
+        results: dict[str, list[Run]] = {}
+        for run in self.runs:
+            results.setdefault(run.slug, []).append(run)
+        return results
+
+    @property
+    def errors(self) -> list[Run]:
+        """The runs that failed, whosever fault it was."""
+        return [run for run in self.runs if run.failed]
+
+    @property
+    def statistics(self) -> JobStatistics:
+        """Means, intervals, pass@k and costs of the runs so far."""
+        return job_statistics([run.summary() for run in self.runs])

@@ -1,0 +1,230 @@
+"""`rollout`: one attempt, from bringing the environment up to taking it down.
+
+    provision ─► task (setup) ─► user ─► agent and tool steps ─► task (evaluate) ─► close
+
+Whatever fails, the result is a `Run` that says what, and whose fault it was; only cancellation and a store
+that cannot be written are raised. Every wait has an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from hud.errors import FailureKind, RolloutError, StoreError, UsageError
+from hud.eval.grade import Grade
+from hud.eval.recording import Recorder, default_recorder
+from hud.eval.run import Phase, Player, Run
+from hud.trace import Step, Trace, new_id, now
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.environment.connection import Connection
+
+Provider = Callable[["Task"], "AbstractAsyncContextManager[Connection]"]
+"""A runtime: brings a fresh environment up for a task and yields the connection to it."""
+
+ROLLOUT_SECONDS = 3600.0
+"""Limit of one rollout where the caller gives none: one hung episode must not block a job for ever."""
+CLOSE_SECONDS = 30.0
+"""Limit for taking an environment down."""
+RETRIES = 2
+"""How often an attempt that broke on infrastructure is repeated."""
+RETRY_WAIT_SECONDS = 0.5
+
+_BLAME: dict[Phase, FailureKind] = {
+    "provision": "infrastructure",
+    "setup": "environment",
+    "agent": "agent",
+    "tool": "environment",
+    "grade": "grader",
+    "over": "infrastructure",
+}
+_WHEN: dict[Phase, str] = {
+    "provision": "while its environment was brought up",
+    "setup": "while the environment set the task up",
+    "agent": "while the agent was playing",
+    "tool": "while a tool was running",
+    "grade": "while the answer was graded",
+    "over": "after it was graded",
+}
+
+
+async def rollout(
+    task: Task,
+    agent: Player,
+    *,
+    runtime: Provider | None = None,
+    job_id: str | None = None,
+    group_id: str | None = None,
+    trace_id: str | None = None,
+    rollout_timeout: float | None = None,
+    recorder: Recorder | None = None,
+) -> Run:
+    """Play `task` once with `agent` and return the run, graded or failed.
+
+    `rollout_timeout` (seconds; one hour where None, no limit where infinite) covers everything but taking
+    the environment down. Attempts that break on infrastructure are repeated; low rewards never are.
+    """
+    await prepare(agent)
+    recorder = recorder if recorder is not None else default_recorder()
+    run = Run(
+        task=task,
+        trace=Trace(trace_id=trace_id or new_id()),
+        job_id=job_id,
+        group_id=group_id,
+        recorder=recorder,
+    )
+    run = await carry_out(run, agent, runtime or provider_for([task]), rollout_timeout)
+    await recorder.flush()
+    return run
+
+
+async def carry_out(
+    run: Run,
+    agent: Player,
+    provider: Provider,
+    rollout_timeout: float | None = None,
+    *,
+    retries: int = RETRIES,
+) -> Run:
+    """Carry `run` out, and repeat it under a new id while infrastructure breaks it; returns the last one."""
+    wait = RETRY_WAIT_SECONDS
+    while True:
+        await _attempt(run, agent, provider, rollout_timeout, last=retries <= 0)
+        if run.failure_kind != "infrastructure" or retries <= 0:
+            return run
+        await asyncio.sleep(wait * random.uniform(0.5, 1.5))
+        wait *= 2
+        retries -= 1
+        run = Run(
+            task=run.task,
+            trace=Trace(trace_id=run.trace.extra["retried_as"]),
+            job_id=run.job_id,
+            group_id=run.group_id,
+            attempt=run.attempt,
+            recorder=run.recorder,
+        )
+
+
+async def _attempt(
+    run: Run, agent: Player, provider: Provider, rollout_timeout: float | None, *, last: bool
+) -> None:
+    run.model = getattr(agent, "model_name", None)
+    run.recorder.run_started(run)
+    set_deadline(run, rollout_timeout)
+    limit = asyncio.timeout_at(run.deadline)
+    try:
+        try:
+            async with limit:
+                await bring_up(run, provider)
+                await agent(run)
+                await run.evaluate()
+        except (Exception, asyncio.CancelledError) as error:
+            settle(run, error, timed_out=limit.expired())
+        if run.failure_kind == "infrastructure" and not last:
+            # The broken attempt stays on record, unmeasured, and names its successor.
+            run.trace.extra["retried_as"] = new_id()
+    finally:
+        await take_down(run)
+
+
+async def prepare(agent: Player) -> None:
+    """Let the agent get ready once before a batch; its `UsageError`s reach the caller."""
+    ready = getattr(agent, "prepare", None)
+    if ready is not None:
+        await ready()
+
+
+def set_deadline(run: Run, seconds: float | None) -> None:
+    """Give the run its limit, counted from now."""
+    seconds = ROLLOUT_SECONDS if seconds is None else seconds
+    if seconds <= 0:
+        raise UsageError(f"rollout_timeout must be positive, not {seconds:g}.")
+    run.limit_seconds = seconds
+    run.deadline = None if math.isinf(seconds) else asyncio.get_running_loop().time() + seconds
+
+
+async def bring_up(run: Run, provider: Provider) -> None:
+    """Bring an environment up for the run, and start its task there."""
+    run.phase = "provision"
+    world = provider(run.task)
+    run.connection = await world.__aenter__()
+    run.world = world
+    run.runtime = getattr(run.connection, "address", None) or "local"
+    run.phase = "setup"
+    await run.start()
+
+
+async def play(run: Run, agent: Player) -> None:
+    """Have `agent` play a run that is up, and the environment grade it, within the run's deadline."""
+    run.model = getattr(agent, "model_name", None)
+    limit = asyncio.timeout_at(run.deadline)
+    try:
+        async with limit:
+            await agent(run)
+            await run.evaluate()
+    except (Exception, asyncio.CancelledError) as error:
+        settle(run, error, timed_out=limit.expired())
+
+
+async def take_down(run: Run) -> None:
+    """Take the run's environment down, and report the run's end."""
+    world, run.world = run.world, None
+    try:
+        if world is not None:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await world.__aexit__(None, None, None)
+    except Exception as error:
+        # The grade stands: it was measured before. What broke is kept beside it.
+        if isinstance(error, TimeoutError) and not str(error):
+            error = TimeoutError(f"not down after {CLOSE_SECONDS:g} s")
+        problem = f"The environment could not be taken down: {describe(error)}"
+        run.trace.extra["close_error"] = problem
+        run.record(Step(source="system", error=problem))
+    finally:
+        run.connection = None
+        run.ended_at = now()
+        run.report()
+        run.recorder.run_ended(run)
+
+
+def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
+    """Make the failure that `error` was the outcome of `run`; raises what is not the run's to keep."""
+    if isinstance(error, asyncio.CancelledError):
+        run.trace.status = "cancelled"
+        run.error = f"Cancelled {_WHEN[run.phase]}."
+        run.grade = Grade.ungraded()
+        raise error
+    if isinstance(error, StoreError):
+        raise error
+    kind = error.kind if isinstance(error, RolloutError) else _BLAME[run.phase]
+    if kind == "infrastructure" and isinstance(error, UsageError):
+        kind = "environment"
+    problem = describe(error)
+    if timed_out and isinstance(error, TimeoutError):
+        problem = f"The rollout passed its limit of {run.limit_seconds:g} s {_WHEN[run.phase]}."
+        run.trace.stop_reason = "timeout"
+    run.fail(kind, problem)
+
+
+def describe(error: BaseException) -> str:
+    """Return one line that says what broke; where, too, if it was not one of our own sentences."""
+    if isinstance(error, RolloutError | UsageError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def provider_for(tasks: list[Task]) -> Provider:
+    """Return the runtime for tasks where the caller named none."""
+    from hud.eval.runtimes import default_runtime  # Loads sockets and processes only when used.
+
+    provider: Provider = default_runtime(tasks)
+    return provider

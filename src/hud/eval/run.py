@@ -1,0 +1,238 @@
+"""`Run`: one attempt at a task, as the agent, the recorder and the trainer see it.
+
+A run owns its trace and its live connection. It knows how to act (call tools, record, be graded) but not
+when: the order of a rollout, its limits and its retries are in `rollouts`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from hud.errors import FailureKind, GraderFault
+from hud.eval.grade import Grade
+from hud.eval.recording import NullRecorder, Recorder
+from hud.eval.statistics import RunSummary
+from hud.trace import (
+    Message,
+    Step,
+    TaskCall,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    ToolStep,
+    Trace,
+    new_id,
+    now,
+)
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.environment.connection import Connection
+
+Phase = Literal["provision", "setup", "agent", "tool", "grade", "over"]
+"""Where a run is; when a limit passes, it says whose fault that was."""
+
+
+class Player(Protocol):
+    """What plays a run: an `Agent`, or any coroutine function of a run."""
+
+    async def __call__(self, run: Any) -> Any: ...
+
+
+@dataclass(eq=False)
+class Run:
+    """One attempt at one task."""
+
+    task: Task
+    trace: Trace = field(default_factory=lambda: Trace(trace_id=new_id()))
+    job_id: str | None = None
+    group_id: str | None = None
+    """Runs of one task that are compared with one another share it."""
+    attempt: int = 0
+    """Which of its group's runs this is, from 0."""
+    model: str | None = None
+    runtime: str | None = None
+    """Address of the environment, or how it ran."""
+    prompt: str | Sequence[Message] = ""
+    tools: list[ToolSpec] = field(default_factory=list)
+    grade: Grade = field(default_factory=Grade.ungraded)
+    failure_kind: FailureKind | None = None
+    error: str | None = None
+    started_at: datetime = field(default_factory=now)
+    ended_at: datetime | None = None
+    recorder: Recorder = field(default_factory=NullRecorder, repr=False)
+    connection: Connection | None = field(default=None, repr=False)
+    world: AbstractAsyncContextManager[Connection] | None = field(default=None, repr=False)
+    """What takes the environment down again."""
+    phase: Phase = field(default="provision", repr=False)
+    limit_seconds: float = field(default=math.inf, repr=False)
+    deadline: float | None = field(default=None, repr=False)
+    """When the run must be over, on the event loop's clock."""
+    _heard: int = field(default=0, repr=False)
+
+    @property
+    def trace_id(self) -> str:
+        """Id of the run and of its trace: the same thing."""
+        assert self.trace.trace_id is not None
+        return self.trace.trace_id
+
+    @property
+    def slug(self) -> str:
+        """The task's slug."""
+        return self.task.slug or self.task.id
+
+    @property
+    def task_id(self) -> str:
+        """Id of the template that the task was made from."""
+        return self.task.id
+
+    @property
+    def reward(self) -> float | None:
+        """The grade's reward; None where nothing was measured."""
+        return self.grade.reward
+
+    @property
+    def content(self) -> str | None:
+        """The agent's answer."""
+        return self.trace.content
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """The grade frame as the environment sent it."""
+        return self.grade.raw
+
+    @property
+    def prompt_messages(self) -> list[Message]:
+        """The prompt as chat messages."""
+        if isinstance(self.prompt, str):
+            return [Message(content=self.prompt)]
+        return list(self.prompt)
+
+    @property
+    def prompt_text(self) -> str:
+        """The text of the prompt."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "\n".join(message.text for message in self.prompt)
+
+    @property
+    def failed(self) -> bool:
+        """True when something broke; a low reward is not a failure."""
+        return self.failure_kind is not None or self.trace.status != "completed"
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall-clock time that the run took."""
+        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+
+    def record(self, step: Step) -> Step:
+        """Append a finished step to the trace and tell the recorder."""
+        if self.phase == "tool":
+            self.phase = "agent"  # A tool call was given up, and the agent went on.
+        self.trace.record(step)
+        self.report()
+        return step
+
+    def report(self) -> None:
+        """Tell the recorder of every step that it has not heard of (an agent may append to the trace)."""
+        steps = self.trace.steps
+        while self._heard < len(steps):
+            step = steps[self._heard]
+            self._heard += 1
+            self.recorder.step_recorded(self.trace_id, step)
+
+    async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
+        """Call a tool of the environment and record the step; a tool's own failure is an error result."""
+        assert self.connection is not None, "the run has no environment (yet, or any more)"
+        started = now()
+        self.phase = "agent"
+        try:
+            outcome = await self.connection.call_tool(call.name, call.arguments, timeout=timeout)
+        except BaseException:
+            # It tells whose fault it was, also where a limit passed in here.
+            self.phase = "tool"
+            raise
+        step = ToolStep(call=call, result=outcome.result, started_at=started)
+        if outcome.state is not None:
+            step.extra["state"] = outcome.state
+        self.record(step)
+        return outcome.result
+
+    async def start(self) -> None:
+        """Start the task: the prompt arrives, and the setup and user steps are recorded."""
+        assert self.connection is not None
+        started = now()
+        self.tools = await self.connection.list_tools()
+        frame = await self.connection.start(self.task.id, self.task.args)
+        self.prompt = frame.prompt
+        setup = TaskCall(phase="setup", name=self.task.id, arguments=self.task.args)
+        self.record(Step(source="task", task_call=setup, started_at=started))
+        self.record(Step(source="user", messages=self.prompt_messages))
+        self.phase = "agent"
+
+    async def evaluate(self) -> None:
+        """Have the answer graded by the environment, and record the evaluate step."""
+        assert self.connection is not None
+        self.report()
+        self.phase = "grade"
+        started = now()
+        answer = self.trace.content or ""
+        frame = await self.connection.grade(answer, self.trace)
+        grade = Grade.from_dict(frame)
+        if grade.is_error:
+            raise GraderFault(grade.content or f"The grader of {self.slug!r} says that it failed.")
+        self.grade = grade
+        evaluation = TaskCall(
+            phase="evaluate", name=self.task.id, arguments={"answer": answer}, result=frame
+        )
+        self.record(Step(source="task", task_call=evaluation, started_at=started))
+        self.phase = "over"
+
+    def fail(self, kind: FailureKind, problem: str) -> None:
+        """End the run as failed by `kind`; only an agent's own failure counts, as reward 0."""
+        self.failure_kind = kind
+        self.error = problem
+        self.trace.status = "error"
+        self.grade = Grade.agent_failed() if kind == "agent" else Grade.ungraded()
+        halves: dict[str, Literal["setup", "evaluate"]] = {"setup": "setup", "grade": "evaluate"}
+        half = halves.get(self.phase)
+        if half is None:
+            self.record(Step(source="system", error=problem))
+        else:
+            call = TaskCall(phase=half, name=self.task.id, arguments=self.task.args)
+            self.record(Step(source="task", task_call=call, error=problem))
+        self.phase = "over"
+
+    def summary(self) -> RunSummary:
+        """What statistics and resuming need of the run."""
+        usage = self.trace.usage
+        return RunSummary(
+            slug=self.slug,
+            reward=self.reward,
+            group_id=self.group_id,
+            attempt=self.attempt,
+            failure_kind=self.failure_kind,
+            stop_reason=self.trace.stop_reason,
+            model=self.model,
+            seconds=self.seconds,
+            turns=usage.llm_call_count,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+            cost_usd=usage.cost_usd,
+        )
+
+    async def play(self, agent: Player) -> None:
+        """Have `agent` play and the environment grade; failures are left in `error`, not raised."""
+        from hud.eval.rollouts import play  # The order of things is there, and it knows runs.
+
+        await play(self, agent)
+
+    async def submit(self, answer: str) -> None:
+        """Give the answer, for code that plays a run without an agent."""
+        self.trace.content = answer

@@ -1,0 +1,197 @@
+"""Tasks from files, and back: Python modules, JSON and JSONL rows, folders.
+
+Rows name their environment; where a file of that environment lies beside the rows (`env.py`,
+`environment.py`, `tasks.py` or `NAME.py`), the tasks are bound to it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from hud.environment import Environment, Task
+from hud.errors import HudError, NotFoundError, UsageError
+
+_FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
+_serial = count()
+
+
+def load_tasks(path: Path) -> list[Task]:
+    """Return the tasks that a file or a folder holds; raises `UsageError` that says where it is wrong."""
+    if path.is_dir():
+        return _from_folder(path)
+    if not path.exists():
+        raise NotFoundError(f"There is no file {path}.")
+    if path.suffix == ".py":
+        return _from_python(path)
+    if path.suffix in (".json", ".jsonl"):
+        return _from_rows(path)
+    raise UsageError(f"{path}: tasks are read from .py, .json and .jsonl files, and from folders.")
+
+
+def save_tasks(tasks: Iterable[Task], path: Path) -> None:
+    """Write tasks as rows, one a line for `.jsonl`, an array for `.json`."""
+    rows = [task.model_dump(mode="json", exclude_none=True) for task in tasks]
+    if path.suffix == ".jsonl":
+        content = b"".join(orjson.dumps(row) + b"\n" for row in rows)
+    elif path.suffix == ".json":
+        content = orjson.dumps(rows, option=orjson.OPT_INDENT_2) + b"\n"
+    else:
+        raise UsageError(f"{path}: tasks are written to .json and .jsonl files.")
+    path.write_bytes(content)
+
+
+def load_module(path: Path) -> ModuleType:
+    """Execute a Python file as a module, with its folder importable; errors name file and line."""
+    path = path.resolve()
+    name = f"hud_tasks_{path.stem}_{next(_serial)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageError(
+            f"{error.filename or path}:{error.lineno}: the file is not valid Python: {error.msg}."
+        ) from None
+    except HudError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{_line_in(path, error)}: importing the file failed: {type(error).__name__}: {error}."
+        ) from error
+    return module
+
+
+def tasks_of(module: ModuleType, origin: Path) -> list[Task]:
+    """Return the tasks that a module defines, or one of each of its templates that needs no arguments."""
+    found: dict[int, Task] = {}
+    for name, value in vars(module).items():
+        if not name.startswith("_"):
+            for task in _tasks_in(value):
+                found.setdefault(id(task), task)
+    if found:
+        return list(found.values())
+    minted = [task for value in _environments(module) for task in _mint(value)]
+    if not minted:
+        raise UsageError(
+            f"{origin} defines no tasks: make some at its top level, such as "
+            "tasks = [template(argument=...)]."
+        )
+    return minted
+
+
+def _from_folder(folder: Path) -> list[Task]:
+    for name in _FOLDER_FILES:
+        if (folder / name).is_file():
+            return load_tasks(folder / name)
+    files = sorted(folder.glob("*.py"))
+    if len(files) == 1:
+        return load_tasks(files[0])
+    raise UsageError(
+        f"The folder {folder} holds none of {', '.join(_FOLDER_FILES)}; name the file to load."
+    )
+
+
+def _from_python(path: Path) -> list[Task]:
+    return tasks_of(load_module(path), path)
+
+
+def _from_rows(path: Path) -> list[Task]:
+    tasks = [_parse(row, place) for row, place in _rows(path)]
+    for name in dict.fromkeys(task.env for task in tasks):
+        environment = _environment_beside(path, name)
+        if environment is not None:
+            for task in tasks:
+                if task.env == name:
+                    task.bind(environment)
+    return tasks
+
+
+def _rows(path: Path) -> Iterator[tuple[Any, str]]:
+    """Yield each row of a file and where it is."""
+    content = path.read_bytes()
+    if path.suffix == ".jsonl":
+        for number, line in enumerate(content.splitlines(), start=1):
+            if line.strip():
+                yield _json(line, path, number), f"{path}:{number}"
+        return
+    document = _json(content, path, 1)
+    if isinstance(document, dict):
+        document = document.get("tasks", [document])
+    if not isinstance(document, list):
+        raise UsageError(f"{path}: expected an array of tasks, or an object with tasks.")
+    for number, row in enumerate(document, start=1):
+        yield row, f"{path}: task {number}"
+
+
+def _json(content: bytes, path: Path, first_line: int) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise UsageError(f"{path}:{line}: the file is not valid JSON: {error.msg}.") from None
+
+
+def _parse(row: Any, place: str) -> Task:
+    try:
+        return Task.model_validate(row)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise UsageError(f"{place}: {where or 'the row'}: {problem['msg']}.") from None
+
+
+def _environment_beside(path: Path, name: str) -> Environment | None:
+    """Return the environment called `name` from a file beside `path`, if there is one."""
+    for stem in ("env", "environment", "tasks", name):
+        candidate = path.parent / f"{stem}.py"
+        if candidate.is_file():
+            for environment in _environments(load_module(candidate)):
+                if environment.name == name:
+                    return environment
+    return None
+
+
+def _environments(module: ModuleType) -> list[Environment]:
+    found = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
+    return list(found.values())
+
+
+def _tasks_in(value: Any) -> Iterator[Task]:
+    if isinstance(value, Task):
+        yield value
+    elif isinstance(value, list | tuple) or type(value).__name__ == "Taskset":
+        for item in value:
+            if isinstance(item, Task):
+                yield item
+    elif isinstance(value, dict):
+        yield from (item for item in value.values() if isinstance(item, Task))
+
+
+def _mint(environment: Environment) -> Iterator[Task]:
+    """Yield a task of each template whose arguments all have defaults."""
+    for template in environment.templates.values():
+        if not template.args_schema.get("required"):
+            yield template()
+
+
+def _line_in(path: Path, error: Exception) -> str:
+    """Return `file:line` of the last place in `path` where `error` passed, or in whatever it imported."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if Path(frame.filename) == path] or list(frames)
+    return f"{inside[-1].filename}:{inside[-1].lineno}" if inside else str(path)

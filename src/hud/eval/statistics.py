@@ -1,0 +1,236 @@
+"""Statistics of a job that a person can trust: intervals, pass@k, spread, tokens, latency, cost.
+
+Runs of one task are not independent of one another, so the interval of the mean resamples whole tasks.
+Runs that were not measured (their reward is None) enter nothing but the count of failures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb
+
+import numpy as np
+import numpy.typing as npt
+
+from hud.errors import FailureKind
+
+RESAMPLES = 10_000
+_CELLS_AT_ONCE = 4_000_000
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What statistics and resuming need of a run, wherever it is stored."""
+
+    slug: str
+    reward: float | None
+    group_id: str | None = None
+    attempt: int = 0
+    failure_kind: FailureKind | None = None
+    stop_reason: str | None = None
+    model: str | None = None
+    seconds: float | None = None
+    turns: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelPrice:
+    """US dollars for a million tokens."""
+
+    prompt: float
+    completion: float
+    cached: float | None = None
+    """None: as much as any prompt token."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95% interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class JobStatistics:
+    """A job in numbers. Fields are None where there is nothing to compute them from."""
+
+    runs: int
+    measured: int
+    tasks: int
+    failures: dict[str, int]
+    """Failed runs by whose fault it was; those of kind `agent` are measured, with reward 0."""
+    stop_reasons: dict[str, int]
+    mean_reward: float | None
+    interval: Interval | None
+    """Of the mean reward: bootstrap over tasks. None for fewer than two tasks."""
+    pass_at_k: dict[int, float]
+    """k to the chance that at least one of k runs passes, averaged over tasks with k runs or more."""
+    pass_hat_k: dict[int, float]
+    """k to the chance that all of k runs pass."""
+    group_spread: float | None
+    """Mean over groups of two or more of the standard deviation of their rewards."""
+    never_passed: list[str]
+    """Tasks, of two runs or more, that scored the same below the pass mark every time."""
+    always_passed: list[str]
+    """Tasks, of two runs or more, that scored the same at or above the pass mark every time."""
+    task_rewards: dict[str, float]
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    mean_turns: float | None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall-clock time of a run: `p50`, `p90`, `p99`, `max`."""
+    cost_usd: float | None = None
+    """Over the runs whose price is known; None if none is."""
+    unpriced_runs: int = 0
+
+    @property
+    def no_signal(self) -> list[str]:
+        """Tasks whose runs all scored the same: a policy cannot learn from them now."""
+        return sorted([*self.never_passed, *self.always_passed])
+
+
+def job_statistics(
+    runs: Sequence[RunSummary],
+    *,
+    pass_mark: float = 1.0,
+    prices: Mapping[str, ModelPrice] | None = None,
+    seed: int = 0,
+) -> JobStatistics:
+    """Return the statistics of `runs`; a run passes when its reward reaches `pass_mark`."""
+    rewards = rewards_by_task(runs)
+    measured = [reward for group in rewards.values() for reward in group]
+    flat = {slug: group for slug, group in rewards.items() if len(group) > 1 and np.ptp(group) == 0}
+    turns = [run.turns for run in runs if run.turns]
+    costs = [run_cost(run, prices or {}) for run in runs]
+    known = [cost for cost in costs if cost is not None]
+    return JobStatistics(
+        runs=len(runs),
+        measured=len(measured),
+        tasks=len({run.slug for run in runs}),
+        failures=dict(Counter(run.failure_kind for run in runs if run.failure_kind is not None)),
+        stop_reasons=dict(Counter(run.stop_reason for run in runs if run.stop_reason is not None)),
+        mean_reward=float(np.mean(measured)) if measured else None,
+        interval=clustered_interval(list(rewards.values()), seed=seed),
+        pass_at_k=_over_tasks(rewards, pass_mark, pass_at_k),
+        pass_hat_k=_over_tasks(rewards, pass_mark, pass_hat_k),
+        group_spread=group_spread(runs),
+        never_passed=[slug for slug, group in flat.items() if group[0] < pass_mark],
+        always_passed=[slug for slug, group in flat.items() if group[0] >= pass_mark],
+        task_rewards={slug: float(np.mean(group)) for slug, group in rewards.items()},
+        prompt_tokens=sum(run.prompt_tokens for run in runs),
+        completion_tokens=sum(run.completion_tokens for run in runs),
+        cached_tokens=sum(run.cached_tokens for run in runs),
+        mean_turns=float(np.mean(turns)) if turns else None,
+        seconds=percentiles([run.seconds for run in runs if run.seconds is not None]),
+        cost_usd=sum(known) if known else None,
+        unpriced_runs=len(costs) - len(known),
+    )
+
+
+def rewards_by_task(runs: Sequence[RunSummary]) -> dict[str, list[float]]:
+    """Return the measured rewards of each task, in the order in which tasks first appear."""
+    rewards: dict[str, list[float]] = {}
+    for run in runs:
+        if run.reward is not None:
+            rewards.setdefault(run.slug, []).append(run.reward)
+    return rewards
+
+
+def clustered_interval(
+    clusters: Sequence[Sequence[float]],
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval | None:
+    """Return the bootstrap interval of the mean over all values, resampling whole clusters.
+
+    None for fewer than two clusters: one task says nothing about how tasks differ. With a handful of tasks
+    the interval is narrower than it should be, as any percentile bootstrap's is.
+    """
+    clusters = [cluster for cluster in clusters if len(cluster)]
+    if len(clusters) < 2:
+        return None
+    sums: Floats = np.array([float(np.sum(cluster)) for cluster in clusters])
+    sizes: Floats = np.array([float(len(cluster)) for cluster in clusters])
+    rng = np.random.default_rng(seed)
+    count = len(clusters)
+    chunk = max(1, _CELLS_AT_ONCE // count)
+    means: list[Floats] = []
+    for start in range(0, resamples, chunk):
+        drawn = rng.integers(0, count, size=(min(chunk, resamples - start), count))
+        means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
+    tail = (1.0 - level) / 2
+    low, high = np.quantile(np.concatenate(means), [tail, 1.0 - tail])
+    return Interval(float(low), float(high))
+
+
+def pass_at_k(runs: int, passed: int, k: int) -> float:
+    """Return the unbiased chance that one of `k` runs passes, from `passed` of `runs` (Chen et al. 2021)."""
+    return 1.0 - comb(runs - passed, k) / comb(runs, k)
+
+
+def pass_hat_k(runs: int, passed: int, k: int) -> float:
+    """Return the unbiased chance that all of `k` runs pass, from `passed` of `runs` (tau-bench's pass^k)."""
+    return comb(passed, k) / comb(runs, k)
+
+
+def group_spread(runs: Sequence[RunSummary]) -> float | None:
+    """Return the mean standard deviation of rewards within groups of two or more; None without any."""
+    groups: dict[tuple[str, str | None], list[float]] = {}
+    for run in runs:
+        if run.reward is not None:
+            groups.setdefault((run.slug, run.group_id), []).append(run.reward)
+    spreads = [float(np.std(group)) for group in groups.values() if len(group) > 1]
+    return float(np.mean(spreads)) if spreads else None
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """Return `p50`, `p90`, `p99` and `max` of `values`; nothing of nothing."""
+    if not values:
+        return {}
+    p50, p90, p99 = np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99])
+    return {"p50": float(p50), "p90": float(p90), "p99": float(p99), "max": float(max(values))}
+
+
+def run_cost(run: RunSummary, prices: Mapping[str, ModelPrice]) -> float | None:
+    """Return what a run cost in US dollars: as its server said, else by the price of its model."""
+    if run.cost_usd is not None:
+        return run.cost_usd
+    price = prices.get(run.model or "")
+    if price is None:
+        return None
+    cached_price = price.prompt if price.cached is None else price.cached
+    fresh = run.prompt_tokens - run.cached_tokens
+    total = (
+        fresh * price.prompt
+        + run.cached_tokens * cached_price
+        + run.completion_tokens * price.completion
+    )
+    return total / 1_000_000
+
+
+def _over_tasks(
+    rewards: Mapping[str, list[float]], pass_mark: float, estimate: Callable[[int, int, int], float]
+) -> dict[int, float]:
+    """Return the estimate for k = 1, 2, 4, ... and the largest group, averaged over tasks that have k runs."""
+    counts = [
+        (len(group), sum(reward >= pass_mark for reward in group)) for group in rewards.values()
+    ]
+    largest = max((runs for runs, _ in counts), default=0)
+    sizes = sorted({2**power for power in range(largest.bit_length())} | {largest})
+    return {
+        k: float(np.mean([estimate(runs, passed, k) for runs, passed in counts if runs >= k]))
+        for k in sizes
+        if 1 <= k <= largest
+    }

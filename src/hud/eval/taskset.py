@@ -1,0 +1,159 @@
+"""`Taskset`: a named, ordered collection of tasks with unique slugs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud.errors import NotFoundError, UsageError
+from hud.eval.job import Job
+from hud.eval.nearness import did_you_mean
+from hud.eval.recording import Recorder
+from hud.eval.rollouts import Provider, provider_for
+from hud.eval.run import Player, Run
+from hud.eval.scheduling import Finished, StopSignal, plan_missing, run_planned
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+
+
+class Taskset:
+    """Tasks in order; `taskset["slug"]`, `taskset[0]`, iteration, `len`."""
+
+    def __init__(
+        self,
+        name: str | None = None,
+        tasks: Iterable[Task] = (),
+        *,
+        taskset_id: str | None = None,
+    ) -> None:
+        self.name = name or "tasks"
+        self.tasks = list(tasks)
+        self.taskset_id = taskset_id
+        twice = [slug for slug, count in Counter(map(slug_of, self.tasks)).items() if count > 1]
+        if twice:
+            raise UsageError(
+                f"Taskset {self.name!r} has more than one task with the slug {twice[0]!r}"
+                f"{f' (and {len(twice) - 1} more such slugs)' if len(twice) > 1 else ''}; "
+                "give each its own slug=."
+            )
+        self._by_slug = {slug_of(task): task for task in self.tasks}
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Taskset:
+        """Load a `.py`, `.json` or `.jsonl` file, or a folder that holds one.
+
+        From Python come the tasks that the module defines at its top level, or, where it defines none, one
+        task of each template that needs no arguments.
+        """
+        from hud.eval.sources import (
+            load_tasks,
+        )  # Runs user code: nothing that an import should know.
+
+        path = Path(path)
+        return cls(path.resolve().stem, load_tasks(path))
+
+    def to_file(self, path: str | Path) -> None:
+        """Write the tasks as `.json` or `.jsonl`, by the path's ending."""
+        from hud.eval.sources import save_tasks
+
+        save_tasks(self.tasks, Path(path))
+
+    def filter(self, slugs: Iterable[str]) -> Taskset:
+        """Return the tasks with these slugs, in this set's order."""
+        wanted = {slug_of(self[slug]) for slug in slugs}
+        return self._part(task for task in self.tasks if slug_of(task) in wanted)
+
+    def exclude(self, slugs: Iterable[str]) -> Taskset:
+        """Return the tasks without these slugs."""
+        unwanted = {slug_of(self[slug]) for slug in slugs}
+        return self._part(task for task in self.tasks if slug_of(task) not in unwanted)
+
+    def items(self) -> Iterator[tuple[str, Task]]:
+        """Yield slug and task of each."""
+        return iter(self._by_slug.items())
+
+    def environment_names(self) -> list[str]:
+        """The names of the environments that the tasks are for, in order of first use."""
+        return list(dict.fromkeys(task.env for task in self.tasks))
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __contains__(self, slug: object) -> bool:
+        return slug in self._by_slug
+
+    def __getitem__(self, key: str | int) -> Task:
+        if isinstance(key, int):
+            return self.tasks[key]
+        try:
+            return self._by_slug[key]
+        except KeyError:
+            raise NotFoundError(
+                f"Taskset {self.name!r} has no task {key!r}{did_you_mean(key, self._by_slug)}"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"Taskset({self.name!r}, {len(self.tasks)} tasks)"
+
+    async def run(
+        self,
+        agent: Player,
+        *,
+        runtime: Provider | None = None,
+        group: int | None = None,
+        max_concurrent: int | None = None,
+        job: Job | None = None,
+        rollout_timeout: float | None = None,
+        finished: Iterable[Finished] = (),
+        recorder: Recorder | None = None,
+        stop: StopSignal | None = None,
+        on_run: Callable[[Run], None] | None = None,
+    ) -> Job:
+        """Play every task `group` times and return the job, its runs in task order.
+
+        With `job`, the runs are added to it and it stays open. With `finished` (a resumed job's earlier
+        runs), only those that are missing are played. At most `max_concurrent` rollouts (default 32) run at
+        a time. A failing rollout is a failed run in the job, never an exception.
+        """
+        group = group if group is not None else (job.group if job is not None else 1)
+        planned = plan_missing(self.tasks, group, finished)
+        provider = runtime if runtime is not None else provider_for(self.tasks)
+        opened = (
+            job
+            if job is not None
+            else await Job.start(
+                self.name, group=group, taskset_id=self.taskset_id, recorder=recorder
+            )
+        )
+        try:
+            runs = await run_planned(
+                planned,
+                agent,
+                opened,
+                provider,
+                max_concurrent=max_concurrent,
+                rollout_timeout=rollout_timeout,
+                stop=stop,
+                on_run=on_run,
+            )
+            opened.runs.extend(runs)
+        finally:
+            if job is None:
+                await opened.finish()
+            else:
+                await opened.recorder.flush()
+        return opened
+
+    def _part(self, tasks: Iterable[Task]) -> Taskset:
+        return Taskset(self.name, tasks, taskset_id=self.taskset_id)
+
+
+def slug_of(task: Task) -> str:
+    """The task's slug; its template's id where it has none."""
+    return task.slug or task.id
