@@ -1,0 +1,131 @@
+"""Statistics: what they promise for any rewards."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hud.eval.statistics import (
+    ModelPrice,
+    RunSummary,
+    clustered_interval,
+    job_statistics,
+    pass_at_k,
+    pass_hat_k,
+    percentiles,
+    run_cost,
+)
+
+rewards = st.floats(0.0, 1.0, allow_nan=False)
+clusters = st.lists(st.lists(rewards, min_size=1, max_size=5), min_size=2, max_size=12)
+
+
+def runs_of(groups: dict[str, list[float | None]]) -> list[RunSummary]:
+    return [
+        RunSummary(slug=slug, reward=reward, group_id=slug, attempt=attempt)
+        for slug, group in groups.items()
+        for attempt, reward in enumerate(group)
+    ]
+
+
+@given(clusters)
+@settings(max_examples=40, deadline=None)
+def test_the_interval_lies_within_the_rewards_and_is_the_same_each_time(groups):
+    interval = clustered_interval(groups, resamples=500, seed=3)
+    assert interval == clustered_interval(groups, resamples=500, seed=3)
+    means = [np.mean(group) for group in groups]
+    assert min(means) - 1e-9 <= interval.low <= interval.high <= max(means) + 1e-9
+
+
+@given(clusters)
+@settings(max_examples=20, deadline=None)
+def test_repeating_every_run_of_a_task_leaves_the_interval_as_it_was(groups):
+    """Clustering: eight copies of one outcome are one observation of a task, not eight."""
+    once = clustered_interval(groups, resamples=300)
+    eightfold = clustered_interval([group * 8 for group in groups], resamples=300)
+    assert eightfold.low == pytest.approx(once.low)
+    assert eightfold.high == pytest.approx(once.high)
+
+
+def test_the_interval_covers_the_true_mean_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    covered = 0
+    for trial in range(200):
+        difficulty = rng.beta(2, 2, size=60)
+        groups = [list(rng.binomial(1, p, size=4).astype(float)) for p in difficulty]
+        interval = clustered_interval(groups, resamples=400, seed=trial)
+        covered += interval.low <= 0.5 <= interval.high
+    assert 0.88 <= covered / 200 <= 0.995
+
+
+def test_no_interval_from_a_single_task():
+    assert clustered_interval([[0.0, 1.0, 1.0]]) is None
+    assert clustered_interval([]) is None
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
+@settings(max_examples=60, deadline=None)
+def test_pass_at_k_and_pass_hat_k_are_the_averages_over_all_choices_of_k_runs(passes, data):
+    k = data.draw(st.integers(1, len(passes)))
+    choices = list(combinations(passes, k))
+    n, c = len(passes), sum(passes)
+    assert pass_at_k(n, c, k) == pytest.approx(np.mean([any(chosen) for chosen in choices]))
+    assert pass_hat_k(n, c, k) == pytest.approx(np.mean([all(chosen) for chosen in choices]))
+
+
+def test_unmeasured_runs_enter_no_mean_and_no_group():
+    runs = runs_of({"a": [1.0, 0.0], "b": [1.0]})
+    runs.append(RunSummary(slug="a", reward=None, group_id="a", failure_kind="environment"))
+    runs.append(RunSummary(slug="b", reward=0.0, group_id="b", failure_kind="agent"))
+    statistics = job_statistics(runs)
+    assert statistics.runs == 5
+    assert statistics.measured == 4
+    assert statistics.mean_reward == 0.5
+    assert statistics.failures == {"environment": 1, "agent": 1}
+
+
+def test_tasks_without_signal_are_named():
+    statistics = job_statistics(
+        runs_of({"easy": [1.0, 1.0], "hard": [0.0, 0.0], "useful": [0.0, 1.0], "lone": [0.0]})
+    )
+    assert statistics.always_passed == ["easy"]
+    assert statistics.never_passed == ["hard"]
+    assert statistics.no_signal == ["easy", "hard"]
+    assert statistics.group_spread == pytest.approx(0.5 / 3)
+    assert statistics.pass_at_k == {1: pytest.approx(1.5 / 4), 2: pytest.approx(2 / 3)}
+    assert statistics.pass_hat_k[2] == pytest.approx(1 / 3)
+
+
+def test_nothing_measured_gives_nothing_rather_than_zero():
+    statistics = job_statistics([RunSummary(slug="a", reward=None, failure_kind="infrastructure")])
+    assert statistics.mean_reward is None
+    assert statistics.interval is None
+    assert statistics.pass_at_k == {}
+    assert job_statistics([]).runs == 0
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
+@settings(max_examples=40, deadline=None)
+def test_percentiles_are_ordered(values):
+    found = percentiles(values)
+    assert found["p50"] <= found["p90"] <= found["p99"] <= found["max"] == max(values)
+
+
+def test_cost_is_the_servers_own_figure_or_the_price_list_or_unknown():
+    prices = {"m": ModelPrice(prompt=2.0, completion=10.0, cached=0.5)}
+    run = RunSummary(
+        slug="a",
+        reward=1.0,
+        model="m",
+        prompt_tokens=1000,
+        cached_tokens=400,
+        completion_tokens=100,
+    )
+    assert run_cost(run, prices) == pytest.approx((600 * 2 + 400 * 0.5 + 100 * 10) / 1e6)
+    assert run_cost(RunSummary(slug="a", reward=1.0, cost_usd=0.25), prices) == 0.25
+    assert run_cost(RunSummary(slug="a", reward=1.0, model="other"), prices) is None
+    assert job_statistics([run], prices=prices).unpriced_runs == 0
