@@ -1,0 +1,106 @@
+"""The arguments of a tool or a template: schema and validation, from a function's annotations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import from_json
+
+from hud.environment.docstrings import parse_docstring
+from hud.errors import UsageError
+
+
+class Arguments:
+    """The declared arguments of one function: computed once, used for every call."""
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        self.what = what
+        self.description, described = parse_docstring(function.__doc__)
+        signature = inspect.signature(function)
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise UsageError(f"{what}: the annotation {error.name!r} cannot be resolved.") from None
+        fields: dict[str, Any] = {}
+        self.takes_any = False
+        self._fields: dict[str, str] = {}
+        for index, (name, parameter) in enumerate(signature.parameters.items()):
+            if parameter.kind is parameter.VAR_KEYWORD:
+                self.takes_any = True
+                continue
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                raise UsageError(f"{what}: {name!r} must be an argument that can be given by name.")
+            default = ... if parameter.default is parameter.empty else parameter.default
+            field = (
+                f"argument_{index}"  # A pydantic model has names of its own ("json", "copy", ...).
+            )
+            self._fields[name] = field
+            fields[field] = (
+                hints.get(name, Any),
+                Field(default=default, alias=name, title=None, description=described.get(name)),
+            )
+        self.model: type[BaseModel] = create_model(
+            "Arguments",
+            __config__=ConfigDict(
+                extra="allow" if self.takes_any else "forbid", arbitrary_types_allowed=True
+            ),
+            **fields,
+        )
+        self.schema = self._schema()
+        self.names = set(self._fields)
+
+    def validate(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments to call with, defaults filled in; raises `UsageError` that names the wrong ones.
+
+        A string that does not fit its annotation is also tried as JSON: models quote numbers and lists.
+        """
+        try:
+            model = self.model.model_validate(given)
+        except ValidationError as first:
+            try:
+                model = self.model.model_validate(_unquoted(given, first))
+            except ValidationError:
+                raise UsageError(f"{self.what}: {self._sentence(first)}") from None
+        values = {name: getattr(model, field) for name, field in self._fields.items()}
+        return {**values, **(model.model_extra or {})}
+
+    def _sentence(self, error: ValidationError) -> str:
+        problems = []
+        for problem in error.errors(include_url=False):
+            name = ".".join(str(part) for part in problem["loc"])
+            match problem["type"]:
+                case "missing":
+                    problems.append(f"argument {name!r} is missing")
+                case "extra_forbidden":
+                    known = ", ".join(self._fields) or "none"
+                    problems.append(f"there is no argument {name!r} (there are: {known})")
+                case _:
+                    value = repr(problem["input"])
+                    shown = value if len(value) <= 80 else value[:77] + "..."
+                    problems.append(f"argument {name!r}: {problem['msg'].lower()}, not {shown}")
+        return "; ".join(problems) + "."
+
+    def _schema(self) -> dict[str, Any]:
+        schema = self.model.model_json_schema(by_alias=True)
+        schema.pop("title", None)
+        schema.pop("description", None)
+        for entry in schema.setdefault("properties", {}).values():
+            entry.pop("title", None)
+        schema["additionalProperties"] = self.takes_any
+        return schema
+
+
+def _unquoted(given: dict[str, Any], error: ValidationError) -> dict[str, Any]:
+    """Return the arguments with the strings that did not fit parsed as JSON, where they are JSON."""
+    values = dict(given)
+    for problem in error.errors(include_url=False):
+        name = problem["loc"][0]
+        if isinstance(name, str) and isinstance(values.get(name), str):
+            try:
+                values[name] = from_json(values[name])
+            except ValueError:
+                continue
+    return values

@@ -1,0 +1,63 @@
+"""`Connection`: one run's world, whether it lives in this process or far away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hud.trace import Message, ToolResult, ToolSpec, Trace
+
+
+@dataclass(frozen=True)
+class StartFrame:
+    """What the setup half of a template gave: the prompt."""
+
+    prompt: str | list[Message]
+
+
+@dataclass(frozen=True)
+class ToolOutcome:
+    """What a tool answered, and the environment's state after it, where the environment records one."""
+
+    result: ToolResult
+    state: Any = None
+
+
+class Connection(Protocol):
+    """One run's environment. Exactly one task is started and graded over it."""
+
+    name: str
+    version: str
+    reward_range: tuple[float, float]
+    address: str
+    """Where the environment is: `local`, or a URL."""
+
+    async def list_tools(self) -> list[ToolSpec]:
+        """Return the environment's tools."""
+        ...
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | str, *, timeout: float | None = None
+    ) -> ToolOutcome:
+        """Call a tool. What goes wrong inside the tool is an error result, not an exception."""
+        ...
+
+    async def list_tasks(self) -> list[dict[str, Any]]:
+        """Return a row for each template: `{id, description, args, input?, returns?}`, schemas as JSON schema."""
+        ...
+
+    async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
+        """Run the setup half of a template. Raises `EnvironmentFault`, or `UsageError` for wrong arguments."""
+        ...
+
+    async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
+        """Run the grading half; returns `{score, done, content?, info?, subscores?}`. Raises `GraderFault`."""
+        ...
+
+    async def cancel(self) -> None:
+        """Drop the started task."""
+        ...
+
+    async def close(self) -> None:
+        """End the run: shutdown hooks run, and what the run held is freed."""
+        ...

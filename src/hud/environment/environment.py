@@ -1,0 +1,170 @@
+"""`Environment`: what an agent may touch, and the tasks that can be done in it.
+
+An environment is a declaration: tools, templates and hooks. Nothing runs until a run is opened, and every
+run has its own state.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeVar, overload
+
+from hud.environment.run import EnvironmentRun
+from hud.environment.scope import State, current_state
+from hud.environment.template import Template
+from hud.environment.tools import Tool
+from hud.errors import UsageError
+from hud.trace import ToolSpec
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Episode = Callable[..., AsyncGenerator[Any, Any]]
+
+
+class Environment:
+    """A named world with tools and templates.
+
+    `reward_range` bounds the rewards of its templates; declare `(-1.0, 1.0)` to allow penalties below zero.
+    """
+
+    def __init__(
+        self,
+        name: str = "environment",
+        *,
+        version: str = "0.0.1",
+        capabilities: list[Any] | None = None,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        low, high = reward_range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise UsageError(
+                f"Environment {name!r}: reward_range must be (low, high), not {reward_range!r}."
+            )
+        self.name = name
+        self.version = version
+        self.capabilities = list(capabilities or [])
+        self.reward_range = (float(low), float(high))
+        self.tools: dict[str, Tool] = {}
+        self.templates: dict[str, Template] = {}
+        self.tool_specs: list[ToolSpec] = []
+        self.initialize_hooks: list[Callable[[], Any]] = []
+        self.shutdown_hooks: list[Callable[[], Any]] = []
+        self.state_hook: Callable[[], Any] | None = None
+        caller = inspect.currentframe()
+        caller = caller.f_back if caller is not None else None
+        self.source_file: str | None = caller.f_code.co_filename if caller is not None else None
+        """The file in which the environment was made; a runtime of another process loads it from there."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Environment({self.name!r}, {len(self.tools)} tools, {len(self.templates)} templates)"
+        )
+
+    @property
+    def tasks(self) -> dict[str, Template]:
+        """The templates by id."""
+        return self.templates
+
+    @property
+    def state(self) -> State:
+        """The state of the run that the calling tool, hook or template works for."""
+        return current_state(self, self.name)
+
+    @overload
+    def tool(self, function: Function, /) -> Function: ...
+    @overload
+    def tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+    ) -> Callable[[Function], Function]: ...
+    def tool(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Make a sync or async function a tool (`@env.tool`, or `@env.tool(...)`).
+
+        `timeout` is in seconds. The function stays callable as it was.
+        """
+
+        def register(function: Function) -> Function:
+            tool = Tool(function, name=name, description=description, timeout=timeout)
+            if tool.name in self.tools:
+                raise UsageError(f"Environment {self.name!r} already has a tool {tool.name!r}.")
+            self.tools[tool.name] = tool
+            self.tool_specs = [tool.spec for tool in self.tools.values()]
+            return function
+
+        return register if function is None else register(function)
+
+    @overload
+    def template(self, function: Episode, /) -> Template: ...
+    @overload
+    def template(
+        self,
+        *,
+        id: str | None = None,
+        description: str = "",
+        input: Any = None,
+        returns: Any = None,
+    ) -> Callable[[Episode], Template]: ...
+    def template(
+        self,
+        function: Any = None,
+        /,
+        *,
+        id: str | None = None,
+        description: str = "",
+        input: Any = None,
+        returns: Any = None,
+    ) -> Any:
+        """Make an async generator with two yields a template: the prompt, then the reward.
+
+        `returns` is the type of the answer; the template then receives an `Answer[T]`. `input` is a type that
+        describes what the prompt holds, for those who list the tasks.
+        """
+
+        def register(function: Episode) -> Template:
+            template = Template(
+                self, function, id=id, description=description, input=input, returns=returns
+            )
+            if template.id in self.templates:
+                raise UsageError(
+                    f"Environment {self.name!r} already has a template {template.id!r}."
+                )
+            self.templates[template.id] = template
+            return template
+
+        return register if function is None else register(function)
+
+    def scenario(self, name: str | None = None, **options: Any) -> Callable[[Episode], Template]:
+        """The same as `template`, with the id first: `@env.scenario("checkout")`."""
+        register: Callable[[Episode], Template] = self.template(id=name, **options)
+        return register
+
+    def initialize(self, function: Function) -> Function:
+        """Call `function` (sync or async, no arguments) at the start of every run."""
+        self.initialize_hooks.append(function)
+        return function
+
+    def shutdown(self, function: Function) -> Function:
+        """Call `function` (sync or async, no arguments) at the end of every run."""
+        self.shutdown_hooks.append(function)
+        return function
+
+    def record_state(self, function: Function) -> Function:
+        """Record what `function` returns (anything JSON can say) in the trace after every tool call."""
+        self.state_hook = function
+        return function
+
+    def run(self) -> EnvironmentRun:
+        """Return a fresh run of this environment in this process: `async with env.run() as run`."""
+        return EnvironmentRun(self)

@@ -1,0 +1,97 @@
+"""Environments from files and modules."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+
+from hud.environment.environment import Environment
+from hud.errors import HudError, NotFoundError, UsageError
+
+_FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")
+_serial = count()
+
+
+def load_environment(target: str | Path, *, name: str | None = None) -> Environment:
+    """Return the environment at `path.py`, `path.py:attribute`, a folder, or `module:attribute`.
+
+    Where a file holds several, `name` (or the attribute) says which. Raises `UsageError` that names file and
+    line where the file cannot be loaded.
+    """
+    text, _, attribute = str(target).partition(":")
+    path = Path(text)
+    if path.is_dir():
+        found = [path / file for file in _FOLDER_FILES if (path / file).exists()]
+        if not found:
+            raise NotFoundError(
+                f"{path} has no {', '.join(_FOLDER_FILES[:-1])} or {_FOLDER_FILES[-1]}."
+            )
+        path = found[0]
+    module = _load_file(path) if path.suffix == ".py" else _load_module(text)
+    return _pick(module, str(path), attribute, name)
+
+
+def _load_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.exists():
+        raise NotFoundError(f"There is no file {path}.")
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # An environment's file imports its neighbours.
+    spec = importlib.util.spec_from_file_location(
+        f"hud_environment_{path.stem}_{next(_serial)}", path
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # Annotations are resolved there.
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}.") from None
+    except HudError:
+        raise
+    except Exception as error:
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if "importlib" not in frame.filename
+        ]
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(path)
+        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise NotFoundError(f"There is no file or module {name!r} ({error}).") from None
+
+
+def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> Environment:
+    if attribute:
+        value = getattr(module, attribute, None)
+        if not isinstance(value, Environment):
+            kind = (
+                "has no"
+                if value is None
+                else f"has a {type(value).__name__}, not an Environment, at"
+            )
+            raise UsageError(f"{where} {kind} {attribute!r}.")
+        return value
+    unique = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
+    found = [value for value in unique.values() if name is None or value.name == name]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(value.name for value in unique.values())
+    if not found:
+        raise UsageError(
+            f"{where} holds no Environment{f' named {name!r} (it has: {names})' if name and names else ''}."
+        )
+    raise UsageError(f"{where} holds several environments ({names}); name one: {where}:ATTRIBUTE.")

@@ -1,0 +1,109 @@
+"""What a tool returns, as content blocks that an agent can be shown."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult
+
+MAX_TEXT_BYTES = 256 * 1024
+"""Text of one result beyond this is cut: a tool that returns 50 MB must not end the run, or fill the store."""
+MAX_IMAGE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that a tool returns: the bytes of a file."""
+
+    data: bytes
+    mime_type: str = "image/png"
+
+
+def tool_result(value: Any, *, limit: int = MAX_TEXT_BYTES) -> ToolResult:
+    """Return `value` as a tool result: text, images, JSON, or a list of those."""
+    if isinstance(value, ToolResult):
+        blocks, structured, failed = list(value.content), value.structured_content, value.is_error
+    elif isinstance(value, list | tuple) and any(
+        isinstance(item, Image | ImageContent | TextContent) for item in value
+    ):
+        blocks, structured, failed = [_block(item) for item in value], None, False
+    else:
+        blocks, structured, failed = (
+            [] if value is None else [_block(value)],
+            _structured(value),
+            False,
+        )
+    cut = _cut(blocks, limit)
+    if cut is not blocks:
+        structured = None
+    return ToolResult(content=cut, is_error=failed, structured_content=structured)
+
+
+def _block(value: Any) -> ContentBlock:
+    if isinstance(value, TextContent | ImageContent):
+        return value
+    if isinstance(value, Image):
+        return ImageContent(data=base64.b64encode(value.data).decode(), mime_type=value.mime_type)
+    return TextContent(text=value if isinstance(value, str) else to_json(value))
+
+
+def _structured(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    if not isinstance(value, dict):
+        return None
+    structured: dict[str, Any] = orjson.loads(to_json(value))
+    return structured
+
+
+def to_json(value: Any) -> str:
+    """Return `value` as compact JSON; what JSON cannot say becomes its `str`."""
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    return orjson.dumps(value, default=_plain, option=options).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)
+
+
+def _cut(blocks: list[ContentBlock], limit: int) -> list[ContentBlock]:
+    """Return the blocks with text beyond `limit` bytes cut, and a note of it; the same list if it fits."""
+    if all(
+        _size(block) <= (limit if isinstance(block, TextContent) else MAX_IMAGE_BYTES)
+        for block in blocks
+    ):
+        return blocks
+    kept: list[ContentBlock] = []
+    for block in blocks:
+        size = _size(block)
+        if isinstance(block, TextContent) and size > limit:
+            head = block.text[:limit].encode()[:limit].decode("utf-8", "ignore")
+            kept.append(
+                TextContent(text=f"{head}\n[cut: {size:,} bytes in all, the first {limit:,} shown]")
+            )
+        elif isinstance(block, ImageContent) and size > MAX_IMAGE_BYTES:
+            kept.append(TextContent(text=f"[an image of {size:,} bytes was left out: too large]"))
+        else:
+            kept.append(block)
+    return kept
+
+
+def _size(block: ContentBlock) -> int:
+    """Size in bytes; of text that is surely short, its length times four."""
+    if isinstance(block, ImageContent):
+        return len(block.data)
+    return len(block.text) if len(block.text) * 4 <= MAX_TEXT_BYTES else len(block.text.encode())

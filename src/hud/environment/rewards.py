@@ -1,0 +1,61 @@
+"""What a template may yield as its grade, and what becomes of it: a grade frame of the control channel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pydantic import BaseModel
+
+from hud.errors import GraderFault
+
+
+def grade_frame(value: Any, reward_range: tuple[float, float], task_id: str) -> dict[str, Any]:
+    """Return `{score, done, ...}` for a yielded number, dict with `score`, or `EvaluationResult`.
+
+    Raises `GraderFault` for anything that is no reward: no number, NaN, or outside `reward_range`.
+    """
+    if isinstance(value, BaseModel) and hasattr(value, "reward"):
+        frame = value.model_dump(mode="json", exclude_none=True, by_alias=True)
+        frame["score"] = frame.pop("reward", None)
+    elif isinstance(value, dict):
+        if "score" not in value:
+            raise GraderFault(
+                f"Template {task_id!r} graded with a dict without 'score' (it has: {', '.join(map(str, value))})."
+            )
+        frame = dict(value)
+    elif _is_number(value) or not hasattr(value, "reward"):
+        frame = {"score": value}
+    else:
+        frame = {"score": value.reward}
+    frame.setdefault("done", True)
+    frame["score"] = _checked(frame["score"], reward_range, task_id)
+    return frame
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _checked(score: Any, reward_range: tuple[float, float], task_id: str) -> float:
+    try:
+        reward = float(score) if _is_number(score) or hasattr(score, "__float__") else None
+    except (TypeError, ValueError):
+        reward = None
+    if reward is None:
+        raise GraderFault(
+            f"Template {task_id!r} graded with {score!r}, a {type(score).__name__}; its second yield must be a "
+            "number, a dict with 'score', or an EvaluationResult."
+        )
+    low, high = reward_range
+    if not math.isfinite(reward):
+        raise GraderFault(
+            f"Template {task_id!r} graded with {reward}, which is not a finite number."
+        )
+    # Sums of weights leave the range by a rounding error; that is no mistake of the grader's.
+    if low - 1e-9 <= reward <= high + 1e-9:
+        return min(max(reward, low), high)
+    raise GraderFault(
+        f"Template {task_id!r} graded with {reward:g}, outside [{low:g}, {high:g}]; scale the reward, or declare "
+        "Environment(reward_range=(low, high))."
+    )

@@ -1,0 +1,202 @@
+"""One run of an environment in this process: `Connection` without anything in between."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from hud.environment.answer import parse_answer
+from hud.environment.connection import StartFrame, ToolOutcome
+from hud.environment.results import to_json
+from hud.environment.rewards import grade_frame
+from hud.environment.scope import State, entered
+from hud.environment.template import Template, as_prompt
+from hud.errors import EnvironmentFault, GraderFault, NotFoundError, RolloutError, UsageError
+from hud.trace import ToolResult, ToolSpec, Trace
+
+if TYPE_CHECKING:
+    from hud.environment.environment import Environment
+
+
+class EnvironmentRun:
+    """A run's own state, its started template, and its tools."""
+
+    address = "local"
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.name = environment.name
+        self.version = environment.version
+        self.reward_range = environment.reward_range
+        self.state = State()
+        self._open = False
+        self._template: Template | None = None
+        self._episode: AsyncGenerator[Any, Any] | None = None
+
+    async def open(self) -> EnvironmentRun:
+        """Run the initialize hooks."""
+        self._open = True
+        for hook in self.environment.initialize_hooks:
+            with entered(self.environment, self.state):
+                try:
+                    await _called(hook)
+                except Exception as error:
+                    raise EnvironmentFault(
+                        f"Environment {self.name!r}: its initialize hook {hook.__name__!r} raised {_told(error)}."
+                    ) from error
+        return self
+
+    async def list_tools(self) -> list[ToolSpec]:
+        return self.environment.tool_specs
+
+    async def list_tasks(self) -> list[dict[str, Any]]:
+        return [template.row() for template in self.environment.templates.values()]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | str, *, timeout: float | None = None
+    ) -> ToolOutcome:
+        tool = self.environment.tools.get(name)
+        with entered(self.environment, self.state):
+            if tool is None:
+                known = ", ".join(self.environment.tools) or "none"
+                result = ToolResult.of_text(
+                    f"There is no tool {name!r} (there are: {known}).", is_error=True
+                )
+            else:
+                result = await tool.call(arguments, timeout)
+            return ToolOutcome(result, await self._recorded_state())
+
+    async def _recorded_state(self) -> Any:
+        hook = self.environment.state_hook
+        if hook is None:
+            return None
+        try:
+            return _json(await _called(hook))
+        except Exception as error:
+            raise EnvironmentFault(
+                f"Environment {self.name!r}: its record_state hook raised {_told(error)}."
+            ) from error
+
+    async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
+        template = self.environment.templates.get(task_id)
+        if template is None:
+            known = ", ".join(self.environment.templates) or "none"
+            raise NotFoundError(
+                f"Environment {self.name!r} has no template {task_id!r} (there are: {known})."
+            )
+        values = template.arguments.validate(args)
+        await self.cancel()
+        episode = template.function(**values)
+        with entered(self.environment, self.state):
+            try:
+                value = await anext(episode)
+            except StopAsyncIteration:
+                raise EnvironmentFault(
+                    f"Template {task_id!r} ended without a yield; it must yield twice: the prompt, then the reward."
+                ) from None
+            except RolloutError:
+                raise
+            except Exception as error:
+                raise EnvironmentFault(
+                    f"Template {task_id!r} raised {_told(error)} before its prompt."
+                ) from error
+        self._template, self._episode = template, episode
+        return StartFrame(as_prompt(value, task_id))
+
+    async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
+        if self._template is None or self._episode is None:
+            raise UsageError("no task in progress")
+        template, episode = self._template, self._episode
+        self._template = self._episode = None
+        parsed = parse_answer(answer, trace, template.returns)
+        with entered(self.environment, self.state):
+            async with aclosing(episode):
+                value = await _second_yield(episode, parsed, template.id)
+                frame = grade_frame(value, self.reward_range, template.id)
+                await _ends(episode, template.id)
+        return frame
+
+    async def cancel(self) -> None:
+        episode, self._episode, self._template = self._episode, None, None
+        if episode is not None:
+            with entered(self.environment, self.state):
+                await episode.aclose()
+
+    async def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        failures = []
+        try:
+            await self.cancel()
+        except Exception as error:
+            failures.append(f"its template raised {_told(error)} while it was closed")
+        for hook in self.environment.shutdown_hooks:
+            with entered(self.environment, self.state):
+                try:
+                    await _called(hook)
+                except Exception as error:
+                    failures.append(f"its shutdown hook {hook.__name__!r} raised {_told(error)}")
+        if failures:
+            raise EnvironmentFault(f"Environment {self.name!r}: {'; '.join(failures)}.")
+
+    async def __aenter__(self) -> EnvironmentRun:
+        try:
+            return await self.open()
+        except BaseException:
+            await self._close_quietly()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _close_quietly(self) -> None:
+        """Close after a failed start, whose own error is the one to tell."""
+        try:
+            await self.close()
+        except EnvironmentFault:
+            return
+
+
+async def _second_yield(episode: AsyncGenerator[Any, Any], answer: str, task_id: str) -> Any:
+    try:
+        return await episode.asend(answer)
+    except StopAsyncIteration:
+        raise GraderFault(
+            f"Template {task_id!r} ended after one yield; its second yield must be the reward."
+        ) from None
+    except RolloutError:
+        raise
+    except Exception as error:
+        raise GraderFault(f"Template {task_id!r} raised {_told(error)} while grading.") from error
+
+
+async def _ends(episode: AsyncGenerator[Any, Any], task_id: str) -> None:
+    try:
+        await anext(episode)
+    except StopAsyncIteration:
+        return
+    except Exception as error:
+        raise GraderFault(
+            f"Template {task_id!r} raised {_told(error)} after its reward."
+        ) from error
+    raise GraderFault(
+        f"Template {task_id!r} yielded a third time; it must yield twice: the prompt, then the reward."
+    )
+
+
+async def _called(hook: Callable[[], Any]) -> Any:
+    value = hook()
+    return await value if inspect.isawaitable(value) else value
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _json(value: Any) -> Any:
+    return orjson.loads(to_json(value))

@@ -1,0 +1,74 @@
+"""`Task`: a row of plain data that says what to do. Making one runs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+if TYPE_CHECKING:
+    from hud.environment.environment import Environment
+
+
+def default_slug(task_id: str, args: dict[str, Any]) -> str:
+    """Return the slug of a task that was given none: its id, and a digest of its arguments if it has any."""
+    if not args:
+        return task_id
+    text = json.dumps(args, sort_keys=True, default=str)
+    return f"{task_id}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]}"
+
+
+class Task(BaseModel):
+    """One task: which template of which environment, with which arguments."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    env: str
+    """Name of the environment."""
+    id: str
+    """Id of the template."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    slug: str = ""
+    """Name of the task, unique in its taskset; made from `id` and `args` where not given."""
+    columns: dict[str, Any] | None = None
+    validation: Any = None
+    agent_config: dict[str, Any] | None = None
+    runtime_config: dict[str, Any] | None = None
+    verifier: Task | None = None
+
+    _environment: Environment | None = PrivateAttr(default=None)
+    _source: str | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_slug(cls, values: Any) -> Any:
+        if (
+            isinstance(values, dict)
+            and not values.get("slug")
+            and isinstance(values.get("id"), str)
+        ):
+            return {**values, "slug": default_slug(values["id"], values.get("args") or {})}
+        return values
+
+    def __eq__(self, other: object) -> bool:
+        """Tasks are equal when their data is; what they are bound to does not count."""
+        return isinstance(other, Task) and self.__dict__ == other.__dict__
+
+    @property
+    def environment(self) -> Environment | None:
+        """The live environment that minted the task, or that it was bound to; None for a bare row."""
+        return self._environment
+
+    def bind(self, environment: Environment) -> Task:
+        """Bind the task to a live environment, and return it."""
+        self._environment = environment
+        return self
+
+    async def run(self, agent: Any, **options: Any) -> Any:
+        """Run this task alone and return its `Job`; takes the options of `Taskset.run`."""
+        # By name: evaluation knows environments, not the other way round.
+        taskset = importlib.import_module("hud.eval").Taskset(self.slug, [self])
+        return await taskset.run(agent, **options)

@@ -1,0 +1,82 @@
+"""A Python function as a tool of an environment."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from hud.environment.arguments import Arguments
+from hud.environment.results import tool_result
+from hud.environment.threads import in_thread
+from hud.errors import UsageError
+from hud.trace import ToolResult, ToolSpec
+
+TOOL_SECONDS = 300.0
+"""Limit of one tool call where neither the tool nor the caller gives one."""
+
+
+class Tool:
+    """A function, the schema of its arguments, and its limit."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.timeout = timeout
+        self.arguments = Arguments(function, self.name)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.spec = ToolSpec(
+            name=self.name,
+            description=description or self.arguments.description,
+            parameters=self.arguments.schema,
+        )
+
+    async def call(
+        self, arguments: dict[str, Any] | str, timeout: float | None = None
+    ) -> ToolResult:
+        """Call the function; whatever goes wrong in it is an error result."""
+        own = TOOL_SECONDS if self.timeout is None else self.timeout
+        limit = own if timeout is None else min(own, timeout)
+        clock = asyncio.timeout(limit)
+        try:
+            values = self.arguments.validate(_parsed(arguments, self.name))
+            async with clock:
+                value = (
+                    await self.function(**values)
+                    if self.is_async
+                    else await in_thread(self.function, values)
+                )
+                if inspect.isawaitable(value):
+                    value = await value
+            return tool_result(value)
+        except UsageError as error:
+            return ToolResult.of_text(str(error), is_error=True)
+        except Exception as error:
+            if clock.expired() and isinstance(error, TimeoutError):
+                message = f"{self.name}: no answer within {limit:g} s."
+            else:
+                message = f"{self.name}: {type(error).__name__}: {error}"
+            return tool_result(ToolResult.of_text(message, is_error=True))
+
+
+def _parsed(arguments: dict[str, Any] | str, name: str) -> dict[str, Any]:
+    """Return the arguments as an object; a model may have sent them as a JSON string."""
+    if isinstance(arguments, dict):
+        return arguments
+    try:
+        values = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        values = None
+    if not isinstance(values, dict):
+        raise UsageError(f"{name}: the arguments must be a JSON object, not {arguments[:80]!r}.")
+    return values
