@@ -91,7 +91,7 @@ def dppo(tokens: ActionTokens, config: LossConfig) -> LossTerms:
     keep = ~(up | down)
     square = (tokens.logprobs - tokens.sampling_logprobs) ** 2
     return LossTerms(
-        -keep * ratio * tokens.advantages + config["square_coef"] * square,
+        -(keep * ratio * tokens.advantages) + config["square_coef"] * square,
         {"clip_fraction": (~keep).sum()},
     )
 
@@ -158,7 +158,7 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: int) -> Tensor:
         return d
     if estimator == 2:
         return 0.5 * d**2
-    return (-d).exp() - 1 + d
+    return torch.expm1(-d) + d
 
 
 def sampler_gap(tokens: ActionTokens) -> dict[str, Tensor]:
@@ -170,7 +170,7 @@ def sampler_gap(tokens: ActionTokens) -> dict[str, Tensor]:
     return {
         "sampler_k1": -gap.sum(),
         "sampler_k2": 0.5 * (gap**2).sum(),
-        "sampler_k3": (gap.exp() - 1 - gap).sum(),
+        "sampler_k3": (torch.expm1(gap) - gap).sum(),
         "entropy": -tokens.sampling_logprobs.sum(),
     }
 

@@ -1,0 +1,238 @@
+"""LoRA adapters (arXiv 2106.09685): a trained low-rank term beside a frozen linear layer.
+
+    y = x Wᵀ + b + (alpha / rank) · x Aᵀ Bᵀ        A: (rank, in), B: (out, rank), B = 0 at the start
+
+`attach` wraps layers in place, so a sampler that computes with the same decoder samples from the adapted policy as
+soon as a step changes A and B. Saved adapters are in PEFT's format, for other tools to load.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from hud.errors import StoreError, UsageError
+
+DEFAULT_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+_PEFT_PREFIX = "base_model.model."
+_WEIGHTS = "adapter_model.safetensors"
+_CONFIG = "adapter_config.json"
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Size and place of adapters."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: tuple[str, ...] = DEFAULT_TARGETS
+    """Last parts of the names of the linear layers that get one."""
+    seed: int = 0
+    """Of the random A matrices."""
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise UsageError(f"The LoRA rank is {self.rank}; it must be at least 1.")
+        if not self.targets:
+            raise UsageError("LoRA has no targets; name at least one layer, such as q_proj.")
+
+    @property
+    def scale(self) -> float:
+        """What the low-rank term is multiplied by."""
+        return self.alpha / self.rank
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer with a trained low-rank term; stands where the layer stood."""
+
+    def __init__(self, base: nn.Linear, config: LoraConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.base = base
+        self.scale = config.scale
+        self.enabled = True
+        self.in_features, self.out_features = base.in_features, base.out_features
+        # Adapters stay in fp32 where the layer computes in less: their updates are small.
+        dtype = torch.promote_types(base.weight.dtype, torch.float32)
+        bound = 1 / math.sqrt(base.in_features)  # kaiming_uniform with a = √5, as PEFT draws it
+        drawn = torch.rand(config.rank, base.in_features, generator=generator, dtype=torch.float32)
+        device = base.weight.device
+        self.lora_A = nn.Parameter(((drawn * 2 - 1) * bound).to(device=device, dtype=dtype))
+        self.lora_B = nn.Parameter(
+            torch.zeros(base.out_features, config.rank, device=device, dtype=dtype)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's output, with the low-rank term while it is enabled."""
+        y: Tensor = self.base(x)
+        if not self.enabled:
+            return y
+        low = F.linear(x.to(self.lora_A.dtype), self.lora_A)
+        return y + (F.linear(low, self.lora_B) * self.scale).to(y.dtype)
+
+    @torch.no_grad()
+    def merged_weight(self) -> Tensor:
+        """Return W + (alpha / rank) B A, in the layer's precision."""
+        delta = (self.lora_B @ self.lora_A) * self.scale
+        return (self.base.weight.to(delta.dtype) + delta).to(self.base.weight.dtype)
+
+
+def attach(decoder: nn.Module, config: LoraConfig) -> None:
+    """Freeze a decoder and wrap its target layers. Wrapped layers of the same rank are left as they are."""
+    decoder.requires_grad_(False)
+    generator = torch.Generator().manual_seed(config.seed)
+    found = 0
+    for name, module in list(decoder.named_modules()):
+        if isinstance(module, LoraLinear):
+            if module.lora_A.shape[0] != config.rank or module.scale != config.scale:
+                raise UsageError(
+                    f"{name} already has an adapter of rank {module.lora_A.shape[0]}; this one has rank {config.rank}."
+                )
+            module.lora_A.requires_grad_(True)
+            module.lora_B.requires_grad_(True)
+            found += 1
+        elif isinstance(module, nn.Linear) and name.rpartition(".")[2] in config.targets:
+            parent, _, last = name.rpartition(".")
+            setattr(decoder.get_submodule(parent), last, LoraLinear(module, config, generator))
+            found += 1
+    if not found:
+        raise UsageError(
+            f"This model has no layer named {', '.join(config.targets)}; its linear layers are: "
+            f"{', '.join(sorted(_linear_names(decoder)))}."
+        )
+
+
+def lora_parameters(decoder: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the adapters' parameters by name."""
+    return {
+        name: parameter
+        for name, parameter in decoder.named_parameters()
+        if name.endswith((".lora_A", ".lora_B"))
+    }
+
+
+def lora_layers(decoder: nn.Module) -> dict[str, LoraLinear]:
+    """Return the wrapped layers by name."""
+    return {
+        name: module for name, module in decoder.named_modules() if isinstance(module, LoraLinear)
+    }
+
+
+@contextmanager
+def disabled(decoder: nn.Module) -> Iterator[None]:
+    """Compute with the base weights alone inside the block."""
+    layers = list(lora_layers(decoder).values())
+    for layer in layers:
+        layer.enabled = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enabled = True
+
+
+@torch.no_grad()
+def merge(decoder: nn.Module) -> None:
+    """Fold the adapters into the weights and unwrap the layers, for good."""
+    for name, layer in lora_layers(decoder).items():
+        layer.base.weight.copy_(layer.merged_weight())
+        parent, _, last = name.rpartition(".")
+        setattr(decoder.get_submodule(parent), last, layer.base)
+
+
+def merged_state(decoder: nn.Module) -> dict[str, Tensor]:
+    """Return the decoder's weights under their own names, adapters folded in; the decoder stays as it is."""
+    layers = lora_layers(decoder)
+    state: dict[str, Tensor] = {}
+    for name, tensor in decoder.state_dict().items():
+        parent, _, last = name.rpartition(".")
+        if parent in layers:
+            continue  # lora_A, lora_B
+        owner, _, inner = parent.rpartition(".")
+        if inner == "base" and owner in layers:
+            merged = last == "weight"
+            state[f"{owner}.{last}"] = layers[owner].merged_weight() if merged else tensor
+        else:
+            state[name] = tensor
+    return state
+
+
+def save_adapter(decoder: nn.Module, config: LoraConfig, folder: Path, *, base: str = "") -> None:
+    """Write `adapter_model.safetensors` and `adapter_config.json` into an existing folder."""
+    tensors = {
+        _PEFT_PREFIX + name + ".weight": parameter.detach().contiguous().cpu()
+        for name, parameter in lora_parameters(decoder).items()
+    }
+    save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
+    described = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": config.rank,
+        "lora_alpha": config.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "target_modules": sorted(config.targets),
+    }
+    (folder / _CONFIG).write_text(json.dumps(described, indent=2) + "\n")
+
+
+def read_adapter_config(folder: Path) -> LoraConfig:
+    """Return the configuration of a saved adapter."""
+    try:
+        read: dict[str, Any] = json.loads((folder / _CONFIG).read_text())
+        targets = read["target_modules"]
+        return LoraConfig(
+            rank=int(read["r"]),
+            alpha=float(read["lora_alpha"]),
+            targets=(targets,) if isinstance(targets, str) else tuple(targets),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{folder / _CONFIG} cannot be read as an adapter's configuration: {error}."
+        ) from error
+
+
+@torch.no_grad()
+def load_adapter(decoder: nn.Module, folder: Path) -> LoraConfig:
+    """Put a saved adapter on a decoder, in place; the decoder is wrapped first where it is not yet."""
+    config = read_adapter_config(folder)
+    try:
+        tensors = load_file(folder / _WEIGHTS)
+    except Exception as error:  # safetensors raises its own kind, which is no public name
+        raise StoreError(f"{folder / _WEIGHTS} is damaged or missing: {error}.") from error
+    attach(decoder, config)
+    wanted = lora_parameters(decoder)
+    given = {
+        key.removeprefix(_PEFT_PREFIX).removesuffix(".weight"): tensor
+        for key, tensor in tensors.items()
+    }
+    wrong = [
+        name for name in wanted if name not in given or given[name].shape != wanted[name].shape
+    ]
+    if wrong or len(given) != len(wanted):
+        odd = wrong or sorted(given.keys() - wanted.keys())
+        raise StoreError(f"{folder} holds an adapter of another model: {odd[0]} does not fit.")
+    for name, parameter in wanted.items():
+        parameter.copy_(given[name])
+    return config
+
+
+def _linear_names(decoder: nn.Module) -> set[str]:
+    return {
+        name.rpartition(".")[2]
+        for name, module in decoder.named_modules()
+        if isinstance(module, nn.Linear)
+    }

@@ -1,0 +1,297 @@
+"""The trainer: gradients of a loss over datums, and optimizer steps, on a decoder that may be sampling too.
+
+Knows datums, losses and weights. Knows nothing of text, rewards, checkpoints' folders or who else uses the
+weights: the caller makes sure that nobody samples while `optim_step` or `load_state_dict` changes them.
+
+    trainer = Trainer(decoder, lora=LoraConfig(rank=8))
+    metrics = trainer.forward_backward(batch.datums, "ppo", {"epsilon": 0.2})
+    metrics |= trainer.optim_step(1e-4)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
+from hud.engine.optimizer import AdamW
+from hud.engine.packed import PackedPass, computed_tokens, lay_out, pass_logprobs
+from hud.errors import ConflictError, UsageError
+from hud.train.action_tokens import log_ratio
+from hud.train.datums import Datum, Floats
+from hud.train.loss_config import LossConfig, Normalization, parse_loss
+from hud.train.losses import compute_loss, sampler_gap
+from hud.train.packing import pack
+
+if TYPE_CHECKING:
+    from hud.engine.decoder import Decoder
+
+PASS_TOKENS = 4096
+"""Most tokens computed at once; a longer sequence goes alone."""
+
+
+class Trainer:
+    """Accumulates gradients and steps. Full weights without `lora`, else adapters only."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        *,
+        lora: LoraConfig | None = None,
+        reference: Decoder | None = None,
+        pass_tokens: int = PASS_TOKENS,
+    ) -> None:
+        """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it."""
+        self.decoder = decoder
+        self.lora = lora
+        self.reference = reference
+        self.pass_tokens = pass_tokens
+        if lora is not None:
+            attach(decoder, lora)
+            trained = lora_parameters(decoder)
+        else:
+            decoder.requires_grad_(True)
+            trained = dict(decoder.named_parameters())
+        self._optimizer = AdamW(trained.items())
+        first = next(iter(trained.values()))
+        self._device = first.device
+        self._dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+        # Since the last step; divisions by them wait for it.
+        self._action_tokens = 0
+        self._sequences = 0
+        self._normalization: Normalization | None = None
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken."""
+        return self._optimizer.step
+
+    @property
+    def trained(self) -> list[str]:
+        """Names of the parameters that are trained."""
+        return self._optimizer.names
+
+    @property
+    def pending(self) -> bool:
+        """True when something was accumulated since the last step."""
+        return self._action_tokens > 0
+
+    def forward_backward(
+        self,
+        datums: Sequence[Datum],
+        loss_fn: str = "importance_sampling",
+        config: Mapping[str, float] | None = None,
+        *,
+        num_substeps: int = 1,
+    ) -> dict[str, float]:
+        """Add the gradient of a loss over `datums` to what is accumulated; return what was measured.
+
+        `num_substeps` asks for at least that many passes; it never changes the gradient.
+        """
+        loss = parse_loss(loss_fn, config)
+        self._check_normalization(loss.normalization)
+        sums: dict[str, float] = {}
+        widest = 0.0
+        passes = self._passes(datums, num_substeps)
+        for batch in passes:
+            measured, gap = self._one_pass(batch, loss)
+            widest = max(widest, gap)
+            for name, value in measured.items():
+                sums[name] = sums.get(name, 0.0) + value
+        if not math.isfinite(sums.get("loss", 0.0)):
+            self.zero_grad()
+            raise ConflictError(
+                f"The loss is {sums['loss']}; the accumulated gradient was discarded and the weights are unchanged. "
+                "Look for extreme logprobs, advantages or weights."
+            )
+        trained = [number for batch in passes for number in batch.datums]
+        actions = sum(len(batch.targets) for batch in passes)
+        self._action_tokens += actions
+        self._sequences += len(trained)
+        if actions:
+            self._normalization = loss.normalization
+        metrics = {
+            "loss:sum": sums.pop("loss", 0.0),
+            "datums:sum": float(len(datums)),
+            "tokens:sum": float(sum(len(batch.input_ids) for batch in passes)),
+            "action_tokens:sum": float(actions),
+            "passes:sum": float(len(passes)),
+        }
+        metrics |= {f"{name}:mean": value / max(actions, 1) for name, value in sums.items()}
+        if not loss.supervised:
+            metrics["sampler_gap:max"] = widest
+        return metrics | _lag([datums[number] for number in trained])
+
+    def forward(self, datums: Sequence[Datum]) -> list[Floats]:
+        """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 where the mask is 0."""
+        found = [np.zeros(datum.length, np.float32) for datum in datums]
+        with torch.no_grad():
+            for batch in self._passes(datums, 1):
+                logprobs = pass_logprobs(self.decoder, batch)[0].cpu().numpy()
+                rows = batch.sequence.cpu().numpy()
+                for row, number in enumerate(batch.datums):
+                    found[number][datums[number].mask > 0] = logprobs[rows == row]
+        return found
+
+    def backward(
+        self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
+    ) -> dict[str, float]:
+        """Accumulate the gradient of -Σ w lp: with w = -dC/dlp, that of the caller's own loss C.
+
+        Weights of tokens that were not sampled have no effect; `ignored_weights:sum` counts them.
+        """
+        if len(weights) != len(datums):
+            raise UsageError(f"{len(weights)} lists of weights were sent for {len(datums)} datums.")
+        weighted, ignored = [], 0
+        for number, (datum, given) in enumerate(zip(datums, weights, strict=True)):
+            row = np.asarray(given, np.float32)
+            if row.shape != datum.mask.shape:
+                raise UsageError(
+                    f"Datum {number} has {datum.length} tokens and {len(row)} weights; send one for each token."
+                )
+            if not np.isfinite(row).all():
+                raise UsageError(
+                    f"The weights of datum {number} are not all finite; look at your loss."
+                )
+            ignored += int(((row != 0) & (datum.mask == 0)).sum())
+            weighted.append(replace(datum, weights=row))
+        metrics = self.forward_backward(weighted, "cross_entropy")
+        return metrics | {"ignored_weights:sum": float(ignored)}
+
+    def optim_step(
+        self,
+        learning_rate: float,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_grad_norm: float | None = None,
+    ) -> dict[str, float]:
+        """Apply what was accumulated and forget it; return what was measured.
+
+        Raises `ConflictError`, with the weights untouched, where nothing was accumulated or the gradient is not
+        finite.
+        """
+        if not self.pending:
+            raise ConflictError(
+                "Nothing was accumulated since the last step, so there is nothing to apply. Every group of the "
+                "batch may have been without spread; send a batch with some first."
+            )
+        try:
+            return self._optimizer.update(
+                learning_rate=learning_rate,
+                beta1=beta1,
+                beta2=beta2,
+                eps=eps,
+                weight_decay=weight_decay,
+                max_grad_norm=max_grad_norm,
+                divide_by=self._divisor(),
+            )
+        finally:
+            self._forget()
+
+    def zero_grad(self) -> None:
+        """Forget what was accumulated."""
+        self._optimizer.zero_grad()
+        self._forget()
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the accumulated gradients by parameter name, before any division by a batch's size."""
+        return self._optimizer.gradients()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return everything beside the weights that the next step depends on, as flat named tensors.
+
+        With the weights themselves and this, training continues bit for bit on the CPU. What was accumulated
+        since the last step is not part of it.
+        """
+        state = self._optimizer.state_dict()
+        state["rng"] = torch.get_rng_state()
+        if self._device.type == "cuda":
+            state["rng_cuda"] = torch.cuda.get_rng_state(self._device)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state_dict()`, the weights having been restored before. Drops what was accumulated."""
+        if "step" not in state:
+            raise UsageError("This is no trainer state: it has no step count.")
+        self._optimizer.load_state_dict(dict(state))
+        if "rng" in state:
+            torch.set_rng_state(state["rng"].cpu().to(torch.uint8))
+        if "rng_cuda" in state and self._device.type == "cuda":
+            torch.cuda.set_rng_state(state["rng_cuda"].cpu().to(torch.uint8), self._device)
+        self._forget()
+
+    def reset(self) -> None:
+        """Begin anew from the decoder's present weights: step 0 and no moments."""
+        self._optimizer.reset()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._action_tokens = 0
+        self._sequences = 0
+        self._normalization = None
+
+    def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
+        lengths = [computed_tokens(datum) for datum in datums]
+        used = [number for number, datum in enumerate(datums) if datum.actions]
+        packs = pack([lengths[number] for number in used], self.pass_tokens, at_least=at_least)
+        return [
+            lay_out(datums, [used[place] for place in places], self._device, self._dtype)
+            for places in packs
+        ]
+
+    def _one_pass(self, batch: PackedPass, loss: LossConfig) -> tuple[dict[str, float], float]:
+        """Compute one pass and its gradient; return sums over its tokens, and the widest |lp - q|."""
+        reference = self._reference_logprobs(batch) if loss.needs_reference else None
+        logprobs, entropy = pass_logprobs(self.decoder, batch, entropy=loss.needs_entropy)
+        tokens = batch.tokens(logprobs, entropy, reference)
+        total, sums = compute_loss(tokens, loss)
+        total.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.collect()
+        gap = logprobs.new_zeros(())
+        if not loss.supervised:
+            sums |= sampler_gap(tokens)
+            gap = log_ratio(tokens).detach().abs().max()
+        # One copy from the device for all of them.
+        *values, widest = torch.stack([*(v.to(total.dtype) for v in sums.values()), gap]).tolist()
+        return dict(zip(sums, values, strict=True)), widest
+
+    def _reference_logprobs(self, batch: PackedPass) -> Tensor:
+        if self.reference is None and self.lora is None:
+            raise UsageError(
+                "KL needs a reference policy: give the trainer one, train with LoRA (whose base is it), or leave "
+                "kl_coef and kl_advantage_coef at 0."
+            )
+        policy = self.reference or self.decoder
+        without = disabled(self.decoder) if self.reference is None else nullcontext()
+        with torch.no_grad(), without:
+            return pass_logprobs(policy, batch)[0]
+
+    def _check_normalization(self, normalization: Normalization) -> None:
+        if self._normalization not in (None, normalization):
+            raise ConflictError(
+                f"This step has accumulated with {self._normalization} so far and cannot add {normalization} to it. "
+                "Use one normalization between two steps."
+            )
+
+    def _divisor(self) -> float:
+        if self._normalization == "token_mean":
+            return float(self._action_tokens)
+        if self._normalization in ("sequence_mean", "dr_grpo"):
+            return float(self._sequences)
+        return 1.0
+
+
+def _lag(datums: Sequence[Datum]) -> dict[str, float]:
+    lags = [datum.lag for datum in datums if datum.lag is not None]
+    if not lags:
+        return {}
+    return {"policy_lag:mean": sum(lags) / len(lags), "policy_lag:max": max(lags)}
