@@ -1,0 +1,132 @@
+"""The `hud` command: finds subcommands, and turns errors into one sentence and an exit code.
+
+It knows the names of the commands and loads a command's module only when it is called, so that `hud --help`
+is instant. Exit codes: 0 done, 1 something broke, 2 the input cannot be used, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from hud import __version__
+from hud.errors import HudError, UsageError
+
+COMMANDS = {
+    "init": "Write a working starter environment.",
+    "eval": "Play tasks with an agent and grade what it does.",
+    "jobs": "List evaluations, or show one.",
+    "trace": "Show everything that happened in one run.",
+    "export": "Write the runs of a job as trajectories.jsonl.",
+    "train": "Train a model on its own rollouts.",
+    "models": "Models, their checkpoints and heads.",
+    "serve": "Serve an environment over TCP.",
+    "version": "Print the version.",
+}
+"""Each lives in `hud.cli.NAME` and is called `command` there."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT, as shells count."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules, imported when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        del ctx
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"hud.cli.{name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: hud init my-environment",
+)
+@click.version_option(__version__, "-V", "--version", message="openhud %(version)s")
+@click.option(
+    "--debug", is_flag=True, envvar="HUD_DEBUG", help="Show tracebacks. Also: HUD_DEBUG=1."
+)
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Turn agent evaluations into better agents."""
+    ctx.obj = {"debug": debug}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    code = run(arguments)
+    # A reader that went away (`hud jobs | head`) is no error, and must not become one at exit.
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; returns its exit code. Nothing but a bug in here raises."""
+    try:
+        result: Any = cli.main(args=arguments, prog_name="hud", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as asked:
+        return asked.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return report(error, arguments)
+
+
+def report(error: Exception, arguments: list[str]) -> int:
+    """Tell the user what broke, in one sentence; returns the exit code."""
+    debug = wants_traceback(arguments)
+    if debug:
+        traceback.print_exception(error)
+    expected = isinstance(error, HudError)
+    kind = type(error).__name__
+    sentence = str(error).strip() if expected else f"{kind}: {str(error).strip() or 'no message'}"
+    if "--json" in arguments:
+        click.echo(json.dumps({"error": kind, "message": sentence}))
+    click.echo(f"Error: {sentence}", err=True)
+    if not expected and not debug:
+        again = " ".join(["hud", "--debug", *arguments])
+        click.echo(f"This is not an error we expected. For the traceback: {again}", err=True)
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def wants_traceback(arguments: list[str]) -> bool:
+    """True where the user asked for tracebacks: `--debug`, `-vv`, or HUD_DEBUG."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--debug" in options or "-vv" in options:
+        return True
+    debug = next(parameter for parameter in cli.params if parameter.name == "debug")
+    return bool(debug.value_from_envvar(click.Context(cli)))
+
+
+if __name__ == "__main__":
+    main()
