@@ -22,6 +22,8 @@ from hud.environment import Environment, Task
 from hud.errors import HudError, NotFoundError, UsageError
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
+_EXPORTED = {"scenario": "id", "task_id": "id", "name": "slug"}
+"""What a platform's export and upload call our fields."""
 _serial = count()
 
 
@@ -148,6 +150,10 @@ def _json(content: bytes, path: Path, first_line: int) -> Any:
 
 
 def _parse(row: Any, place: str) -> Task:
+    if isinstance(row, dict):
+        row = {_EXPORTED.get(key, key): value for key, value in row.items() if value is not None}
+        if isinstance(row.get("env"), dict):
+            row["env"] = row["env"].get("name")
     try:
         return Task.model_validate(row)
     except ValidationError as error:
