@@ -29,17 +29,32 @@ from hud.train.types import (
 )
 
 if TYPE_CHECKING:
+    from hud.train.advantages import compute_advantages
+    from hud.train.batches import Batch, make_batch, payload_of
     from hud.train.client import TrainingClient
+    from hud.train.datums import Datum
+    from hud.train.loss_config import available_losses, parse_loss
+    from hud.train.schedules import learning_rate
 
 _HOMES = {
     "TrainingClient": "hud.train.client",
+    "Batch": "hud.train.batches",
+    "Datum": "hud.train.datums",
+    "available_losses": "hud.train.loss_config",
+    "compute_advantages": "hud.train.advantages",
+    "learning_rate": "hud.train.schedules",
+    "make_batch": "hud.train.batches",
+    "parse_loss": "hud.train.loss_config",
+    "payload_of": "hud.train.batches",
 }
 
 __all__ = [
     "AdvantageOptions",
     "BackwardRequest",
+    "Batch",
     "BuiltinLoss",
     "CheckpointResponse",
+    "Datum",
     "DatumTensors",
     "ForwardBackwardRequest",
     "ForwardBackwardResult",
@@ -54,6 +69,12 @@ __all__ = [
     "TrainingDatum",
     "TrajectoryPayload",
     "TrajectorySample",
+    "available_losses",
+    "compute_advantages",
+    "learning_rate",
+    "make_batch",
+    "parse_loss",
+    "payload_of",
 ]
 
 

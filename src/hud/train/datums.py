@@ -103,7 +103,7 @@ def datums_of(
     where = f"trajectory {traj_idx}" + (f" (trace {payload.trace_id})" if payload.trace_id else "")
     parts: list[_Open] = []
     for number, sample in enumerate(payload.samples):
-        _check_sample(sample, f"Sample {number} of {where}", vocab_size, supervised)
+        _check_sample(sample, f"Sample {number} of {where}", supervised)
         prompt = sample.prompt_token_ids or []
         counts.samples += 1
         last = parts[-1] if parts else None
@@ -124,6 +124,9 @@ def datums_of(
         )
         for part in parts
     ]
+    if vocab_size is not None:
+        for datum in datums:
+            _check_vocabulary(datum.tokens, where.capitalize(), vocab_size)
     counts.datums += len(datums)
     return datums
 
@@ -172,9 +175,7 @@ def _mean_lag(part: _Open, lag: Callable[[str | None], float | None] | None) -> 
     return sum(known) / len(known) if known else None
 
 
-def _check_sample(
-    sample: TrajectorySample, where: str, vocab_size: int | None, supervised: bool
-) -> None:
+def _check_sample(sample: TrajectorySample, where: str, supervised: bool) -> None:
     outputs = len(sample.output_token_ids)
     if sample.prompt_chunks:
         raise UsageError(
@@ -201,11 +202,12 @@ def _check_sample(
         raise UsageError(
             f"{where} has temperature {sample.temperature}; it must be a number from 0 up."
         )
-    if vocab_size is not None:
-        for ids in (sample.prompt_token_ids, sample.output_token_ids):
-            if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
-                wrong = next(token for token in ids if not 0 <= token < vocab_size)
-                raise UsageError(
-                    f"{where} holds token id {wrong}, outside this model's vocabulary of {vocab_size}. It was "
-                    "sampled by a model with another tokenizer."
-                )
+
+
+def _check_vocabulary(tokens: Ids, where: str, vocab_size: int) -> None:
+    outside = tokens[(tokens < 0) | (tokens >= vocab_size)]
+    if len(outside):
+        raise UsageError(
+            f"{where} holds token id {outside[0]}, outside this model's vocabulary of {vocab_size}. It was sampled by "
+            "a model with another tokenizer."
+        )

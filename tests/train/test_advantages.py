@@ -1,0 +1,131 @@
+"""Advantages by explicit groups; failures and flat groups never pass silently."""
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud.errors import UsageError
+from hud.train.advantages import compute_advantages, group_labels
+from hud.train.types import AdvantageOptions
+
+reward = st.floats(-1, 1, width=32)
+
+
+def test_a_reward_is_compared_with_its_own_group_wherever_it_stands():
+    found = compute_advantages([1, 0, 0, 1, 1, 0], group_ids=["a", "b", "a", "b", "a", "b"])
+    assert found.values == pytest.approx([1 / 3, -1 / 3, -2 / 3, 2 / 3, 1 / 3, -1 / 3])
+    assert found.group_idx == [0, 1, 0, 1, 0, 1]
+    assert found.metrics["spread_groups:sum"] == 2
+    assert found.metrics["reward:mean"] == 0.5
+
+
+def test_without_ids_the_batch_is_one_group():
+    found = compute_advantages([1, 0, 0, 0])
+    assert found.values == [0.75, -0.25, -0.25, -0.25]
+    assert found.group_idx == [None] * 4
+
+
+@given(st.lists(reward, min_size=2, max_size=6), st.booleans())
+def test_advantages_equal_the_definition(rewards, divide):
+    found = compute_advantages(
+        rewards, options=AdvantageOptions(divide_by_std=divide), reward_scale=2.0
+    )
+    mean = statistics.fmean(rewards)
+    if min(rewards) == max(rewards):
+        assert found.values == [0.0] * len(rewards)
+        return
+    size = statistics.pstdev(rewards) + 1e-6 if divide else 1.0
+    assert found.values == pytest.approx([2 * (r - mean) / size for r in rewards], abs=1e-9)
+
+
+@given(st.lists(reward, min_size=2, max_size=6))
+def test_leave_one_out_is_the_mean_of_the_others(rewards):
+    found = compute_advantages(rewards, options=AdvantageOptions(baseline="leave_one_out"))
+    for position, value in enumerate(found.values):
+        others = rewards[:position] + rewards[position + 1 :]
+        assert value == pytest.approx(rewards[position] - statistics.fmean(others), abs=1e-9)
+
+
+def test_a_function_replaces_baseline_and_scaling():
+    found = compute_advantages(
+        [1, 0, 5, 3], group_ids=["a", "a", "b", "b"], function=lambda r: [x - max(r) for x in r]
+    )
+    assert found.values == [0, -1, 0, -2]
+    with pytest.raises(UsageError, match="one finite number for each reward"):
+        compute_advantages([1, 0], function=lambda r: [1.0])
+
+
+def test_groups_without_spread_are_counted_and_left_out():
+    found = compute_advantages([0.1] * 3 + [1, 0, 0], group_ids=["flat"] * 3 + ["good"] * 3)
+    assert found.trained == [False] * 3 + [True] * 3
+    assert found.values[:3] == [0, 0, 0]
+    assert (found.metrics["no_spread_groups:sum"], found.metrics["spread_groups:sum"]) == (1, 1)
+    assert found.warnings == []
+    flat = compute_advantages([1, 1])
+    assert "nothing to learn" in flat.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "values", "trained"),
+    [
+        ("drop_group", [0, 0, 0, 0.5, -0.5], [False, False, False, True, True]),
+        ("drop_run", [0.5, 0, -0.5, 0.5, -0.5], [True, False, True, True, True]),
+        ("zero", [2 / 3, -1 / 3, -1 / 3, 0.5, -0.5], [True] * 5),
+    ],
+)
+@pytest.mark.parametrize("kind", ["infrastructure", "environment", "grader", "timeout"])
+def test_a_failed_run_is_treated_by_policy(policy, values, trained, kind):
+    found = compute_advantages(
+        [1, math.nan, 0, 1, 0],
+        group_ids=["a", "a", "a", "b", "b"],
+        failures=[None, kind, None, None, None],
+        options=AdvantageOptions(failed_runs=policy),
+    )
+    assert found.values == pytest.approx(values)
+    assert found.trained == trained
+    assert found.metrics["failed_runs:sum"] == 1
+    assert bool(found.warnings) == (policy == "drop_group")
+
+
+def test_an_agents_own_failure_counts():
+    found = compute_advantages([1, 0], failures=[None, "agent"])
+    assert found.values == [0.5, -0.5]
+    assert found.metrics["failed_runs:sum"] == 0
+
+
+def test_a_group_left_too_small_is_dropped():
+    options = AdvantageOptions(failed_runs="drop_run", min_group_size=3)
+    found = compute_advantages([1, 0, 0], failures=["timeout", None, None], options=options)
+    assert found.trained == [False] * 3
+    assert found.metrics["dropped_groups:sum"] == 1
+
+
+def test_a_reward_that_is_no_number_is_refused():
+    with pytest.raises(UsageError, match="Run 1 of the batch has reward nan"):
+        compute_advantages([1, math.nan])
+
+
+def test_labels_come_from_ids_or_slices():
+    assert group_labels(4, None, None) is None
+    assert group_labels(4, None, 2) == ["0", "0", "1", "1"]
+    assert group_labels(4, ["x", "y", "x", "y"], 2) == ["x", "y", "x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((7, None, 4), "7 runs do not divide into groups of 4"),
+        ((3, ["a", "a", "b"], 2), "Group 'b' has 1 of 2 runs; GRPO needs whole groups"),
+        ((3, ["a"], None), "1 group ids were given for 3 runs"),
+    ],
+)
+def test_incomplete_groups_are_refused_with_a_cure(arguments, says):
+    with pytest.raises(UsageError, match=says):
+        group_labels(*arguments)
+
+
+def test_incomplete_groups_pass_where_runs_may_be_dropped():
+    assert group_labels(3, ["a", "a", "b"], 2, allow_incomplete=True) == ["a", "a", "b"]

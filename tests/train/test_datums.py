@@ -1,0 +1,247 @@
+"""Trajectories become datums id for id; batches refuse what cannot be trained on."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud.errors import UsageError
+from hud.trace import AgentStep, Sample, Trace
+from hud.train.batches import make_batch, payload_of
+from hud.train.datums import DatumCounts, datums_of
+from hud.train.metrics import merge
+from hud.train.packing import pack
+from hud.train.schedules import learning_rate
+from hud.train.types import AdvantageOptions, TrajectoryPayload, TrajectorySample
+
+token = st.integers(0, 99)
+
+
+def sample(prompt, output, logprobs=None, **fields):
+    logprobs = [-0.5] * len(output) if logprobs is None else logprobs
+    return TrajectorySample(
+        prompt_token_ids=prompt, output_token_ids=output, output_logprobs=logprobs, **fields
+    )
+
+
+def payload(*samples, reward=1.0, **fields):
+    return TrajectoryPayload(samples=list(samples), reward=reward, **fields)
+
+
+@st.composite
+def conversations(draw):
+    """Turns as a sampler makes them: each shows something new, then draws something."""
+    turns, so_far = [], []
+    for _ in range(draw(st.integers(1, 5))):
+        so_far = so_far + draw(st.lists(token, min_size=1, max_size=5))
+        drawn = draw(st.lists(token, min_size=1, max_size=5))
+        turns.append((list(so_far), drawn))
+        so_far = so_far + drawn
+    return turns
+
+
+@given(conversations())
+def test_trained_ids_are_sampled_ids(turns):
+    number = iter(range(1000))
+    samples = [sample(p, o, [-float(next(number)) for _ in o]) for p, o in turns]
+    (datum,) = datums_of(payload(*samples), advantage=0.5)
+    assert datum.tokens.tolist() == turns[-1][0] + turns[-1][1]
+    sampled = datum.mask == 1
+    assert datum.tokens[sampled].tolist() == [i for _, output in turns for i in output]
+    assert datum.logprobs[sampled].tolist() == [x for s in samples for x in s.output_logprobs]
+    assert (datum.advantages == 0.5 * datum.mask).all()
+    assert not datum.logprobs[~sampled].any()
+
+
+def test_a_prompt_that_does_not_extend_begins_a_new_datum():
+    counts = DatumCounts()
+    parts = datums_of(
+        payload(
+            sample([1, 2], [3]),
+            sample([1, 2, 3, 4], [5]),
+            sample([1, 2, 9], [6]),
+            sample([1, 2, 9, 6], [7]),
+        ),
+        traj_idx=4,
+        counts=counts,
+    )
+    assert [part.tokens.tolist() for part in parts] == [[1, 2, 3, 4, 5], [1, 2, 9, 6, 7]]
+    assert [part.traj_idx for part in parts] == [4, 4]
+    assert (counts.splits, counts.samples, counts.datums) == (1, 4, 2)
+
+
+def test_tokens_without_a_finite_logprob_are_masked_and_counted():
+    counts = DatumCounts()
+    (datum,) = datums_of(
+        payload(sample([1], [2, 3, 4, 5], [-1.0, None, -math.inf, math.nan])),
+        advantage=2.0,
+        counts=counts,
+    )
+    assert datum.mask.tolist() == [0, 1, 0, 0, 0]
+    assert np.isfinite(datum.logprobs).all()
+    assert datum.advantages.tolist() == [0, 2, 0, 0, 0]
+    assert counts.masked_tokens == 3
+
+
+def test_each_turn_keeps_its_temperature():
+    (datum,) = datums_of(
+        payload(sample([1], [2], temperature=0.7), sample([1, 2, 3], [4], temperature=0.0))
+    )
+    assert datum.temperatures.tolist() == pytest.approx([1, 0.7, 1, 1])
+
+
+def test_supervised_samples_need_no_logprobs_and_may_have_weights():
+    given = payload(sample([1], [2, 3], [], weights=[1.0, -0.5]))
+    (datum,) = datums_of(given, supervised=True)
+    assert datum.mask.tolist() == [0, 1, 1]
+    assert datum.weights.tolist() == [0, 1, -0.5]
+    with pytest.raises(UsageError, match="has no output_logprobs"):
+        datums_of(given)
+
+
+def test_the_lag_of_a_datum_is_the_mean_of_its_turns():
+    ages = {"old": 3.0, "new": 0.0}
+    turns = payload(
+        sample([1], [2], checkpoint="old"),
+        sample([1, 2], [3], checkpoint="new"),
+        sample([1, 2, 3], [4]),
+    )
+    (datum,) = datums_of(turns, lag=ages.get)
+    assert datum.lag == 1.5
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (
+            sample([1, 100], [2]),
+            "Trajectory 0 .trace t1. holds token id 100, outside this model's",
+        ),
+        (sample([1], [-1]), "holds token id -1"),
+        (sample([], [1]), "has no prompt_token_ids"),
+        (sample([1], [2, 3], [-1.0]), "2 output ids and 1 logprobs"),
+        (sample([1], [2], weights=[1.0, 1.0]), "1 output ids and 2 weights"),
+        (sample([1], [2], temperature=-1.0), "temperature -1.0"),
+        (sample(None, [2], prompt_chunks=[{"type": "image"}]), "multimodal prompt"),
+    ],
+)
+def test_samples_that_cannot_be_trained_on_are_refused(bad, says):
+    with pytest.raises(UsageError, match=says):
+        datums_of(payload(bad, trace_id="t1"), vocab_size=100)
+
+
+def test_a_split_trajectory_counts_once_in_its_group():
+    split = payload(sample([1], [2]), sample([7], [8]), sample([9], [10]), reward=1.0)
+    whole = payload(sample([1], [3]), reward=0.0)
+    batch = make_batch([split, whole])
+    assert [datum.advantages.max() or datum.advantages.min() for datum in batch.datums] == [
+        0.5,
+        0.5,
+        0.5,
+        -0.5,
+    ]
+    assert (batch.metrics["reward:mean"], batch.num_traces) == (0.5, 2)
+
+
+def test_flat_groups_leave_the_batch_before_any_pass():
+    runs = [payload(sample([1], [2]), reward=r) for r in (1, 1, 1, 0)]
+    batch = make_batch(runs, group_ids=["a", "a", "b", "b"])
+    assert [datum.traj_idx for datum in batch.datums] == [2, 3]
+    assert [datum.group_idx for datum in batch.datums] == [1, 1]
+    kept = make_batch(runs, group_ids=["a", "a", "b", "b"], keep_all=True)
+    assert len(kept.datums) == 4
+    supervised = make_batch(runs, loss_fn="cross_entropy", group_ids=["a", "a", "b", "b"])
+    assert len(supervised.datums) == 4
+    flat = make_batch(runs[:2])
+    assert flat.datums == []
+    assert "nothing to learn" in flat.warnings[0]
+
+
+def test_a_failed_run_with_no_usable_reward_does_not_stop_a_batch():
+    runs = [payload(sample([1], [2]), reward=r) for r in (1, 0)]
+    runs.append(payload(sample([1], [2]), reward=0.0, failure="infrastructure"))
+    batch = make_batch(runs, options=AdvantageOptions(failed_runs="drop_run"))
+    assert [datum.traj_idx for datum in batch.datums] == [0, 1]
+
+
+def agent_trace(**fields):
+    trace = Trace(trace_id="t9", **fields)
+    trace.record(
+        AgentStep(sample=Sample(prompt_token_ids=[1], output_token_ids=[2], output_logprobs=[-1]))
+    )
+    trace.record(AgentStep(content="no sample"))
+    return trace
+
+
+def test_a_trace_becomes_a_payload():
+    made = payload_of(agent_trace(), 0.5)
+    assert made.trace_id == "t9"
+    assert made.reward == 0.5
+    assert [s.output_token_ids for s in made.samples] == [[2]]
+    assert payload_of(Trace(), 0.5) is None
+    with pytest.raises(UsageError, match="Run t9 has no reward"):
+        payload_of(agent_trace(), None)
+
+
+def test_a_timed_out_run_needs_an_explicit_reward():
+    with pytest.raises(UsageError, match="Run t9 timed out"):
+        payload_of(agent_trace(stop_reason="timeout"), 0.0)
+    assert payload_of(agent_trace(stop_reason="timeout"), 0.0, timed_out_reward=True).reward == 0.0
+
+
+@given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 120), st.integers(1, 6))
+def test_packs_hold_every_sequence_once_within_the_budget(lengths, budget, at_least):
+    packs = pack(lengths, budget, at_least=at_least)
+    assert sorted(place for one in packs for place in one) == list(range(len(lengths)))
+    for one in packs:
+        assert len(one) == 1 or sum(lengths[place] for place in one) <= budget
+    assert len(packs) >= min(at_least, len(lengths))
+
+
+def test_packs_are_balanced():
+    lengths = [100] * 7 + [50] * 6
+    loads = [sum(lengths[place] for place in one) for one in pack(lengths, 500)]
+    assert loads == [500, 500]
+
+
+def test_metrics_merge_by_the_reduction_in_their_name():
+    merged = merge(
+        [
+            {
+                "loss:sum": 1,
+                "entropy:mean": 1,
+                "action_tokens:sum": 1,
+                "gap:max": 5,
+                "reward:min": 2,
+            },
+            {
+                "loss:sum": 2,
+                "entropy:mean": 4,
+                "action_tokens:sum": 2,
+                "gap:max": 3,
+                "reward:min": 1,
+            },
+        ]
+    )
+    assert merged == {
+        "loss:sum": 3,
+        "entropy:mean": 3,
+        "action_tokens:sum": 3,
+        "gap:max": 5,
+        "reward:min": 1,
+    }
+
+
+def test_schedules():
+    def rates(name, **options):
+        return [
+            learning_rate(1.0, step, schedule=name, total_steps=5, **options) for step in range(6)
+        ]
+
+    assert rates("constant", warmup=1) == [0.5, 1, 1, 1, 1, 1]
+    assert rates("linear") == [1, 0.75, 0.5, 0.25, 0, 0]
+    assert rates("cosine") == pytest.approx([1, 0.8535534, 0.5, 0.1464466, 0, 0])
+    assert rates("linear", floor=0.2)[-1] == 0.2
+    assert rates("cosine", warmup=2) == pytest.approx([1 / 3, 2 / 3, 1, 0.5, 0, 0])
