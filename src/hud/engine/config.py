@@ -1,0 +1,126 @@
+"""The shape of a decoder, from a Hugging Face `config.json`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hud.errors import NotFoundError, StoreError, UsageError
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """One member of the Llama, Qwen2, Qwen3 family; names are those of `config.json`."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int = 2048
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10_000.0
+    rope_scaling: dict[str, Any] | None = None
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    """Bias on q, k and v; Qwen2 always has it."""
+    mlp_bias: bool = False
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = field(default=())
+    dtype: str = "float32"
+    """Type of the stored weights."""
+
+    @property
+    def query_key_norm(self) -> bool:
+        """Qwen3 normalizes each head's query and key."""
+        return self.model_type == "qwen3"
+
+    @property
+    def qkv_bias(self) -> bool:
+        return self.model_type == "qwen2" or self.attention_bias
+
+    @property
+    def output_bias(self) -> bool:
+        return self.model_type != "qwen2" and self.attention_bias
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> DecoderConfig:
+        """Read a folder's `config.json`. Raises `UsageError` for an architecture that is not of the family."""
+        path = folder / "config.json"
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise NotFoundError(f"{folder} is no model folder: it has no config.json.") from None
+        except (ValueError, OSError) as error:
+            raise StoreError(f"{path} cannot be read: {error}.") from error
+        return cls.from_dict(raw, str(path))
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any], where: str = "config.json") -> DecoderConfig:
+        """Return the shape that a `config.json` describes."""
+        name = (raw.get("architectures") or ["?"])[0]
+        if name not in ARCHITECTURES:
+            known = ", ".join(ARCHITECTURES)
+            raise UsageError(
+                f"{where}: the architecture {name} is not supported (supported: {known})."
+            )
+        if raw.get("use_sliding_window") and raw.get("sliding_window"):
+            raise UsageError(f"{where}: sliding-window attention is not supported.")
+        # transformers 5 keeps theta and scaling together in rope_parameters.
+        rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
+        theta = rope.pop("rope_theta", raw.get("rope_theta", 10_000.0))
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind not in ("default", "linear", "llama3"):
+            raise UsageError(
+                f"{where}: rotary scaling {kind!r} is not supported (supported: linear, llama3)."
+            )
+        heads = raw["num_attention_heads"]
+        eos = raw.get("eos_token_id")
+        return cls(
+            model_type=ARCHITECTURES[name],
+            vocab_size=raw["vocab_size"],
+            hidden_size=raw["hidden_size"],
+            intermediate_size=raw["intermediate_size"],
+            num_hidden_layers=raw["num_hidden_layers"],
+            num_attention_heads=heads,
+            num_key_value_heads=raw.get("num_key_value_heads") or heads,
+            head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
+            max_position_embeddings=raw.get("max_position_embeddings", 2048),
+            rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
+            rope_theta=float(theta),
+            rope_scaling=None if kind == "default" else {**rope, "rope_type": kind},
+            tie_word_embeddings=raw.get("tie_word_embeddings", False),
+            attention_bias=raw.get("attention_bias", False),
+            mlp_bias=raw.get("mlp_bias", False),
+            bos_token_id=raw.get("bos_token_id"),
+            eos_token_ids=tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,),
+            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the `config.json` of this shape, as `transformers` reads it."""
+        values = asdict(self)
+        values["architectures"] = [
+            name for name, kind in ARCHITECTURES.items() if kind == self.model_type
+        ]
+        eos = values.pop("eos_token_ids")
+        values["eos_token_id"] = eos[0] if len(eos) == 1 else list(eos) or None
+        scaling = values.pop("rope_scaling") or {"rope_type": "default"}
+        values["rope_parameters"] = {**scaling, "rope_theta": self.rope_theta}
+        # Releases of transformers before 5 read these two instead.
+        if self.rope_scaling:
+            values["rope_scaling"] = self.rope_scaling
+        values["torch_dtype"] = self.dtype
+        values["hidden_act"] = "silu"
+        return values

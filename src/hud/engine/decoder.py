@@ -1,0 +1,243 @@
+"""The decoder: Llama, Qwen2 and Qwen3, read top to bottom.
+
+Two ways through the same weights: packed sequences without padding (training), and new tokens on top of a
+key-value cache (sampling). It knows token ids and positions; it knows nothing of text, requests or losses.
+Module names are those of Hugging Face checkpoints, so a state dict needs no renaming.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from hud.engine.config import DecoderConfig
+from hud.engine.kvcache import KVCache
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm, computed in fp32 (Zhang and Sennrich 2019)."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.float32:
+            normed: Tensor = F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+            return normed
+        # Hugging Face rounds to the weights' type before the scale; equal logits need the same order.
+        return self.weight * F.rms_norm(x.float(), self.weight.shape, None, self.eps).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = config.head_dim
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, queries, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=config.output_bias)
+        if config.query_key_norm:
+            self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+            self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        self.normalized = config.query_key_norm
+
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q (N, heads, D), k and v (N, kv_heads, D) of x (N, H), positions applied."""
+        q = self.q_proj(x).view(-1, self.heads, self.head_dim)
+        k = self.k_proj(x).view(-1, self.kv_heads, self.head_dim)
+        v = self.v_proj(x).view(-1, self.kv_heads, self.head_dim)
+        if self.normalized:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return rotate(q, cos, sin), rotate(k, cos, sin), v
+
+
+class MLP(nn.Module):
+    """The gated feed-forward layer (SwiGLU, Shazeer 2020)."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(
+            config.hidden_size, config.intermediate_size, bias=config.mlp_bias
+        )
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(
+            config.intermediate_size, config.hidden_size, bias=config.mlp_bias
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        down: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return down
+
+
+class Layer(nn.Module):
+    """One transformer layer, pre-norm."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = MLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def packed(self, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+        """Return the layer's output for packed sequences x (T, H)."""
+        attention = self.self_attn
+        q, k, v = attention.project(self.input_layernorm(x), cos, sin)
+        grouped = attention.heads != attention.kv_heads
+        attended = F.scaled_dot_product_attention(
+            layout.pad(q), layout.pad(k), layout.pad(v), is_causal=True, enable_gqa=grouped
+        )
+        x = x + attention.o_proj(layout.unpad(attended))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+    def cached(self, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache, layer: int) -> Tensor:
+        """Return the layer's output for new tokens x (N, H), which the cache then holds too."""
+        attention = self.self_attn
+        q, k, v = attention.project(self.input_layernorm(x), cos, sin)
+        cache.write(layer, k, v)
+        x = x + attention.o_proj(cache.attend(layer, q))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Layout:
+    """Where packed tokens stand in a padded batch (S, L): attention alone needs the batch."""
+
+    def __init__(self, cu_seqlens: Tensor) -> None:
+        lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()
+        self.rows, self.longest = len(lengths), max(lengths, default=0)
+        self.single = self.rows == 1
+        device = cu_seqlens.device
+        row = torch.repeat_interleave(
+            torch.arange(self.rows, device=device), cu_seqlens[1:] - cu_seqlens[:-1]
+        )
+        column = torch.arange(int(cu_seqlens[-1]), device=device) - cu_seqlens[:-1][row]
+        self.index = row * self.longest + column
+
+    def pad(self, x: Tensor) -> Tensor:
+        """(T, heads, D) to (S, heads, L, D). Padding stands behind every real token, so causality hides it."""
+        if self.single:
+            return x.transpose(0, 1).unsqueeze(0)
+        padded = x.new_zeros(self.rows * self.longest, *x.shape[1:]).index_copy(0, self.index, x)
+        return padded.view(self.rows, self.longest, *x.shape[1:]).transpose(1, 2)
+
+    def unpad(self, x: Tensor) -> Tensor:
+        """(S, heads, L, D) to (T, heads * D)."""
+        flat = x.transpose(1, 2).reshape(self.rows * self.longest, -1)
+        return flat if self.single else flat.index_select(0, self.index)
+
+
+class Body(nn.Module):
+    """Everything below the vocabulary projection; its name in checkpoints is `model`."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class Decoder(nn.Module):
+    """A decoder of the family."""
+
+    rotary: Tensor
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Body(config)
+        if not config.tie_word_embeddings:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.register_buffer("rotary", inverse_frequencies(config), persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.embed_tokens.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.embed_tokens.weight.dtype
+
+    def hidden_packed(self, input_ids: Tensor, positions: Tensor, cu_seqlens: Tensor) -> Tensor:
+        """Return the last hidden states (T, H) of packed sequences.
+
+        `input_ids` and `positions` are (T,) int64; `cu_seqlens` (S + 1,) int64 holds where each sequence
+        starts, and the total. A token attends to those before it in its own sequence only.
+        """
+        layout = Layout(cu_seqlens)
+        cos, sin = self._angles(positions)
+        x = self.model.embed_tokens(input_ids)
+        for layer in self.model.layers:
+            x = self._layer(layer, x, cos, sin, layout)
+        hidden: Tensor = self.model.norm(x)
+        return hidden
+
+    checkpointed = False
+    """True: recompute each layer in the backward pass instead of keeping its activations."""
+
+    def _layer(
+        self, layer: nn.Module, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout
+    ) -> Tensor:
+        assert isinstance(layer, Layer)
+        if self.checkpointed and torch.is_grad_enabled():
+            output: Tensor = torch.utils.checkpoint.checkpoint(
+                layer.packed, x, cos, sin, layout, use_reentrant=False
+            )
+            return output
+        return layer.packed(x, cos, sin, layout)
+
+    def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+        """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
+        cos, sin = self._angles(positions)
+        x = self.model.embed_tokens(input_ids)
+        for index, layer in enumerate(self.model.layers):
+            assert isinstance(layer, Layer)
+            x = layer.cached(x, cos, sin, cache, index)
+        hidden: Tensor = self.model.norm(x)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the vocabulary logits (N, V) of hidden states (N, H)."""
+        if self.config.tie_word_embeddings:
+            return F.linear(hidden, self.model.embed_tokens.weight)
+        logits: Tensor = self.lm_head(hidden)
+        return logits
+
+    def _angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cos and sin (N, 1, D) of the rotary angles, in the weights' type."""
+        angles = positions[:, None].float() * self.rotary
+        both = torch.cat((angles, angles), dim=-1).unsqueeze(1)
+        return both.cos().to(self.dtype), both.sin().to(self.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply rotary positions to x (N, heads, D) (Su et al. 2021, in the half-split order of Hugging Face)."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + turned * sin
+
+
+def inverse_frequencies(config: DecoderConfig) -> Tensor:
+    """Return the rotary frequencies (D / 2,), fp32, scaled as the configuration says."""
+    exponent = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+    frequencies = 1.0 / (config.rope_theta**exponent)
+    scaling = config.rope_scaling
+    if scaling is None:
+        return frequencies
+    if scaling["rope_type"] == "linear":
+        return frequencies / scaling["factor"]
+    # Llama 3.1: low frequencies are divided by the factor, high ones kept, those between blended.
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    original = scaling["original_max_position_embeddings"]
+    wavelength = 2 * math.pi / frequencies
+    blend = ((original / wavelength - low) / (high - low)).clamp(0.0, 1.0)
+    return (1 - blend) * frequencies / scaling["factor"] + blend * frequencies

@@ -1,0 +1,101 @@
+"""Decoders from Hugging Face folders, and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hud.engine.config import DecoderConfig
+from hud.engine.decoder import Decoder, inverse_frequencies
+from hud.errors import NotFoundError, StoreError, UsageError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+def load_decoder(
+    folder: Path, *, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> Decoder:
+    """Load the decoder of a folder, in the type of its weights unless `dtype` says another.
+
+    Raises `NotFoundError` for a folder without a model, `UsageError` for an architecture outside the family,
+    and `StoreError` for files that are damaged.
+    """
+    config = DecoderConfig.from_folder(folder)
+    stored = DTYPES.get(config.dtype)
+    if stored is None:
+        raise UsageError(f"{folder}: weights of type {config.dtype} are not supported.")
+    with torch.device("meta"):
+        decoder = Decoder(config)
+    state = read_weights(folder, device)
+    if config.tie_word_embeddings:
+        state.pop("lm_head.weight", None)
+    expected = decoder.state_dict()
+    missing, unknown = (
+        sorted(expected.keys() - state.keys()),
+        sorted(state.keys() - expected.keys()),
+    )
+    if missing or unknown:
+        name, what = (
+            (missing[0], "is missing") if missing else (unknown[0], "is not of this architecture")
+        )
+        raise StoreError(f"{folder}: the weights do not fit its config.json: {name} {what}.")
+    for name, tensor in state.items():
+        if tensor.shape != expected[name].shape:
+            raise StoreError(
+                f"{folder}: {name} has shape {tuple(tensor.shape)}, config.json says {tuple(expected[name].shape)}."
+            )
+    state = {name: tensor.to(dtype or stored) for name, tensor in state.items()}
+    decoder.load_state_dict(state, assign=True)
+    decoder.rotary = inverse_frequencies(config).to(
+        device
+    )  # Made on the meta device: empty until here.
+    return decoder.eval()
+
+
+def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """Return every tensor of a folder's safetensors files."""
+    index = folder / INDEX
+    if index.exists():
+        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    else:
+        files = [WEIGHTS]
+    state: dict[str, Tensor] = {}
+    for name in files:
+        path = folder / name
+        if not path.exists():
+            raise NotFoundError(
+                f"{folder} has no {name}; a model folder keeps its weights as safetensors."
+            )
+        try:
+            with safe_open(path, framework="pt", device=str(device)) as file:
+                for key in file.keys():  # noqa: SIM118 - not a dict
+                    state[key] = file.get_tensor(key)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise StoreError(
+                f"{path} is damaged: {error}. Restore it, or move the head to another checkpoint."
+            ) from error
+    return state
+
+
+def save_decoder(decoder: Decoder, folder: Path, *, dtype: torch.dtype | None = None) -> None:
+    """Write `config.json` and the weights to a folder that `transformers` and `load_decoder` read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = dtype or decoder.dtype
+    names = {value: key for key, value in DTYPES.items()}
+    config = replace(decoder.config, dtype=names[target])
+    state = {
+        name: tensor.detach().to(target).cpu().contiguous()
+        for name, tensor in decoder.state_dict().items()
+    }
+    save_file(state, folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / "config.json").write_text(
+        json.dumps(config.to_dict(), indent=2) + "\n", encoding="utf-8"
+    )
