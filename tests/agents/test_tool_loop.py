@@ -298,3 +298,14 @@ async def test_an_agent_of_ones_own_is_one_method(task):
     assert agent.model_name == "listed"
     run = await rollout(task, agent, runtime=lambda t: t.environment.run(), recorder=NullRecorder())
     assert run.reward == 1.0
+
+
+async def test_a_task_may_ask_for_settings_of_the_agent(task):
+    task.agent_config = {"max_steps": 1, "system_prompt": "Hurry."}
+    model = Model(call("look"), say("door"))
+    run = await play(task, model)
+    assert run.trace.stop_reason == "max_steps"
+    assert model.asked[0][0][0] == {"role": "system", "content": "Hurry."}
+    task.agent_config = {"max_stepz": 1}
+    run = await play(task, Model(say("door")))
+    assert (run.failure_kind, "max_stepz" in run.error) == ("agent", True)

@@ -7,7 +7,7 @@ environment lives, of grading, or of recording.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from hud.trace import Message, Step, ToolCall, ToolResult, ToolSpec, Trace
 
@@ -20,6 +20,11 @@ class RunView(Protocol):
 
     @property
     def trace_id(self) -> str: ...
+
+    @property
+    def agent_config(self) -> dict[str, Any]:
+        """Settings of the agent that the task asks for, over the agent's own."""
+        ...
 
     @property
     def prompt_messages(self) -> list[Message]:

@@ -12,6 +12,8 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from hud.agents.agent import Agent, RunView
 from hud.agents.conversation import (
     assistant_message,
@@ -100,6 +102,8 @@ async def play(
     run: RunView, model: ChatModel, config: AgentConfig, params: SamplingParams | None = None
 ) -> None:
     """Play `run` with `model`; sets `run.trace.content` and `run.trace.stop_reason`."""
+    if run.agent_config:
+        config = _for_task(config, run.agent_config)
     loop = _Loop(run, model, config, params or SamplingParams())
     if config.timeout_seconds is None:
         run.trace.stop_reason = await loop.run_to_end()
@@ -112,6 +116,25 @@ async def play(
         if not limit.expired():
             raise
         run.trace.stop_reason = "timeout"
+
+
+def _for_task(config: AgentConfig, wishes: dict[str, Any]) -> AgentConfig:
+    """Return the settings with those that the task asks for; how to sample stays the agent's own."""
+    known = AgentConfig.model_fields.keys() - {"model", "model_name"}
+    unknown = wishes.keys() - known
+    if unknown:
+        raise UsageError(
+            f"The task's agent_config has {', '.join(sorted(unknown))}; a task may set "
+            f"{', '.join(sorted(known))}."
+        )
+    own = {name: getattr(config, name) for name in AgentConfig.model_fields}
+    try:
+        return AgentConfig(**{**own, **wishes})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UsageError(
+            f"The task's agent_config: {problem['loc'][0]}: {problem['msg']}."
+        ) from None
 
 
 class _Loop:

@@ -71,6 +71,7 @@ async def rollout(
     `rollout_timeout` (seconds; one hour where None, no limit where infinite) covers everything but taking
     the environment down. Attempts that break on infrastructure are repeated; low rewards never are.
     """
+    check_limit(rollout_timeout)
     await prepare(agent)
     recorder = recorder if recorder is not None else default_recorder()
     run = Run(
@@ -141,11 +142,15 @@ async def prepare(agent: Player) -> None:
         await ready()
 
 
+def check_limit(rollout_timeout: float | None) -> None:
+    """Refuse a limit that no rollout could keep."""
+    if rollout_timeout is not None and not rollout_timeout > 0:
+        raise UsageError(f"rollout_timeout must be positive, not {rollout_timeout:g}.")
+
+
 def set_deadline(run: Run, seconds: float | None) -> None:
     """Give the run its limit, counted from now."""
     seconds = ROLLOUT_SECONDS if seconds is None else seconds
-    if seconds <= 0:
-        raise UsageError(f"rollout_timeout must be positive, not {seconds:g}.")
     run.limit_seconds = seconds
     run.deadline = None if math.isinf(seconds) else asyncio.get_running_loop().time() + seconds
 

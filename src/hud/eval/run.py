@@ -107,6 +107,11 @@ class Run:
         return self.grade.raw
 
     @property
+    def agent_config(self) -> dict[str, Any]:
+        """Settings of the agent that the task asks for, over the agent's own."""
+        return self.task.agent_config or {}
+
+    @property
     def prompt_messages(self) -> list[Message]:
         """The prompt as chat messages."""
         if isinstance(self.prompt, str):

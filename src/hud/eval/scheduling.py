@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hud.errors import UsageError
-from hud.eval.rollouts import Provider, carry_out, prepare
+from hud.eval.rollouts import Provider, carry_out, check_limit, prepare
 from hud.eval.run import Player, Run
 from hud.trace import new_id
 
@@ -134,6 +134,7 @@ async def run_planned(
     """
     if max_concurrent is not None and max_concurrent < 1:
         raise UsageError(f"max_concurrent must be at least 1, not {max_concurrent}.")
+    check_limit(rollout_timeout)
     await prepare(agent)
     stop = stop if stop is not None else StopSignal()
     ended: dict[int, Run] = {}

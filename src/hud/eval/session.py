@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from hud.errors import RolloutError
 from hud.eval.job import Job
 from hud.eval.recording import Recorder
-from hud.eval.rollouts import Provider, bring_up, provider_for, set_deadline, settle, take_down
+from hud.eval.rollouts import (
+    Provider,
+    bring_up,
+    check_limit,
+    provider_for,
+    set_deadline,
+    settle,
+    take_down,
+)
 from hud.eval.run import Run
 from hud.trace import new_id
 
@@ -35,6 +43,7 @@ async def evaluate(
     Raises what keeps the environment from coming up; an exception of the caller's code fails the run as the
     agent's fault, and passes on.
     """
+    check_limit(rollout_timeout)
     provider = runtime if runtime is not None else provider_for([task])
     opened = (
         job if job is not None else await Job.start(name or task.slug or task.id, recorder=recorder)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from hud.environment import Environment, Task
 from hud.errors import HudError, NotFoundError, UsageError
+from hud.eval.taskset import Taskset
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
 _EXPORTED = {"scenario": "id", "task_id": "id", "name": "slug"}
@@ -181,7 +182,7 @@ def _environments(module: ModuleType) -> list[Environment]:
 def _tasks_in(value: Any) -> Iterator[Task]:
     if isinstance(value, Task):
         yield value
-    elif isinstance(value, list | tuple) or type(value).__name__ == "Taskset":
+    elif isinstance(value, list | tuple | Taskset):
         for item in value:
             if isinstance(item, Task):
                 yield item
