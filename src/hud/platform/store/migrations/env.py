@@ -1,0 +1,12 @@
+"""Alembic's way in: it works on the connection that `Store` hands it."""
+
+from alembic import context
+
+from hud.platform.store.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,
+)
+context.run_migrations()

@@ -1,0 +1,141 @@
+"""The store: one database, opened with the schema of this release.
+
+SQLite (WAL) under `HUD_HOME` in the embedded shape. It knows connections and migrations; what the tables mean
+is told by those who use them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from hud.errors import StoreError
+from hud.platform.store import tables
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+HEAD = "0001"
+"""Newest migration; a test holds it to the folder."""
+BUSY_SECONDS = 30
+
+
+class Store:
+    """A database with the tables of `tables`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = sa.make_url(url)
+        self.engine = sa.create_engine(self.url, **_options(self.url))
+        if self.url.get_backend_name() == "sqlite":
+            sa.event.listen(self.engine, "connect", _prepare_sqlite)
+        with self._told():
+            self._migrate()
+
+    @classmethod
+    def in_folder(cls, home: Path) -> Store:
+        """Open the embedded store of a `HUD_HOME`; the folder is made if need be."""
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"HUD_HOME {home} cannot be made: {error.strerror}. Set HUD_HOME to a folder that can be written."
+            ) from error
+        return cls(f"sqlite:///{home / 'hud.db'}")
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """A transaction that writes: committed at the end, rolled back by an exception."""
+        with self._told(), self.engine.connect() as connection:
+            if self.url.get_backend_name() == "sqlite":
+                # Take the write lock now: a transaction that reads first could find it gone at its end.
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            with connection.begin() if not connection.in_transaction() else _owned(connection):
+                yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A connection that reads, all of it from one moment."""
+        with self._told(), self.engine.connect() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say what is wrong with the database in a sentence."""
+        try:
+            yield
+        except DBAPIError as error:
+            if isinstance(error, sa.exc.IntegrityError):
+                raise
+            raise StoreError(_sentence(self.url, error)) from error
+
+    def _migrate(self) -> None:
+        with self.engine.connect() as connection:
+            if sa.inspect(connection).has_table("alembic_version"):
+                version = connection.execute(
+                    sa.text("SELECT version_num FROM alembic_version")
+                ).scalar()
+                if version == HEAD:
+                    return
+                if version is not None and version > HEAD:
+                    raise StoreError(
+                        f"{self.url} was written by a newer release (schema {version}; this one knows {HEAD}). "
+                        "Upgrade openhud."
+                    )
+        # Imported here: it costs a tenth of a second, and only a new or an old store needs it.
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+        with self.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+@contextmanager
+def _owned(connection: sa.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def _options(url: sa.URL) -> dict[str, Any]:
+    if url.get_backend_name() != "sqlite":
+        return {"pool_pre_ping": True}
+    return {"connect_args": {"timeout": BUSY_SECONDS, "check_same_thread": False}}
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
+    del record
+    # We say BEGIN ourselves; the driver's own would start every transaction as a reader.
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode=WAL")
+    # With WAL, NORMAL survives the death of the process; only a power cut can lose the last commits.
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+
+
+def _sentence(url: sa.URL, error: DBAPIError) -> str:
+    where = url.database or str(url)
+    reason = str(error.orig)
+    if "malformed" in reason or "not a database" in reason:
+        return f"{where} is damaged ({reason}). Move it away, or restore a copy."
+    if "full" in reason:
+        return f"{where} cannot grow: the disk is full. Free some space, or set HUD_HOME to another disk."
+    if "unable to open" in reason or "readonly" in reason:
+        return f"{where} cannot be opened for writing ({reason}). Set HUD_HOME to a folder that can be written."
+    return f"{where}: {reason}."
+
+
+__all__ = ["Store", "tables"]

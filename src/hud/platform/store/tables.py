@@ -1,0 +1,171 @@
+"""The tables of the store. Ids are 32 hexadecimal digits; times are UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeDecorator
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment in UTC, stored as microseconds since 1970: exact, sortable, and cheap to insert in bulk."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:
+        del dialect
+        return None if value is None else microseconds(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+        del dialect
+        return None if value is None else datetime.fromtimestamp(value / 1e6, UTC)
+
+
+def microseconds(moment: datetime) -> int:
+    """Return a moment as microseconds since 1970."""
+    return round(moment.timestamp() * 1_000_000)
+
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("taskset_id", sa.String(32)),
+    sa.Column("group_size", sa.Integer, nullable=False, default=1),
+    sa.Column("status", sa.String(16), nullable=False, default="running"),
+    sa.Column("pid", sa.Integer),
+    sa.Column("process_started", sa.String(32)),
+    sa.Column("host", sa.Text),
+    sa.Column("extra", sa.JSON, nullable=False, default=dict),
+    sa.Column("created_at", Moment, nullable=False, index=True),
+    sa.Column("ended_at", Moment),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("job_id", sa.String(32), index=True),
+    sa.Column("group_id", sa.String(32)),
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("slug", sa.Text),
+    sa.Column("task", sa.LargeBinary),
+    sa.Column("model", sa.Text),
+    sa.Column("status", sa.String(16), nullable=False, default="running"),
+    sa.Column("reward", sa.Float),
+    sa.Column("failure_kind", sa.String(16)),
+    sa.Column("error", sa.Text),
+    sa.Column("stop_reason", sa.String(32)),
+    sa.Column("content", sa.Text),
+    sa.Column("grade", sa.LargeBinary),
+    sa.Column("extra", sa.LargeBinary),
+    sa.Column("step_count", sa.Integer, nullable=False, default=0),
+    sa.Column("turns", sa.Integer, nullable=False, default=0),
+    sa.Column("prompt_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("completion_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cached_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cost_usd", sa.Float),
+    sa.Column("started_at", Moment, index=True),
+    sa.Column("ended_at", Moment),
+)
+
+steps = sa.Table(
+    "steps",
+    metadata,
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("step_id", sa.Integer, primary_key=True),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+)
+
+samples = sa.Table(
+    "samples",
+    metadata,
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("step_id", sa.Integer, primary_key=True),
+    # The step whose prompt and output this prompt begins with; NULL: the prompt is whole.
+    sa.Column("extends", sa.Integer),
+    sa.Column("prompt", sa.LargeBinary, nullable=False),
+    sa.Column("output", sa.LargeBinary, nullable=False),
+    sa.Column("logprobs", sa.LargeBinary, nullable=False),
+    sa.Column("checkpoint", sa.String(32)),
+    sa.Column("temperature", sa.Float, nullable=False, default=1.0),
+)
+
+models = sa.Table(
+    "models",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("base_model_id", sa.String(32)),
+    sa.Column("folder", sa.Text, nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("head_checkpoint_id", sa.String(32)),
+    sa.Column("config", sa.JSON, nullable=False, default=dict),
+    sa.Column("created_at", Moment, nullable=False),
+)
+
+checkpoints = sa.Table(
+    "checkpoints",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("model_id", sa.String(32), nullable=False, index=True),
+    sa.Column("parent_id", sa.String(32)),
+    sa.Column("step", sa.Integer, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("folder", sa.Text),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("mean_reward", sa.Float),
+    sa.Column("learning_rate", sa.Float),
+    sa.Column("loss_fn", sa.String(64)),
+    sa.Column("num_traces", sa.Integer),
+    sa.Column("num_datums", sa.Integer),
+    sa.Column("num_tokens", sa.Integer),
+    sa.Column("metrics", sa.JSON, nullable=False, default=dict),
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("model_id", sa.String(32), primary_key=True),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("acquired_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+)
+
+training_runs = sa.Table(
+    "training_runs",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("model_id", sa.String(32), nullable=False, index=True),
+    sa.Column("config", sa.JSON, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("next_step", sa.Integer, nullable=False, default=0),
+    sa.Column("state", sa.JSON, nullable=False, default=dict),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("updated_at", Moment, nullable=False),
+)
+
+training_metrics = sa.Table(
+    "training_metrics",
+    metadata,
+    sa.Column("training_run_id", sa.String(32), primary_key=True),
+    sa.Column("step", sa.Integer, primary_key=True),
+    sa.Column("metrics", sa.JSON, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+)
