@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import orjson
 
+from hud.agents.lanes import Lanes
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import (
     ChatMessage,
@@ -28,10 +29,6 @@ from hud.trace import (
 ATTEMPTS = 5
 LONGEST_WAIT_SECONDS = 30.0
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-CONNECTION_GROUPS = 16
-"""Requests are spread over this many connection pools: a pool looks for a free connection one by one, so a
-single pool of a thousand would spend most of its time looking."""
-
 _DEFAULTS = SamplingParams()
 
 
@@ -61,9 +58,8 @@ class OpenAIChatModel:
             self.headers["authorization"] = f"Bearer {api_key}"
         self.timeout_seconds = timeout_seconds
         self._transport = transport
-        self._clients: list[httpx.AsyncClient] = []
+        self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._turn = 0
 
     async def complete(
         self,
@@ -82,8 +78,8 @@ class OpenAIChatModel:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        clients, self._clients = self._clients, []
-        for client in clients:
+        client, self._client = self._client, None
+        if client is not None:
             await client.aclose()
 
     def _body(
@@ -114,7 +110,7 @@ class OpenAIChatModel:
         for attempt in range(1, ATTEMPTS + 1):
             asked_for: float | None = None
             try:
-                response = await self._client().post(self.url, content=body, headers=headers)
+                response = await self._connected().post(self.url, content=body, headers=headers)
             except httpx.HTTPError as error:
                 problem = f"{self.url} did not answer: {type(error).__name__}: {error}"
             else:
@@ -133,25 +129,15 @@ class OpenAIChatModel:
             wait = min(wait * 2, LONGEST_WAIT_SECONDS)
         raise AssertionError("unreachable")
 
-    def _client(self) -> httpx.AsyncClient:
+    def _connected(self) -> httpx.AsyncClient:
+        """Return the HTTP client; connections belong to an event loop, so a new loop gets a new one."""
         loop = asyncio.get_running_loop()
-        if self._loop is not loop or not self._clients:
+        if self._client is None or self._loop is not loop:
             self._loop = loop
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=128)
-            groups = 1 if self._transport else CONNECTION_GROUPS
-            # One TLS context for all: building it is the slow part of a client.
-            verify: Any = httpx.create_ssl_context() if self.url.startswith("https") else False
-            self._clients = [
-                httpx.AsyncClient(
-                    timeout=self.timeout_seconds,
-                    limits=limits,
-                    transport=self._transport,
-                    verify=verify,
-                )
-                for _ in range(groups)
-            ]
-        self._turn = (self._turn + 1) % len(self._clients)
-        return self._clients[self._turn]
+            self._client = httpx.AsyncClient(
+                timeout=self.timeout_seconds, transport=self._transport or Lanes()
+            )
+        return self._client
 
 
 def read_answer(
