@@ -32,11 +32,12 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
                 f"{path} has no {', '.join(_FOLDER_FILES[:-1])} or {_FOLDER_FILES[-1]}."
             )
         path = found[0]
-    module = _load_file(path) if path.suffix == ".py" else _load_module(text)
+    module = load_file(path) if path.suffix == ".py" else _load_module(text)
     return _pick(module, str(path), attribute, name)
 
 
-def _load_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
+    """Execute a Python file as a fresh module, its folder importable; errors name file and line."""
     path = path.resolve()
     if not path.exists():
         raise NotFoundError(f"There is no file {path}.")

@@ -6,11 +6,7 @@ Rows name their environment; where a file of that environment lies beside the ro
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import traceback
 from collections.abc import Iterable, Iterator
-from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,13 +15,13 @@ import orjson
 from pydantic import ValidationError
 
 from hud.environment import Environment, Task
-from hud.errors import HudError, NotFoundError, UsageError
+from hud.environment.loading import load_file
+from hud.errors import NotFoundError, UsageError
 from hud.eval.taskset import Taskset
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
 _EXPORTED = {"scenario": "id", "task_id": "id", "name": "slug"}
 """What a platform's export and upload call our fields."""
-_serial = count()
 
 
 def load_tasks(path: Path) -> list[Task]:
@@ -51,33 +47,6 @@ def save_tasks(tasks: Iterable[Task], path: Path) -> None:
     else:
         raise UsageError(f"{path}: tasks are written to .json and .jsonl files.")
     path.write_bytes(content)
-
-
-def load_module(path: Path) -> ModuleType:
-    """Execute a Python file as a module, with its folder importable; errors name file and line."""
-    path = path.resolve()
-    name = f"hud_tasks_{path.stem}_{next(_serial)}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise UsageError(
-            f"{error.filename or path}:{error.lineno}: the file is not valid Python: {error.msg}."
-        ) from None
-    except HudError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"{_line_in(path, error)}: importing the file failed: {type(error).__name__}: {error}."
-        ) from error
-    return module
 
 
 def tasks_of(module: ModuleType, origin: Path) -> list[Task]:
@@ -111,7 +80,7 @@ def _from_folder(folder: Path) -> list[Task]:
 
 
 def _from_python(path: Path) -> list[Task]:
-    return tasks_of(load_module(path), path)
+    return tasks_of(load_file(path), path)
 
 
 def _from_rows(path: Path) -> list[Task]:
@@ -168,7 +137,7 @@ def _environment_beside(path: Path, name: str) -> Environment | None:
     for stem in ("env", "environment", "tasks", name):
         candidate = path.parent / f"{stem}.py"
         if candidate.is_file():
-            for environment in _environments(load_module(candidate)):
+            for environment in _environments(load_file(candidate)):
                 if environment.name == name:
                     return environment
     return None
@@ -195,10 +164,3 @@ def _mint(environment: Environment) -> Iterator[Task]:
     for template in environment.templates.values():
         if not template.args_schema.get("required"):
             yield template()
-
-
-def _line_in(path: Path, error: Exception) -> str:
-    """Return `file:line` of the last place in `path` where `error` passed, or in whatever it imported."""
-    frames = traceback.extract_tb(error.__traceback__)
-    inside = [frame for frame in frames if Path(frame.filename) == path] or list(frames)
-    return f"{inside[-1].filename}:{inside[-1].lineno}" if inside else str(path)
