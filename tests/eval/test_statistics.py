@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hud.eval.statistics import (
     ModelPrice,
-    RunSummary,
     clustered_interval,
     job_statistics,
     pass_at_k,
@@ -19,6 +18,7 @@ from hud.eval.statistics import (
     percentiles,
     run_cost,
 )
+from hud.eval.summary import RunSummary
 
 rewards = st.floats(0.0, 1.0, allow_nan=False)
 clusters = st.lists(st.lists(rewards, min_size=1, max_size=5), min_size=2, max_size=12)

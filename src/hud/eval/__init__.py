@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from hud.eval.runtimes import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
     from hud.eval.scheduling import StopSignal, plan_missing
     from hud.eval.session import evaluate
-    from hud.eval.statistics import JobStatistics, RunSummary, job_statistics
+    from hud.eval.statistics import JobStatistics, job_statistics
+    from hud.eval.summary import RunSummary
     from hud.eval.task import Task
     from hud.eval.taskset import Taskset
 
@@ -37,7 +38,7 @@ _HOMES = {
     "Provider": "rollouts",
     "Recorder": "recording",
     "Run": "run",
-    "RunSummary": "statistics",
+    "RunSummary": "summary",
     "Runtime": "runtimes",
     "StopSignal": "scheduling",
     "SubprocessRuntime": "runtimes",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
 from hud.eval.recording import NullRecorder, Recorder, default_recorder
 from hud.eval.run import Run
-from hud.eval.statistics import JobStatistics, job_statistics
 from hud.trace import new_id
+
+if TYPE_CHECKING:
+    from hud.eval.statistics import JobStatistics
 
 
 @dataclass(eq=False)
@@ -75,4 +78,6 @@ class Job:
     @property
     def statistics(self) -> JobStatistics:
         """Means, intervals, pass@k and costs of the runs so far."""
+        from hud.eval.statistics import job_statistics  # NumPy loads when it is needed.
+
         return job_statistics([run.summary() for run in self.runs])

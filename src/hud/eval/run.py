@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from hud.errors import FailureKind, GraderFault
 from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder, Recorder
-from hud.eval.statistics import RunSummary
+from hud.eval.summary import RunSummary
 from hud.trace import (
     Message,
     Step,

@@ -14,31 +14,12 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
-from hud.errors import FailureKind
+from hud.eval.summary import RunSummary
 
 RESAMPLES = 10_000
 _CELLS_AT_ONCE = 4_000_000
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """What statistics and resuming need of a run, wherever it is stored."""
-
-    slug: str
-    reward: float | None
-    group_id: str | None = None
-    attempt: int = 0
-    failure_kind: FailureKind | None = None
-    stop_reason: str | None = None
-    model: str | None = None
-    seconds: float | None = None
-    turns: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    cost_usd: float | None = None
 
 
 @dataclass(frozen=True)

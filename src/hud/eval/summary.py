@@ -1,0 +1,26 @@
+"""`RunSummary`: a run in one row, wherever the whole of it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hud.errors import FailureKind
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What statistics and resuming need of a run, wherever it is stored."""
+
+    slug: str
+    reward: float | None
+    group_id: str | None = None
+    attempt: int = 0
+    failure_kind: FailureKind | None = None
+    stop_reason: str | None = None
+    model: str | None = None
+    seconds: float | None = None
+    turns: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
