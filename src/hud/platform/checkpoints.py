@@ -1,0 +1,156 @@
+"""A checkpoint on disk: a folder that is there whole or not at all.
+
+    <folder>/manifest.json          step, parent, metrics, and the SHA-256 of every file below
+    <folder>/sampler/               weights as a Hugging Face folder, or an adapter in PEFT's format
+    <folder>/state.safetensors      optimizer moments, random state: what the next step depends on
+
+It is written beside its place, flushed to the disk, then renamed. Knows files; knows nothing of weights, of
+the database or of heads.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
+
+from hud.errors import StoreError
+
+MANIFEST = "manifest.json"
+SAMPLER = "sampler"
+STATE = "state.safetensors"
+_UNFINISHED = ".writing-"
+
+
+class Manifest(BaseModel):
+    """What a checkpoint is, and what its files must hash to."""
+
+    id: str
+    model_id: str
+    parent_id: str | None = None
+    step: int
+    idempotency_key: str | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of each file, by its path inside the folder."""
+
+
+def write_checkpoint(folder: Path, manifest: Manifest, write: Callable[[Path], None]) -> Manifest:
+    """Make `folder` hold what `write` puts into the empty folder it is given; returns the full manifest.
+
+    Whatever kills this process leaves either nothing at `folder` or all of it.
+    """
+    unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        write(unfinished)
+        files = sorted(path for path in unfinished.rglob("*") if path.is_file())
+        hashes = {str(path.relative_to(unfinished)): _flushed_hash(path) for path in files}
+        manifest = manifest.model_copy(update={"files": hashes})
+        target = unfinished / MANIFEST
+        target.write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+        _flushed_hash(target)
+        for inner in {path.parent for path in files} | {unfinished}:
+            _flush_folder(inner)
+        os.rename(unfinished, folder)
+        _flush_folder(folder.parent)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise StoreError(_write_problem(folder, error)) from error
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return a checkpoint's manifest, without looking at its other files."""
+    path = folder / MANIFEST
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing, so {folder} is no whole checkpoint.") from None
+    except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is damaged: {str(error).splitlines()[0]}.") from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def verify_checkpoint(folder: Path, *, only: str | None = None) -> Manifest:
+    """Return the manifest after comparing every file's hash with it; `only` limits that to one subfolder."""
+    manifest = read_manifest(folder)
+    for name, wanted in manifest.files.items():
+        if only is not None and not name.startswith(only):
+            continue
+        path = folder / name
+        try:
+            found = _hash(path)
+        except FileNotFoundError:
+            raise StoreError(f"{path} is missing.") from None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+        if found != wanted:
+            raise StoreError(
+                f"{path} is damaged: its SHA-256 is {found[:12]}…, not {wanted[:12]}… as written."
+            )
+    return manifest
+
+
+def remove_unfinished(parent: Path, known: Collection[str]) -> list[Path]:
+    """Remove what a killed process left: half-written folders, and finished ones that nothing `known` names.
+
+    Call it only while no other process can be writing there.
+    """
+    if not parent.is_dir():
+        return []
+    leftovers = [
+        path
+        for path in sorted(parent.iterdir())
+        if path.is_dir() and (path.name.startswith(_UNFINISHED) or path.name not in known)
+    ]
+    for path in leftovers:
+        shutil.rmtree(path, ignore_errors=True)
+    return leftovers
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make `target` the same file as `source` where the disk can, else a copy; neither is ever rewritten."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flushed_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_problem(folder: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"The disk is full: the checkpoint {folder} could not be written, and the head stays where it was. "
+            "Free some space (`hud models rm`, or train with --keep), then run the same command again."
+        )
+    return f"The checkpoint {folder} could not be written: {error.strerror or error}."

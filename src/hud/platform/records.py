@@ -1,0 +1,80 @@
+"""Rows of the registry as plain data: models and their checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+BASE = "base"
+"""What one says instead of a checkpoint for the weights that a model began with."""
+
+
+class ModelConfig(BaseModel):
+    """How a model is trained, and where it came from."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    training: Literal["full", "lora"] = "full"
+    lora_rank: int = Field(default=16, ge=1)
+    lora_alpha: float = Field(default=32.0, gt=0)
+    lora_targets: tuple[str, ...] = ()
+    """Empty: every linear layer of attention and MLP."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the weights are computed in."""
+    origin_checkpoint: str | None = None
+    """Of a fork: the checkpoint of another model that it began at."""
+    source: str | None = None
+    """Where the weights came from: a folder, a hub id, or a preset."""
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """A registered model."""
+
+    id: str
+    slug: str
+    name: str
+    folder: Path
+    """Hugging Face folder of the base weights, tokenizer and chat template; forks share it."""
+    kind: str
+    created_at: datetime
+    base_model_id: str | None = None
+    head_checkpoint_id: str | None = None
+    """The checkpoint that serves; None: the base weights do."""
+    config: ModelConfig = field(default_factory=ModelConfig)
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """One node of a model's tree."""
+
+    id: str
+    model_id: str
+    parent_id: str | None
+    """None: it was trained from the base weights."""
+    step: int
+    name: str
+    folder: Path | None
+    """None once its files were pruned."""
+    created_at: datetime
+    mean_reward: float | None = None
+    learning_rate: float | None = None
+    loss_fn: str | None = None
+    num_traces: int | None = None
+    num_datums: int | None = None
+    num_tokens: int | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Which files a policy is made of."""
+
+    folder: Path
+    """A whole Hugging Face folder."""
+    adapter: Path | None = None
+    """An adapter to put on it."""

@@ -1,0 +1,333 @@
+"""The registry: which models there are, where their weights lie, and who depends on whom.
+
+A model is a row and a folder of base weights; what it learned is its tree of checkpoints (`tree`). A fork is
+a row that points at files of its base: nothing is copied, and nothing that a fork needs can be removed.
+Knows files by their place; computes nothing with them, except that making one from nothing asks the engine.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from hud.errors import ConflictError, NotFoundError, UsageError
+from hud.eval.nearness import did_you_mean
+from hud.platform.leases import Leases
+from hud.platform.records import ModelConfig, ModelRecord, Weights
+from hud.platform.store import tables
+from hud.platform.tree import Tree
+from hud.trace import new_id, plain
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+_SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?")
+_SHORTEST_PREFIX = 4
+_HEXADECIMAL = re.compile(r"[0-9a-f]+")
+
+
+class Registry:
+    """The models of one store and the files under its home."""
+
+    def __init__(self, store: Store, home: Path) -> None:
+        self.store = store
+        self.home = home
+        self.leases = Leases(store)
+        self.tree = Tree(store, home / "models")
+
+    # -- finding ------------------------------------------------------------------------------------
+
+    def models(self) -> list[ModelRecord]:
+        """Return every model, oldest first."""
+        models = tables.models
+        with self.store.read() as connection:
+            rows = connection.execute(sa.select(models).order_by(models.c.created_at, models.c.id))
+            return [_record(row) for row in rows]
+
+    def model(self, reference: str) -> ModelRecord:
+        """Return the model with this slug, id (plain or dashed), unique start of an id, or display name."""
+        known = self.models()
+        wanted = plain(reference.strip())
+        for model in known:
+            if wanted in (model.id, model.slug) or reference == model.name:
+                return model
+        lowered = wanted.lower().replace("-", "")
+        if len(lowered) >= _SHORTEST_PREFIX and _HEXADECIMAL.fullmatch(lowered):
+            matches = [model for model in known if model.id.startswith(lowered)]
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                slugs = ", ".join(model.slug for model in matches)
+                raise UsageError(
+                    f"{reference!r} begins the ids of several models ({slugs}); give more of it."
+                )
+        for model in known:
+            if wanted.lower() == model.slug:
+                return model
+        if not known:
+            raise NotFoundError(
+                f"There is no model {reference!r}, nor any other yet. Make one: "
+                "hud models create SLUG --preset tiny --tasks SOURCE"
+            )
+        hint = did_you_mean(reference, [model.slug for model in known])
+        raise NotFoundError(f"There is no model {reference!r}{hint}")
+
+    def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
+        """Return the files that make the policy of a model at a checkpoint; None: its base weights."""
+        if checkpoint_id is None:
+            return Weights(model.folder)
+        return self.tree.weights(self.tree.get(checkpoint_id), model)
+
+    # -- adding -------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str,
+        texts: Sequence[str],
+        *,
+        preset: str = "tiny",
+        seed: int = 0,
+        sizes: dict[str, int] | None = None,
+        config: ModelConfig | None = None,
+    ) -> ModelRecord:
+        """Make a small random model whose tokenizer is learned from `texts`."""
+        if preset != "tiny":
+            raise UsageError(f"There is no preset {preset!r}; there is 'tiny'.")
+        if not any(text.strip() for text in texts):
+            raise UsageError("A tokenizer is learned from text, and none was given.")
+        self._check_free(slug_of(name))
+        from hud.engine.tiny import create_tiny  # Loads torch, which only this needs.
+
+        model_id = new_id()
+        folder = self.home / "models" / model_id / "base"
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            create_tiny(folder, list(texts), seed=seed, **(sizes or {}))
+            settings = (config or ModelConfig()).model_copy(update={"source": f"preset {preset}"})
+            return self._insert(model_id, name, folder, kind=preset, config=settings)
+        except BaseException:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+            raise
+
+    def add(self, source: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
+        """Register the model in a folder, where it stays, or one that is fetched from the Hugging Face hub."""
+        self._check_free(slug_of(name))
+        folder = Path(source).expanduser()
+        if not folder.is_dir():
+            folder = _from_hub(source)
+        folder = folder.resolve()
+        check_folder(folder)
+        settings = (config or ModelConfig()).model_copy(update={"source": source})
+        return self._insert(new_id(), name, folder, kind="added", config=settings)
+
+    def fork(self, base: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
+        """Register a model that begins at the head of `base` and shares its files.
+
+        Without `config` it is trained as its base is. Full weights may be gone on with by LoRA, not the reverse:
+        an adapter would have to be merged first, by an export.
+        """
+        self._check_free(slug_of(name))
+        parent = self.model(base)
+        head = parent.head_checkpoint_id
+        weights = self.weights(parent, head)
+        if config is None or (config.training == parent.config.training == "full"):
+            settings = parent.config.model_copy(update={"origin_checkpoint": head})
+            folder = parent.folder
+        elif parent.config.training == "full":
+            # The adapter goes on what the base has learned, which is a whole folder of weights.
+            settings = config.model_copy(update={"origin_checkpoint": None})
+            folder, head = weights.folder, None
+        elif weights.adapter is None:
+            settings, folder = config.model_copy(update={"origin_checkpoint": None}), parent.folder
+        elif config.training == "lora" and _same_adapter(config, parent.config):
+            settings, folder = (
+                parent.config.model_copy(update={"origin_checkpoint": head}),
+                parent.folder,
+            )
+        else:
+            raise UsageError(
+                f"{parent.slug!r} has learned an adapter, which a fork of another kind cannot take over. Merge it "
+                f"first: hud models export {parent.slug} -o FOLDER, then hud models add FOLDER --name {slug_of(name)}"
+            )
+        settings = settings.model_copy(update={"source": parent.slug, "dtype": parent.config.dtype})
+        return self._insert(
+            new_id(), name, folder, kind="fork", config=settings, base=parent.id, head=head
+        )
+
+    # -- removing -----------------------------------------------------------------------------------
+
+    def remove(self, reference: str) -> ModelRecord:
+        """Forget a model and delete the files that are its own; refused while anything needs them."""
+        model = self.model(reference)
+        self.leases.refuse_if_held(model.id, model.slug, "removed")
+        needed = [other.slug for other in self.models() if self._needs(other, model)]
+        if needed:
+            raise ConflictError(
+                f"Model {model.slug!r} cannot be removed: {', '.join(map(repr, needed))} began with its files. "
+                f"Remove {'that' if len(needed) == 1 else 'those'} first."
+            )
+        with self.store.begin() as connection:
+            runs = tables.training_runs
+            own = sa.select(runs.c.id).where(runs.c.model_id == model.id)
+            metrics = tables.training_metrics
+            connection.execute(sa.delete(metrics).where(metrics.c.training_run_id.in_(own)))
+            connection.execute(sa.delete(runs).where(runs.c.model_id == model.id))
+            leases, nodes = tables.leases, tables.checkpoints
+            connection.execute(sa.delete(leases).where(leases.c.model_id == model.id))
+            connection.execute(
+                sa.update(tables.models)
+                .where(tables.models.c.id == model.id)
+                .values(head_checkpoint_id=None)
+            )
+            connection.execute(sa.delete(nodes).where(nodes.c.model_id == model.id))
+            connection.execute(sa.delete(tables.models).where(tables.models.c.id == model.id))
+        # Only what lies under our home is ours; a folder that was added stays with its owner.
+        shutil.rmtree(self.home / "models" / model.id, ignore_errors=True)
+        return model
+
+    def needed_checkpoints(self, model: ModelRecord) -> set[str]:
+        """Ids of a model's checkpoints whose files must stay: its head, and where forks began or stand."""
+        needed = {model.head_checkpoint_id, model.config.origin_checkpoint}
+        nodes = self.tree.nodes(model)
+        for other in self.models():
+            needed |= {other.head_checkpoint_id, other.config.origin_checkpoint}
+            needed |= {
+                node.id
+                for node in nodes
+                if node.folder is not None and other.folder.is_relative_to(node.folder)
+            }
+        return {identifier for identifier in needed if identifier is not None}
+
+    def _needs(self, other: ModelRecord, model: ModelRecord) -> bool:
+        if other.id == model.id:
+            return False
+        own = self.home / "models" / model.id
+        nodes = {node.id for node in self.tree.nodes(model)}
+        return (
+            other.base_model_id == model.id
+            or other.folder.is_relative_to(own)
+            or bool({other.head_checkpoint_id, other.config.origin_checkpoint} & nodes)
+        )
+
+    def _check_free(self, slug: str) -> None:
+        if any(model.slug == slug for model in self.models()):
+            raise ConflictError(f"There is already a model {slug!r}; choose another name.")
+
+    def _insert(
+        self,
+        model_id: str,
+        name: str,
+        folder: Path,
+        *,
+        kind: str,
+        config: ModelConfig,
+        base: str | None = None,
+        head: str | None = None,
+    ) -> ModelRecord:
+        record = ModelRecord(
+            id=model_id,
+            slug=slug_of(name),
+            name=name.strip(),
+            folder=folder,
+            kind=kind,
+            created_at=datetime.now(UTC),
+            base_model_id=base,
+            head_checkpoint_id=head,
+            config=config,
+        )
+        values: dict[str, Any] = {
+            **{
+                column: getattr(record, column)
+                for column in ("id", "slug", "name", "kind", "created_at")
+            },
+            "folder": str(folder),
+            "base_model_id": base,
+            "head_checkpoint_id": head,
+            "config": config.model_dump(mode="json"),
+        }
+        try:
+            with self.store.begin() as connection:
+                connection.execute(sa.insert(tables.models).values(**values))
+        except IntegrityError:
+            raise ConflictError(
+                f"There is already a model {record.slug!r}; choose another name."
+            ) from None
+        return record
+
+
+def slug_of(name: str) -> str:
+    """Return the slug of a display name; refuses what makes none."""
+    slug = re.sub(r"[\s/:]+", "-", name.strip().lower())
+    if not _SLUG.fullmatch(slug):
+        raise UsageError(
+            f"{name!r} is no name for a model: use up to 100 letters, digits, dots, dashes and underscores, "
+            "beginning and ending with a letter or digit."
+        )
+    return slug
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that the engine could not load, naming what is missing."""
+    for needed in ("config.json", "tokenizer.json"):
+        if not (folder / needed).is_file():
+            raise UsageError(f"{folder} holds no {needed}, so it is no Hugging Face model folder.")
+    if not any(folder.glob("*.safetensors")):
+        raise UsageError(f"{folder} holds no *.safetensors; save the weights in that format.")
+    from hud.engine.config import DecoderConfig
+
+    DecoderConfig.from_folder(folder)
+
+
+def _from_hub(source: str) -> Path:
+    """Fetch a model from the hub; a source that is neither folder nor hub id is said to be so."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", source) or source.startswith((".", "/")):
+        raise NotFoundError(
+            f"There is no folder {source!r}, and it is no hub id (OWNER/NAME) either."
+        )
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise UsageError(
+            "Fetching a model needs huggingface_hub: pip install 'openhud[train]', or give a folder."
+        ) from None
+    try:
+        wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+        return Path(snapshot_download(source, allow_patterns=wanted))
+    except (
+        Exception
+    ) as error:  # The hub's client raises many kinds; each means that it did not come.
+        problem = str(error).strip().splitlines()
+        raise UsageError(
+            f"{source!r} could not be fetched from the hub ({problem[0] if problem else type(error).__name__}). "
+            "Check the id and the network, or give a folder."
+        ) from error
+
+
+def _same_adapter(one: ModelConfig, other: ModelConfig) -> bool:
+    return (one.lora_rank, one.lora_alpha, one.lora_targets) == (
+        other.lora_rank,
+        other.lora_alpha,
+        other.lora_targets,
+    )
+
+
+def _record(row: sa.Row[tuple[object, ...]]) -> ModelRecord:
+    created: datetime = row.created_at
+    return ModelRecord(
+        id=row.id,
+        slug=row.slug,
+        name=row.name,
+        folder=Path(row.folder),
+        kind=row.kind,
+        created_at=created if created.tzinfo else created.replace(tzinfo=UTC),
+        base_model_id=row.base_model_id,
+        head_checkpoint_id=row.head_checkpoint_id,
+        config=ModelConfig.model_validate(row.config or {}),
+    )

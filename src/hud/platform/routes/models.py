@@ -1,0 +1,245 @@
+"""Routes of models and checkpoints: HUD's, and those that only a platform of one's own has.
+
+GET    /v2/models                          GET  /v2/models/resolve?model=SLUG     POST /v2/models/fork
+GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
+POST   /v2/models/create | /add            GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
+GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from hud.errors import ConflictError, NotFoundError
+from hud.platform.records import CheckpointRecord, ModelConfig, ModelRecord
+from hud.trace import dashed
+
+if TYPE_CHECKING:
+    from hud.platform.application import Platform
+
+router = APIRouter(prefix="/v2/models")
+
+
+class ForkRequest(BaseModel):
+    """Begin a model at another's head."""
+
+    source_model_id: str
+    name: str
+    config: ModelConfig | None = None
+
+
+class CreateRequest(BaseModel):
+    """Make a small random model whose tokenizer is learned from texts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    texts: list[str]
+    preset: str = "tiny"
+    seed: int = 0
+    sizes: dict[str, int] = Field(default_factory=dict)
+    config: ModelConfig | None = None
+
+
+class AddRequest(BaseModel):
+    """Register a Hugging Face folder of the server's machine, or a hub id."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: str
+    name: str
+    config: ModelConfig | None = None
+
+
+class HeadRequest(BaseModel):
+    """Move the head: a checkpoint's id, the unique start of one, its name, or `base`."""
+
+    checkpoint_id: str
+
+
+class ExportRequest(BaseModel):
+    """Write a model as a Hugging Face folder, an adapter merged into it."""
+
+    folder: str
+    checkpoint_id: str | None = None
+
+
+class PruneRequest(BaseModel):
+    """Delete the files of all checkpoints but these; heads and what forks need stay too."""
+
+    keep: list[str]
+
+
+@router.get("")
+def list_models(request: Request, limit: int | None = None, offset: int = 0) -> dict[str, Any]:
+    platform = _platform(request)
+    found = platform.registry.models()
+    last = None if limit is None else offset + limit
+    return {
+        "items": [_model(model) for model in found[offset:last]],
+        "total": len(found),
+        "limit": limit if limit is not None else len(found),
+        "offset": offset,
+    }
+
+
+@router.get("/resolve")
+def resolve(request: Request, model: str) -> dict[str, Any]:
+    return _model(_platform(request).registry.model(model))
+
+
+@router.post("/fork")
+def fork(request: Request, body: ForkRequest) -> dict[str, Any]:
+    registry = _platform(request).registry
+    return _model(registry.fork(body.source_model_id, body.name, config=body.config))
+
+
+@router.post("/create")
+async def create(request: Request, body: CreateRequest) -> dict[str, Any]:
+    registry = _platform(request).registry
+    made = await asyncio.to_thread(
+        registry.create,
+        body.name,
+        body.texts,
+        preset=body.preset,
+        seed=body.seed,
+        sizes=body.sizes,
+        config=body.config,
+    )
+    return _model(made)
+
+
+@router.post("/add")
+async def add(request: Request, body: AddRequest) -> dict[str, Any]:
+    registry = _platform(request).registry
+    return _model(await asyncio.to_thread(registry.add, body.source, body.name, config=body.config))
+
+
+@router.get("/{model_id}")
+def describe(request: Request, model_id: str) -> dict[str, Any]:
+    return _model(_platform(request).registry.model(model_id))
+
+
+@router.delete("/{model_id}")
+async def remove(request: Request, model_id: str) -> dict[str, Any]:
+    platform = _platform(request)
+    model = platform.registry.model(model_id)
+    removed = await asyncio.to_thread(platform.registry.remove, model.id)
+    await platform.sessions.forget(model.id)
+    return _model(removed)
+
+
+@router.get("/{model_id}/checkpoints")
+def checkpoints(request: Request, model_id: str) -> list[dict[str, Any]]:
+    registry = _platform(request).registry
+    model = registry.model(model_id)
+    return [_checkpoint(node, model) for node in registry.tree.nodes(model)]
+
+
+@router.put("/{model_id}/head")
+async def set_head(request: Request, model_id: str, body: HeadRequest) -> dict[str, Any]:
+    platform = _platform(request)
+    model = platform.registry.model(model_id)
+    checkpoint = platform.registry.tree.find(model, body.checkpoint_id)
+    await platform.sessions.set_head(model, checkpoint)
+    return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}
+
+
+@router.get("/{model_id}/lease")
+def lease(request: Request, model_id: str) -> dict[str, Any]:
+    registry = _platform(request).registry
+    holder = registry.leases.holder(registry.model(model_id).id)
+    if holder is None:
+        return {"held": False}
+    return {
+        "held": True,
+        "pid": holder.pid,
+        "host": holder.host,
+        "command": holder.command,
+        "since": holder.acquired_at.isoformat(),
+    }
+
+
+@router.post("/{model_id}/export")
+async def export(request: Request, model_id: str, body: ExportRequest) -> dict[str, Any]:
+    platform = _platform(request)
+    model = platform.registry.model(model_id)
+    wanted = body.checkpoint_id or "head"
+    checkpoint = platform.registry.tree.find(model, wanted)
+    folder = await asyncio.to_thread(_empty_folder, body.folder)
+    await asyncio.to_thread(platform.policies.export, model, checkpoint, folder)
+    return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
+
+
+@router.post("/{model_id}/prune")
+async def prune(request: Request, model_id: str, body: PruneRequest) -> dict[str, Any]:
+    registry = _platform(request).registry
+    model = registry.model(model_id)
+    registry.leases.refuse_if_held(model.id, model.slug, "pruned")
+    known = {node.id for node in registry.tree.nodes(model)}
+    unknown = set(body.keep) - known
+    if unknown:
+        raise NotFoundError(f"Model {model.slug!r} has no checkpoint {min(unknown)!r}.")
+    keep = set(body.keep) | registry.needed_checkpoints(model)
+    pruned = await asyncio.to_thread(registry.tree.prune, model, keep)
+    return {"pruned": [node.id for node in pruned]}
+
+
+def _empty_folder(path: str) -> Path:
+    folder = Path(path).expanduser().resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConflictError(f"{folder} is there already and is not empty; choose another folder.")
+    return folder
+
+
+def _platform(request: Request) -> Platform:
+    platform: Platform = request.app.state.platform
+    return platform
+
+
+def _model(model: ModelRecord) -> dict[str, Any]:
+    return {
+        "id": dashed(model.id),
+        "name": model.name,
+        "model_name": model.slug,
+        "sdk_agent_type": "openai_compatible",
+        "is_trainable": True,
+        "provider": {"name": "openhud"},
+        "created_at": model.created_at.isoformat(),
+        "kind": model.kind,
+        "folder": str(model.folder),
+        "base_model_id": None if model.base_model_id is None else dashed(model.base_model_id),
+        "head_checkpoint_id": model.head_checkpoint_id,
+        "config": model.config.model_dump(mode="json"),
+    }
+
+
+def _checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:
+    return {
+        "id": node.id,
+        "name": node.name,
+        "checkpoint_name": node.name,
+        "prev_model_checkpoint_id": node.parent_id,
+        "is_active": node.id == model.head_checkpoint_id,
+        "created_at": node.created_at.isoformat(),
+        "num_traces": node.num_traces,
+        "num_datums": node.num_datums,
+        "num_tokens": node.num_tokens,
+        "mean_reward": node.mean_reward,
+        "learning_rate": node.learning_rate,
+        "loss_fn": node.loss_fn,
+        # HUD's client takes numbers only, and no nulls.
+        "metrics": {
+            name: float(value)
+            for name, value in node.metrics.items()
+            if isinstance(value, int | float) and math.isfinite(value)
+        },
+        "step": node.step,
+        "pruned": node.folder is None,
+    }

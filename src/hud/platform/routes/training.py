@@ -1,0 +1,150 @@
+"""Routes of training: HUD's five calls, and the journal of training runs.
+
+    POST /v1/models/{id}/train/forward-backward | forward | backward | optim-step      GET .../losses
+    POST, GET /v2/training-runs      GET, PATCH /v2/training-runs/{id}      POST, GET /v2/training-runs/{id}/steps
+
+Answers of the first line hold exactly the keys that HUD's client expects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict
+
+from hud.platform.training_runs import TrainingRuns
+from hud.train.loss_config import available_losses
+from hud.train.types import (
+    BackwardRequest,
+    ForwardBackwardRequest,
+    ForwardBackwardResult,
+    ForwardRequest,
+    ForwardResult,
+    LossesResult,
+    OptimStepRequest,
+    OptimStepResult,
+)
+
+if TYPE_CHECKING:
+    from hud.platform.application import Platform
+    from hud.platform.sessions import Session
+
+router = APIRouter()
+_TRAIN = "/v1/models/{model_id}/train"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewTrainingRun(_Strict):
+    """A training run that begins."""
+
+    model: str
+    config: dict[str, Any]
+    state: dict[str, Any]
+
+
+class TrainingRunPatch(_Strict):
+    """What changed about a training run; state keys that are not named stay."""
+
+    status: str | None = None
+    state: dict[str, Any] | None = None
+
+
+class StepReport(_Strict):
+    """One step's metrics; with it the run goes on to `next_step`. Reporting it again replaces it."""
+
+    step: int
+    next_step: int
+    metrics: dict[str, Any]
+    state: dict[str, Any] | None = None
+
+
+@router.get(_TRAIN + "/losses")
+def losses(model_id: str) -> LossesResult:
+    del model_id
+    return LossesResult(losses=available_losses())
+
+
+@router.post(_TRAIN + "/forward-backward")
+async def forward_backward(
+    request: Request, model_id: str, body: ForwardBackwardRequest
+) -> ForwardBackwardResult:
+    session = await _session(request, model_id)
+    return await session.forward_backward(body)
+
+
+@router.post(_TRAIN + "/forward")
+async def forward(request: Request, model_id: str, body: ForwardRequest) -> ForwardResult:
+    session = await _session(request, model_id)
+    return await session.forward(body)
+
+
+@router.post(_TRAIN + "/backward")
+async def backward(request: Request, model_id: str, body: BackwardRequest) -> ForwardBackwardResult:
+    session = await _session(request, model_id)
+    return await session.backward(body)
+
+
+@router.post(_TRAIN + "/optim-step")
+async def optim_step(request: Request, model_id: str, body: OptimStepRequest) -> OptimStepResult:
+    session = await _session(request, model_id)
+    return await session.optim_step(body)
+
+
+@router.post(_TRAIN + "/close")
+async def close(request: Request, model_id: str) -> dict[str, Any]:
+    """End the session: what was accumulated is dropped, and the lease is free."""
+    platform = _platform(request)
+    await platform.sessions.close(platform.registry.model(model_id).id)
+    return {"closed": True}
+
+
+@router.post("/v2/training-runs")
+def start_run(request: Request, body: NewTrainingRun) -> dict[str, Any]:
+    platform = _platform(request)
+    model = platform.registry.model(body.model)
+    return TrainingRuns(platform.store).start(model.id, body.config, body.state)
+
+
+@router.get("/v2/training-runs")
+def list_runs(request: Request, model: str | None = None) -> dict[str, Any]:
+    platform = _platform(request)
+    model_id = None if model is None else platform.registry.model(model).id
+    items = TrainingRuns(platform.store).recent(model_id)
+    return {"items": items, "total": len(items)}
+
+
+@router.get("/v2/training-runs/{run_id}")
+def describe_run(request: Request, run_id: str) -> dict[str, Any]:
+    return TrainingRuns(_platform(request).store).get(run_id)
+
+
+@router.patch("/v2/training-runs/{run_id}")
+def change_run(request: Request, run_id: str, body: TrainingRunPatch) -> dict[str, Any]:
+    return TrainingRuns(_platform(request).store).change(run_id, body.status, body.state)
+
+
+@router.post("/v2/training-runs/{run_id}/steps")
+def report_step(request: Request, run_id: str, body: StepReport) -> dict[str, Any]:
+    runs = TrainingRuns(_platform(request).store)
+    runs.report(run_id, body.step, body.metrics, body.next_step, body.state)
+    return {"step": body.step}
+
+
+@router.get("/v2/training-runs/{run_id}/steps")
+def list_steps(request: Request, run_id: str) -> dict[str, Any]:
+    items = TrainingRuns(_platform(request).store).steps(run_id)
+    return {"items": items, "total": len(items)}
+
+
+def _platform(request: Request) -> Platform:
+    platform: Platform = request.app.state.platform
+    return platform
+
+
+async def _session(request: Request, model_id: str) -> Session:
+    platform = _platform(request)
+    return await platform.sessions.open(platform.registry.model(model_id))

@@ -1,0 +1,212 @@
+"""The tree of checkpoints of a model: what was learned from what, and which node serves.
+
+Optimizer steps append under the head and move it; the head may be set to any node, and training on from there
+makes a branch. Knows rows and folders; loads no weights.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
+from hud.eval.nearness import did_you_mean
+from hud.platform.checkpoints import SAMPLER, remove_unfinished, verify_checkpoint
+from hud.platform.records import BASE, CheckpointRecord, ModelRecord, Weights
+from hud.platform.store import tables
+from hud.trace import plain
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+_SHORTEST_PREFIX = 4
+
+
+class Tree:
+    """The checkpoints of every model of one store."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.store = store
+        self.folder = folder
+
+    def place(self, model_id: str) -> Path:
+        """The folder that holds a model's checkpoints."""
+        return self.folder / model_id / "checkpoints"
+
+    def get(self, checkpoint_id: str) -> CheckpointRecord:
+        """Return a checkpoint of any model by its whole id."""
+        nodes = tables.checkpoints
+        with self.store.read() as connection:
+            row = connection.execute(
+                sa.select(nodes).where(nodes.c.id == plain(checkpoint_id))
+            ).one_or_none()
+        if row is None:
+            raise NotFoundError(f"There is no checkpoint {checkpoint_id!r}.")
+        return _record(row)
+
+    def nodes(self, model: ModelRecord) -> list[CheckpointRecord]:
+        """Return a model's own checkpoints, oldest first."""
+        nodes = tables.checkpoints
+        with self.store.read() as connection:
+            rows = connection.execute(
+                sa.select(nodes)
+                .where(nodes.c.model_id == model.id)
+                .order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
+            )
+            return [_record(row) for row in rows]
+
+    def find(self, model: ModelRecord, reference: str) -> str | None:
+        """Return the id of a checkpoint of `model` by id, unique start of an id, name, or `head`.
+
+        `base` is where the model began: None, or of a fork the checkpoint that it began at.
+        """
+        if reference == BASE:
+            return model.config.origin_checkpoint
+        if reference == "head":
+            return model.head_checkpoint_id
+        wanted = plain(reference.strip())
+        known = self.nodes(model)
+        for node in known:
+            if wanted in (node.id, node.name):
+                return node.id
+        if wanted == model.config.origin_checkpoint:
+            return wanted
+        lowered = wanted.lower().replace("-", "")
+        matches = [node for node in known if node.id.startswith(lowered)]
+        if len(lowered) >= _SHORTEST_PREFIX and len(matches) == 1:
+            return matches[0].id
+        if len(lowered) >= _SHORTEST_PREFIX and matches:
+            raise UsageError(
+                f"{reference!r} begins the ids of {len(matches)} checkpoints of {model.slug!r}; give more of it."
+            )
+        # step-12 without the suffix that tells branches apart, where there is only one.
+        named = [node for node in known if node.name.rpartition("-")[0] == wanted]
+        if len(named) == 1:
+            return named[0].id
+        hint = did_you_mean(reference, [*(node.name for node in reversed(known)), BASE])
+        raise NotFoundError(f"Model {model.slug!r} has no checkpoint {reference!r}{hint}")
+
+    def weights(self, node: CheckpointRecord, model: ModelRecord) -> Weights:
+        """Return the files of a checkpoint as a policy of `model` loads them."""
+        folder = self.present(node, model)
+        sampler = folder / SAMPLER
+        if (sampler / "adapter_config.json").is_file():
+            return Weights(model.folder, adapter=sampler)
+        return Weights(sampler)
+
+    def present(self, node: CheckpointRecord, model: ModelRecord) -> Path:
+        """Return a checkpoint's folder; refuses one whose files were pruned or are gone."""
+        if node.folder is None:
+            raise ConflictError(
+                f"The files of checkpoint {node.name!r} of {model.slug!r} were pruned (see --keep), so it cannot be "
+                "used; choose another."
+            )
+        if not node.folder.is_dir():
+            raise StoreError(
+                f"The folder {node.folder} of checkpoint {node.name!r} is gone. {self.cure(node, model)}"
+            )
+        return node.folder
+
+    def verify(
+        self, node: CheckpointRecord, model: ModelRecord, *, only: str | None = None
+    ) -> None:
+        """Compare a checkpoint's files with what was written; a damaged one is named, with the cure."""
+        folder = self.present(node, model)
+        try:
+            verify_checkpoint(folder, only=only)
+        except StoreError as error:
+            raise StoreError(f"{error} {self.cure(node, model)}") from error
+
+    def cure(self, node: CheckpointRecord, model: ModelRecord) -> str:
+        """What to do about a checkpoint that cannot be used."""
+        return f"Go back to the checkpoint before it: hud models head {model.slug} --set {node.parent_id or BASE}"
+
+    def append(self, node: CheckpointRecord, *, expected_head: str | None) -> None:
+        """Add a node and move its model's head to it, both or neither.
+
+        Refused where the head is no longer `expected_head`: somebody moved it meanwhile.
+        """
+        models = tables.models
+        values = {**asdict(node), "folder": str(node.folder)}
+        with self.store.begin() as connection:
+            connection.execute(sa.insert(tables.checkpoints).values(**values))
+            same_head = (
+                models.c.head_checkpoint_id.is_(None)
+                if expected_head is None
+                else models.c.head_checkpoint_id == expected_head
+            )
+            moved = connection.execute(
+                sa.update(models)
+                .where(models.c.id == node.model_id, same_head)
+                .values(head_checkpoint_id=node.id)
+            )
+            if moved.rowcount != 1:
+                raise ConflictError(
+                    "The head was moved while this step was computed; the step was not kept. Send the batch again."
+                )
+
+    def set_head(self, model: ModelRecord, checkpoint_id: str | None) -> None:
+        """Make a node, or with None the base weights, what serves and what the next step begins from."""
+        if checkpoint_id is not None:
+            self.verify(self.get(checkpoint_id), model)
+        models = tables.models
+        with self.store.begin() as connection:
+            connection.execute(
+                sa.update(models)
+                .where(models.c.id == model.id)
+                .values(head_checkpoint_id=checkpoint_id)
+            )
+
+    def prune(self, model: ModelRecord, keep: Collection[str]) -> list[CheckpointRecord]:
+        """Delete the files of a model's checkpoints other than `keep`; their nodes stay in the tree."""
+        pruned = [
+            node for node in self.nodes(model) if node.folder is not None and node.id not in keep
+        ]
+        nodes = tables.checkpoints
+        if pruned:
+            with self.store.begin() as connection:
+                connection.execute(
+                    sa.update(nodes)
+                    .where(nodes.c.id.in_([node.id for node in pruned]))
+                    .values(folder=None)
+                )
+        for node in pruned:
+            assert node.folder is not None
+            shutil.rmtree(node.folder, ignore_errors=True)
+        return pruned
+
+    def clean(self, model: ModelRecord) -> list[Path]:
+        """Remove what a killed process left half-written; for the holder of the model's lease."""
+        known = {node.folder.name for node in self.nodes(model) if node.folder is not None}
+        return remove_unfinished(self.place(model.id), known)
+
+
+def node_name(step: int, identifier: str) -> str:
+    """Return a checkpoint's name: readable, and unique across branches."""
+    return f"step-{step}-{identifier[:6]}"
+
+
+def _record(row: sa.Row[tuple[object, ...]]) -> CheckpointRecord:
+    created: datetime = row.created_at
+    return CheckpointRecord(
+        id=row.id,
+        model_id=row.model_id,
+        parent_id=row.parent_id,
+        step=row.step,
+        name=row.name,
+        folder=Path(row.folder) if row.folder else None,
+        created_at=created if created.tzinfo else created.replace(tzinfo=UTC),
+        mean_reward=row.mean_reward,
+        learning_rate=row.learning_rate,
+        loss_fn=row.loss_fn,
+        num_traces=row.num_traces,
+        num_datums=row.num_datums,
+        num_tokens=row.num_tokens,
+        metrics=dict(row.metrics or {}),
+    )

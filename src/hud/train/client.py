@@ -1,0 +1,273 @@
+"""`TrainingClient`: teach a model from runs.
+
+    trainer = TrainingClient("my-policy")
+    await trainer.forward_backward(job.runs, loss_fn="ppo", group_size=8)    # as often as you like
+    result = await trainer.optim_step(learning_rate=1e-4)                     # saved, and served from now on
+
+The weights live in the platform; this needs no torch, except for `forward_backward_custom`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hud.client import Client, connect
+from hud.errors import UsageError
+from hud.trace import plain
+from hud.train.inputs import Prepared, TrainingWarning, prepare
+from hud.train.types import (
+    AdvantageOptions,
+    BackwardRequest,
+    BuiltinLoss,
+    CheckpointResponse,
+    DatumTensors,
+    ForwardBackwardRequest,
+    ForwardBackwardResult,
+    ForwardRequest,
+    ForwardResult,
+    LossesResult,
+    LossFn,
+    OptimStepRequest,
+    OptimStepResult,
+    TrainInput,
+)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from torch import Tensor
+
+    from hud.eval.run import Run
+
+__all__ = ["TrainingClient", "TrainingWarning"]
+
+Trajectories = Sequence["Run | TrainInput"]
+CustomLoss = Callable[
+    [list[DatumTensors], "list[Tensor]"], "tuple[Tensor, dict[str, float | Tensor]]"
+]
+"""`(data, logprobs) -> (loss, metrics)`: `logprobs[d]` is a (T,) leaf that requires grad."""
+
+
+class TrainingClient:
+    """The training session of one model: gradients accumulate until `optim_step` applies them."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        api_url: str | None = None,
+        client: Client | None = None,
+    ) -> None:
+        """`model` is a slug or an id. Without addresses, the platform is the one that settings name."""
+        self.model = model
+        self._given = client
+        self._address = (api_key, base_url, api_url)
+        self._model_id: str | None = None
+
+    async def forward_backward(
+        self,
+        trajectories: Trajectories,
+        *,
+        loss_fn: LossFn | BuiltinLoss = BuiltinLoss.IMPORTANCE_SAMPLING,
+        loss_fn_config: dict[str, float] | None = None,
+        group_size: int | None = None,
+        reward_scale: float = 1.0,
+        num_substeps: int = 1,
+        group_ids: Sequence[str] | None = None,
+        advantages: AdvantageOptions | None = None,
+        idempotency_key: str | None = None,
+    ) -> ForwardBackwardResult:
+        """Accumulate the gradient of a loss over a batch.
+
+        With `group_size`, runs are grouped by their own group ids, wherever they stand; with `group_ids`, by
+        those; with neither, the batch is one group. Failed and timed-out runs are refused unless `advantages`
+        says what becomes of them.
+        """
+        name = str(loss_fn)
+        prepared = prepare(
+            trajectories,
+            group_size=group_size,
+            group_ids=group_ids,
+            options=advantages,
+            supervised=name == BuiltinLoss.CROSS_ENTROPY,
+        )
+        request = ForwardBackwardRequest(
+            **_batch(prepared, reward_scale, advantages),
+            loss_fn=name,
+            loss_fn_config=loss_fn_config,
+            num_substeps=num_substeps,
+            idempotency_key=idempotency_key,
+        )
+        return ForwardBackwardResult.model_validate(await self._train("forward-backward", request))
+
+    async def optim_step(
+        self,
+        *,
+        learning_rate: float,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_grad_norm: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> OptimStepResult:
+        """Apply what was accumulated, save it as a checkpoint under the head, and move the head to it."""
+        request = OptimStepRequest(
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            eps=eps,
+            weight_decay=weight_decay,
+            max_grad_norm=max_grad_norm,
+            idempotency_key=idempotency_key,
+        )
+        return OptimStepResult.model_validate(await self._train("optim-step", request))
+
+    async def step(
+        self,
+        trajectories: Trajectories,
+        *,
+        learning_rate: float,
+        loss_fn: LossFn | BuiltinLoss = BuiltinLoss.IMPORTANCE_SAMPLING,
+        loss_fn_config: dict[str, float] | None = None,
+        group_size: int | None = None,
+        reward_scale: float = 1.0,
+        num_substeps: int = 1,
+        weight_decay: float = 0.0,
+        group_ids: Sequence[str] | None = None,
+        advantages: AdvantageOptions | None = None,
+    ) -> OptimStepResult:
+        """Accumulate one batch and apply it."""
+        await self.forward_backward(
+            trajectories,
+            loss_fn=loss_fn,
+            loss_fn_config=loss_fn_config,
+            group_size=group_size,
+            reward_scale=reward_scale,
+            num_substeps=num_substeps,
+            group_ids=group_ids,
+            advantages=advantages,
+        )
+        return await self.optim_step(learning_rate=learning_rate, weight_decay=weight_decay)
+
+    async def forward(
+        self,
+        trajectories: Trajectories,
+        *,
+        group_size: int | None = None,
+        reward_scale: float = 1.0,
+        group_ids: Sequence[str] | None = None,
+        advantages: AdvantageOptions | None = None,
+    ) -> ForwardResult:
+        """Return the current policy's logprobs; `backward` continues what is kept under `forward_id`.
+
+        `traj_idx` counts as `trajectories` do.
+        """
+        prepared = prepare(
+            trajectories, group_size=group_size, group_ids=group_ids, options=advantages
+        )
+        request = ForwardRequest(**_batch(prepared, reward_scale, advantages))
+        result = ForwardResult.model_validate(await self._train("forward", request))
+        for datum in result.data:
+            datum.traj_idx = prepared.order[datum.traj_idx]
+        return result
+
+    async def backward(
+        self,
+        forward_id: str,
+        weights: Sequence[Sequence[float]],
+        *,
+        metrics: dict[str, float] | None = None,
+    ) -> ForwardBackwardResult:
+        """Accumulate the gradient of -Σ w·logprob; `weights[d][t]` is -dC/dlogprob of your loss C."""
+        request = BackwardRequest(
+            forward_id=forward_id,
+            weights=[list(row) for row in weights],
+            metrics=metrics or {},
+        )
+        return ForwardBackwardResult.model_validate(await self._train("backward", request))
+
+    async def forward_backward_custom(
+        self,
+        trajectories: Trajectories,
+        loss_fn: CustomLoss,
+        *,
+        group_size: int | None = None,
+        reward_scale: float = 1.0,
+        group_ids: Sequence[str] | None = None,
+    ) -> ForwardBackwardResult:
+        """Accumulate the gradient of a loss of your own, written in torch over logprobs."""
+        import torch
+
+        forward = await self.forward(
+            trajectories, group_size=group_size, reward_scale=reward_scale, group_ids=group_ids
+        )
+        leaves = [torch.tensor(datum.logprobs, requires_grad=True) for datum in forward.data]
+        loss, metrics = loss_fn(forward.data, leaves)
+        if loss.numel() != 1 or not loss.requires_grad:
+            raise UsageError(
+                "The custom loss must be one number that depends on the logprobs it was given; "
+                f"it returned a tensor of shape {tuple(loss.shape)}."
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        weights = [
+            [0.0] * leaf.numel() if leaf.grad is None else (-leaf.grad).tolist() for leaf in leaves
+        ]
+        numbers = {name: float(value) for name, value in metrics.items()}
+        return await self.backward(forward.forward_id, weights, metrics=numbers)
+
+    async def available_losses(self) -> list[str]:
+        """Return the names that `loss_fn` may take."""
+        return LossesResult.model_validate(await self._get_train("losses")).losses
+
+    async def checkpoints(self) -> list[CheckpointResponse]:
+        """Return the model's checkpoints, oldest first."""
+        rows = await self._platform.get(f"/v2/models/{await self.model_id()}/checkpoints")
+        return [CheckpointResponse.model_validate(row) for row in rows]
+
+    async def head(self) -> CheckpointResponse | None:
+        """Return the checkpoint that serves; None: the weights that the model began with."""
+        return next((node for node in await self.checkpoints() if node.is_active), None)
+
+    async def set_head(self, checkpoint_id: str) -> None:
+        """Make a checkpoint serve, and the next step begin from it; `base` goes back to the beginning."""
+        path = f"/v2/models/{await self.model_id()}/head"
+        await self._platform.put(path, {"checkpoint_id": checkpoint_id})
+
+    async def model_id(self) -> str:
+        """Return the id behind the slug, looked up once."""
+        if self._model_id is None:
+            found = await self._platform.get("/v2/models/resolve", params={"model": self.model})
+            self._model_id = plain(found["id"])
+        return self._model_id
+
+    @property
+    def _platform(self) -> Client:
+        if self._given is not None:
+            return self._given
+        api_key, base_url, api_url = self._address
+        if api_key is None and base_url is None and api_url is None:
+            return connect()
+        self._given = Client(api_url=api_url or base_url, api_key=api_key)
+        return self._given
+
+    async def _train(self, call: str, request: BaseModel) -> Any:
+        path = f"/v1/models/{await self.model_id()}/train/{call}"
+        return await self._platform.post(path, request.model_dump(exclude_none=True))
+
+    async def _get_train(self, call: str) -> Any:
+        return await self._platform.get(f"/v1/models/{await self.model_id()}/train/{call}")
+
+
+def _batch(
+    prepared: Prepared, reward_scale: float, advantages: AdvantageOptions | None
+) -> dict[str, Any]:
+    return {
+        "inputs": prepared.inputs,
+        "group_ids": prepared.group_ids,
+        "group_size": prepared.group_size,
+        "reward_scale": reward_scale,
+        "advantages": advantages,
+    }

@@ -1,0 +1,165 @@
+"""`TrainConfig`: everything that a training run is told, under the same names in Python, TOML and `hud train`."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hud.errors import UsageError
+from hud.train.loss_config import parse_loss
+from hud.train.schedules import ScheduleName, learning_rate
+from hud.train.types import AdvantageOptions
+
+# They say how to run, show or store, not what is learned: changing them continues the same run.
+_NOT_THE_EXPERIMENT = frozenset(
+    {"keep", "max_concurrent", "rollout_timeout", "metrics_file", "plot"}
+)
+
+
+class TrainConfig(BaseModel):
+    """One training run: rollouts, an update, and again."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    model: str
+    """Slug or id of the model that learns."""
+    tasks: str = ""
+    """Where the tasks are: a file or folder that `Taskset.from_file` reads. Python callers may pass a Taskset."""
+    steps: int = Field(default=50, ge=1)
+    """Optimizer steps to take."""
+    group: int = Field(default=8, ge=2)
+    """Runs of each task in a step; they are compared with one another."""
+    tasks_per_step: int = Field(default=8, ge=1)
+    """Tasks with spread that a step is to learn from."""
+    dynamic_sampling: int = Field(default=1, ge=0)
+    """How often a step may draw new tasks for groups that came out without spread. 0: never."""
+
+    lr: float = Field(default=1e-4, gt=0)
+    """Peak learning rate."""
+    lr_schedule: ScheduleName = "constant"
+    warmup_steps: int = Field(default=0, ge=0)
+    lr_floor: float = Field(default=0.0, ge=0, le=1)
+    """Where a falling schedule ends, as a fraction of the peak."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float | None = Field(default=None, gt=0)
+
+    loss: str = "importance_sampling"
+    loss_config: dict[str, float] = Field(default_factory=dict)
+    """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; those it does not take are errors."""
+    reward_scale: float = 1.0
+    baseline: Literal["mean", "leave_one_out", "none"] = "mean"
+    divide_by_std: bool = False
+    failed_runs: Literal["drop_group", "drop_run", "zero"] = "drop_run"
+    """What an environment's, grader's or machine's failure does to its group."""
+    zero_advantages: bool = False
+    """The null experiment: everything happens, and nothing can be learned."""
+    max_lag: int = 0
+    """Steps by which sampling may lag behind. Only 0, sample then train, is there."""
+
+    max_turns: int = Field(default=10, ge=1)
+    """Most model calls in a run."""
+    max_tokens: int = Field(default=256, ge=1)
+    """Most tokens in a turn."""
+    temperature: float = Field(default=1.0, gt=0)
+    system_prompt: str | None = None
+    runtime: str = "local"
+    """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
+    max_concurrent: int = Field(default=64, ge=1)
+    rollout_timeout: float = Field(default=600.0, gt=0)
+    """Seconds."""
+
+    held_out: str | None = None
+    """Tasks that are never trained on, scored before, during and after."""
+    eval_every: int = Field(default=10, ge=0)
+    """Steps between held-out scores; 0: only before and after."""
+    eval_group: int = Field(default=1, ge=1)
+    """Runs of each held-out task."""
+    eval_temperature: float = Field(default=1.0, ge=0)
+
+    seed: int = 0
+    keep: int = Field(default=8, ge=0)
+    """Newest checkpoints whose files stay, beside the head, the scored ones and those that forks need. 0: all."""
+    metrics_file: str | None = None
+    """JSONL of every step's metrics; where None, in the run's folder under HUD_HOME."""
+    plot: str | None = None
+    """PNG of the curves; where None, in the run's folder under HUD_HOME."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TrainConfig:
+        if self.max_lag != 0:
+            raise ValueError(
+                f"max_lag is {self.max_lag}, but sampling while training is not there yet: leave max_lag at 0"
+            )
+        parse_loss(self.loss, self.loss_config)
+        if self.loss == "cross_entropy":
+            raise ValueError(
+                "cross_entropy learns from recorded runs, not from rollouts: give a job (--from-job) or use warm_up()"
+            )
+        return self
+
+    @property
+    def advantages(self) -> AdvantageOptions:
+        """How rewards become advantages."""
+        return AdvantageOptions(
+            baseline=self.baseline,
+            divide_by_std=self.divide_by_std,
+            failed_runs=self.failed_runs,
+        )
+
+    def learning_rate_of(self, step: int) -> float:
+        """The rate of one step, from 0."""
+        return learning_rate(
+            self.lr,
+            step,
+            schedule=self.lr_schedule,
+            total_steps=self.steps,
+            warmup=self.warmup_steps,
+            floor=self.lr_floor,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for configurations that describe the same experiment."""
+        content = self.model_dump_json(exclude=set(_NOT_THE_EXPERIMENT))
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def make_config(values: dict[str, Any], where: str = "The training configuration") -> TrainConfig:
+    """Return a checked configuration; what is wrong is one sentence."""
+    try:
+        return TrainConfig(**values)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {_first_problem(error)}") from None
+
+
+def load_config(path: Path | None, overrides: dict[str, Any]) -> TrainConfig:
+    """Return the configuration of a TOML file with `overrides` (what the command line gave) on top."""
+    if path is None:
+        return make_config(overrides)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {path}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from None
+    return make_config({**values, **overrides}, str(path))
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return (
+            f"there is no setting {name!r}; the settings are {', '.join(TrainConfig.model_fields)}."
+        )
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{name}: {message}." if name else f"{message}."
