@@ -48,7 +48,7 @@ class PackedPass:
     positions: Tensor
     """(L,) int64, from 0 in each sequence."""
     cu_seqlens: Tensor
-    """(B + 1,) int32: where each sequence begins, and L."""
+    """(B + 1,) int64: where each sequence begins, and L."""
     predicts: Tensor
     """(N,) int64: positions in (L,) that predict a sampled token."""
     targets: Tensor
@@ -121,7 +121,7 @@ def lay_out(
         datums=tuple(which),
         input_ids=_put(np.concatenate(inputs), device),
         positions=_put(np.concatenate(positions), device),
-        cu_seqlens=_put(np.asarray(starts, np.int32), device),
+        cu_seqlens=_put(np.asarray(starts, np.int64), device),
         predicts=_put(np.concatenate(predicts), device),
         targets=_put(targets, device),
         temperatures=_put(temperatures, device, dtype) if tempered else None,
