@@ -37,7 +37,7 @@ class OpenAIChatModel:
 
     def __init__(
         self,
-        name: str,
+        model: str,
         *,
         base_url: str,
         api_key: str | None = None,
@@ -46,7 +46,7 @@ class OpenAIChatModel:
         timeout_seconds: float = 600.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.name = name
+        self.name = model
         self.url = base_url.rstrip("/") + "/chat/completions"
         self.extra = dict(extra or {})
         if checkpoint is not None:
