@@ -1,0 +1,174 @@
+"""`Client`: requests to the platform, with its errors as ours."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import httpx
+import orjson
+
+from hud import settings
+from hud.errors import (
+    ConflictError,
+    HudError,
+    NotFoundError,
+    PlatformError,
+    StoreError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from hud.client.embedded import EmbeddedPlatform
+    from hud.trace import ChatModel
+
+RETRIED = (502, 503, 504)
+ATTEMPTS = 5
+FIRST_WAIT_SECONDS = 2.0
+TIMEOUT_SECONDS = 600.0
+_KINDS: dict[int, type[HudError]] = {
+    400: UsageError,
+    404: NotFoundError,
+    409: ConflictError,
+    422: UsageError,
+}
+
+
+class Client:
+    """A connection to one platform.
+
+    Methods return the answer's JSON and raise `UsageError` (and its kinds) for what the caller can mend,
+    `StoreError` where the store failed, `PlatformError` otherwise. Safe to use from several event loops.
+    """
+
+    def __init__(
+        self, *, api_url: str | None = None, api_key: str | None = None, home: Path | None = None
+    ) -> None:
+        self.api_url = api_url
+        self._key = api_key
+        self._home = home
+        self._embedded: EmbeddedPlatform | None = None
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
+            WeakKeyDictionary()
+        )
+
+    @property
+    def embedded(self) -> EmbeddedPlatform | None:
+        """The platform in this process; None where it is a server."""
+        if self.api_url is not None:
+            return None
+        if self._embedded is None:
+            from hud.client.embedded import (
+                EmbeddedPlatform,  # Loads a web framework and the database.
+            )
+
+            assert self._home is not None
+            self._embedded = EmbeddedPlatform(self._home)
+        return self._embedded
+
+    async def get(self, path: str, *, params: dict[str, Any] | None = None) -> Any:
+        """GET `path`; faults on the way are retried."""
+        return await self._send("GET", path, params=params, retry=True)
+
+    async def post(
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        params: dict[str, Any] | None = None,
+        retry: bool = False,
+    ) -> Any:
+        """POST `body` as JSON. Retried only where the caller says that a repetition is harmless."""
+        return await self._send("POST", path, body=body, params=params, retry=retry)
+
+    async def put(self, path: str, body: Any = None) -> Any:
+        """PUT `body` as JSON."""
+        return await self._send("PUT", path, body=body, retry=True)
+
+    async def delete(self, path: str) -> Any:
+        """DELETE `path`."""
+        return await self._send("DELETE", path, retry=True)
+
+    async def chat_model(self, slug: str, checkpoint: str | None = None) -> ChatModel:
+        """Return the model behind a slug: the engine of this process, or one that is asked over HTTP."""
+        if self.embedded is not None:
+            return await self.embedded.chat_model(slug, checkpoint)
+        from hud.agents.openai_dialect import OpenAIChatModel
+
+        await self.get("/v2/models/resolve", params={"model": slug})
+        assert self.api_url is not None
+        return OpenAIChatModel(
+            slug,
+            base_url=settings.load().gateway_url or self.api_url,
+            api_key=self._key,
+            checkpoint=checkpoint,
+            extra={"return_token_ids": True},
+        )
+
+    def close(self) -> None:
+        """Close the platform of this process."""
+        if self._embedded is not None:
+            self._embedded.close()
+            self._embedded = None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: dict[str, Any] | None = None,
+        retry: bool,
+    ) -> Any:
+        content = body if isinstance(body, bytes | None) else orjson.dumps(body, default=str)
+        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
+        wait = FIRST_WAIT_SECONDS
+        for attempt in range(1, ATTEMPTS + 1):
+            last = attempt == ATTEMPTS or not retry or self.api_url is None
+            try:
+                answer = await self._pool().request(
+                    method, path, content=content, params=params, headers={"content-type": kind}
+                )
+            except httpx.TransportError as error:
+                if last:
+                    where = self.api_url or "the platform of this process"
+                    raise PlatformError(
+                        f"{where} did not answer: {error or type(error).__name__}.", 503
+                    ) from error
+            else:
+                if answer.status_code not in RETRIED or last:
+                    return _content(answer)
+            await asyncio.sleep(wait * random.uniform(0.8, 1.2))
+            wait *= 2
+        raise AssertionError("unreachable")
+
+    def _pool(self) -> httpx.AsyncClient:
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            transport = None if self.embedded is None else self.embedded.transport
+            pool = self._pools[loop] = httpx.AsyncClient(
+                transport=transport,
+                base_url=self.api_url or "http://embedded",
+                timeout=TIMEOUT_SECONDS,
+                headers={"authorization": f"Bearer {self._key}"} if self._key else None,
+            )
+        return pool
+
+
+def _content(answer: httpx.Response) -> Any:
+    """Return the answer's JSON, or raise what it says."""
+    if answer.is_success:
+        return orjson.loads(answer.content) if answer.content else {}
+    try:
+        detail = orjson.loads(answer.content)["detail"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        detail = answer.text[:500] or f"status {answer.status_code}"
+    message = detail if isinstance(detail, str) else orjson.dumps(detail).decode()
+    if answer.headers.get("x-hud-error") == "StoreError":
+        raise StoreError(message)
+    kind = _KINDS.get(answer.status_code)
+    raise kind(message) if kind is not None else PlatformError(message, answer.status_code)

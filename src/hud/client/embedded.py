@@ -1,0 +1,34 @@
+"""The platform in this process: the same ASGI application that a server runs.
+
+The one module below the platform that reaches up to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from hud.platform.application import create_app
+
+if TYPE_CHECKING:
+    from hud.trace import ChatModel
+
+
+class EmbeddedPlatform:
+    """One `HUD_HOME`, opened."""
+
+    def __init__(self, home: Path) -> None:
+        self.app = create_app(home)
+        self.platform = self.app.state.platform
+        self.transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)
+
+    async def chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
+        """Return the policy of a registered model, without HTTP in between."""
+        model: ChatModel = await self.platform.chat_model(slug, checkpoint)
+        return model
+
+    def close(self) -> None:
+        """Close the store, and stop what samples."""
+        self.platform.close()

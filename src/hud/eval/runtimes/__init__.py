@@ -1,0 +1,23 @@
+"""Runtimes of one machine: where a rollout's environment lives.
+
+A runtime is a callable of a task; it returns an async context manager whose value is the `Connection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hud.eval.runtimes.local import LocalRuntime
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+
+
+def default_runtime(tasks: Sequence[Task]) -> LocalRuntime:
+    """Return the runtime for tasks where the caller named none: their live environments, in this process."""
+    del tasks
+    return LocalRuntime()
+
+
+__all__ = ["LocalRuntime", "default_runtime"]

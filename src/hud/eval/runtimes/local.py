@@ -1,0 +1,48 @@
+"""`LocalRuntime`: the environment in this process, nothing in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud.environment import Environment, load_environment
+from hud.errors import UsageError
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.environment.connection import Connection
+
+Source = Environment | str | Path | Callable[["Task"], Environment]
+
+
+class LocalRuntime:
+    """Runs every rollout in this process; what the environment keeps in `env.state` is each run's own.
+
+    `source` is an environment, a path to one (loaded once), or a function of the task that returns one. With
+    none, each task runs in the live environment that minted it.
+    """
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+        self._loaded: Environment | None = source if isinstance(source, Environment) else None
+
+    def __call__(self, task: Task) -> AbstractAsyncContextManager[Connection]:
+        """Return a fresh run of the task's environment."""
+        return self._environment(task).run()
+
+    def _environment(self, task: Task) -> Environment:
+        if self._loaded is not None:
+            return self._loaded
+        if callable(self.source):
+            return self.source(task)
+        if self.source is not None:
+            self._loaded = load_environment(self.source)
+            return self._loaded
+        if task.environment is None:
+            raise UsageError(
+                f"Task {task.slug!r} names environment {task.env!r}, which is not loaded in this process; pass "
+                "runtime=LocalRuntime('env.py'), or another runtime."
+            )
+        return task.environment

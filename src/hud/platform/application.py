@@ -1,0 +1,47 @@
+"""The ASGI application of the platform: a server's, and the embedded one's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+
+from hud.errors import HudError, PlatformError
+from hud.platform.platform import Platform
+from hud.platform.routes import jobs, models, traces, training
+
+__all__ = ["Platform", "create_app"]
+
+
+def create_app(home: Path) -> FastAPI:
+    """Return the application over one `HUD_HOME`. Raises `StoreError` if that cannot be opened."""
+    app = FastAPI(title="OpenHUD", docs_url="/docs", redoc_url=None)
+    app.state.platform = Platform(home)
+    for room in (jobs, traces, models, training):
+        app.include_router(room.router)
+    app.add_exception_handler(HudError, _tell)
+    app.add_exception_handler(RequestValidationError, _tell_invalid)
+    return app
+
+
+async def _tell(request: Request, error: Exception) -> Response:
+    """An error of ours: its sentence, and the status of its kind."""
+    del request
+    assert isinstance(error, HudError)
+    status = error.status if isinstance(error, PlatformError) else type(error).status
+    return JSONResponse(
+        {"detail": str(error)}, status_code=status, headers={"x-hud-error": type(error).__name__}
+    )
+
+
+async def _tell_invalid(request: Request, error: Exception) -> Response:
+    """A request that does not fit its schema: what is wrong, and where."""
+    del request
+    assert isinstance(error, RequestValidationError)
+    problems = [
+        f"{'.'.join(str(part) for part in problem['loc'][1:]) or 'body'}: {problem['msg']}"
+        for problem in error.errors()
+    ]
+    return JSONResponse({"detail": "; ".join(problems)}, status_code=422)

@@ -1,0 +1,56 @@
+"""`Platform`: one store, one registry, and the policies and training sessions that are open."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud.platform.store import Store
+from hud.platform.store.ingest import recover
+
+if TYPE_CHECKING:
+    from hud.platform.policies import Policies
+    from hud.platform.registry import Registry
+    from hud.platform.sessions import Sessions
+    from hud.trace import ChatModel
+
+
+class Platform:
+    """What an application serves. Parts that load torch come into being when they are first used."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.store = Store.in_folder(home)
+        recover(self.store, home)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Models and checkpoints."""
+        from hud.platform.registry import Registry
+
+        return Registry(self.store, self.home)
+
+    @cached_property
+    def policies(self) -> Policies:
+        """The policies that are loaded."""
+        from hud.platform.policies import Policies
+
+        return Policies(self.registry)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """The training sessions that are open."""
+        from hud.platform.sessions import Sessions
+
+        return Sessions(self)
+
+    async def chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
+        """Return the policy of a model: at its head, wherever that moves, or pinned to a checkpoint."""
+        return await self.policies.chat_model(slug, checkpoint)
+
+    def close(self) -> None:
+        """Stop what samples, and close the store."""
+        if "policies" in self.__dict__:
+            self.policies.close()
+        self.store.close()

@@ -1,0 +1,1 @@
+"""The routes of the platform, one module for each subject."""

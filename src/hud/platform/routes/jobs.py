@@ -1,0 +1,51 @@
+"""Routes of recording and of jobs.
+
+POST /v2/ingest      GET /v2/jobs      GET /v2/jobs/{id}      GET /v2/jobs/{id}/traces
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from hud.platform.store import reading
+from hud.platform.store.ingest import ingest
+
+router = APIRouter(prefix="/v2")
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Offset = Annotated[int, Query(ge=0)]
+
+
+@router.post("/ingest")
+async def ingest_journal(request: Request) -> dict[str, int]:
+    """Take over journal lines (see `hud.trace.journal`). Repetitions change nothing."""
+    data = await request.body()
+    count = await run_in_threadpool(ingest, request.app.state.platform.store, data)
+    return {"events": count}
+
+
+@router.get("/jobs")
+def list_jobs(request: Request, limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
+    """Jobs, newest first."""
+    items, total = reading.jobs_page(request.app.state.platform.store, limit, offset)
+    return {"items": items, "total": total, "limit": limit, "offset": offset}
+
+
+@router.get("/jobs/{job_id}")
+def get_job(request: Request, job_id: str) -> dict[str, Any]:
+    """One job; a unique start of its id will do."""
+    return reading.find_job(request.app.state.platform.store, job_id)
+
+
+@router.get("/jobs/{job_id}/traces")
+def list_traces(
+    request: Request, job_id: str, limit: Limit = 100, offset: Offset = 0
+) -> dict[str, Any]:
+    """The runs of a job, in the order in which they started."""
+    store = request.app.state.platform.store
+    job = reading.find_job(store, job_id)
+    items, total = reading.runs_page(store, job["id"], limit, offset)
+    return {"items": items, "total": total, "limit": limit, "offset": offset}

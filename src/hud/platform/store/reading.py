@@ -1,0 +1,183 @@
+"""Jobs, runs and traces, read back as they were recorded."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from hud.client.recording import process_started
+from hud.errors import NotFoundError
+from hud.platform.store import tables
+from hud.platform.store.store import Store
+from hud.trace.columns import unpack_ids, unpack_logprobs
+from hud.trace.ids import plain
+
+_FEWEST_DIGITS = 4
+
+
+def jobs_page(store: Store, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """Return a page of jobs, newest first, with what their runs sum up to, and how many jobs there are."""
+    jobs = tables.jobs
+    with store.read() as connection:
+        total = connection.execute(sa.select(sa.func.count()).select_from(jobs)).scalar_one()
+        newest = (
+            sa.select(jobs)
+            .order_by(jobs.c.created_at.desc(), jobs.c.id)
+            .limit(limit)
+            .offset(offset)
+        )
+        rows = connection.execute(newest).mappings().all()
+        sums = _sums(connection, [row["id"] for row in rows])
+    return [_job(row, sums.get(row["id"], {})) for row in rows], total
+
+
+def find_job(store: Store, reference: str) -> dict[str, Any]:
+    """Return the job with this id, or a unique start of it."""
+    jobs = tables.jobs
+    with store.read() as connection:
+        found = (
+            connection.execute(sa.select(jobs).where(_matches(jobs.c.id, reference)).limit(2))
+            .mappings()
+            .all()
+        )
+        row = _only(found, "job", reference)
+        return _job(row, _sums(connection, [row["id"]]).get(row["id"], {}))
+
+
+def runs_page(
+    store: Store, job_id: str, limit: int | None, offset: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return a page of a job's runs in the order in which they started, and how many there are."""
+    runs = tables.runs
+    with store.read() as connection:
+        of_job = runs.c.job_id == job_id
+        total = connection.execute(
+            sa.select(sa.func.count()).select_from(runs).where(of_job)
+        ).scalar_one()
+        query = (
+            sa.select(runs)
+            .where(of_job)
+            .order_by(runs.c.started_at, runs.c.trace_id)
+            .offset(offset)
+        )
+        rows = connection.execute(query if limit is None else query.limit(limit)).mappings().all()
+    return [_run(row) for row in rows], total
+
+
+def find_run(store: Store, reference: str) -> dict[str, Any]:
+    """Return the run with this trace id, or a unique start of it."""
+    runs = tables.runs
+    with store.read() as connection:
+        query = sa.select(runs).where(_matches(runs.c.trace_id, reference)).limit(2)
+        return _run(_only(connection.execute(query).mappings().all(), "trace", reference))
+
+
+def trace_steps(store: Store, trace_id: str) -> list[dict[str, Any]]:
+    """Return the steps of a trace in order, as `hud.step.v1` payloads, each with its sample."""
+    steps, samples = tables.steps, tables.samples
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(steps.c.step_id, steps.c.payload)
+            .where(steps.c.trace_id == trace_id)
+            .order_by(steps.c.step_id)
+        ).all()
+        drawn = connection.execute(
+            sa.select(samples).where(samples.c.trace_id == trace_id).order_by(samples.c.step_id)
+        ).all()
+    whole = dict(_whole_samples(drawn))
+    payloads = []
+    for step_id, payload in rows:
+        step: dict[str, Any] = orjson.loads(payload)
+        if step_id in whole:
+            step["sample"] = whole[step_id]
+        payloads.append(step)
+    return payloads
+
+
+def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each step's sample with its prompt made whole again."""
+    so_far: dict[int, list[int]] = {}
+    for row in rows:
+        prompt = unpack_ids(row.prompt)
+        if row.extends is not None:
+            prompt = so_far[row.extends] + prompt
+        output = unpack_ids(row.output)
+        so_far[row.step_id] = prompt + output
+        yield (
+            row.step_id,
+            {
+                "prompt_token_ids": prompt,
+                "output_token_ids": output,
+                "output_logprobs": unpack_logprobs(row.logprobs),
+                "checkpoint": row.checkpoint,
+                "temperature": row.temperature,
+            },
+        )
+
+
+def _sums(connection: sa.Connection, job_ids: list[str]) -> dict[str, dict[str, Any]]:
+    runs = tables.runs
+    rows = connection.execute(
+        sa.select(
+            runs.c.job_id,
+            sa.func.count().label("runs"),
+            sa.func.count(runs.c.reward).label("graded"),
+            sa.func.avg(runs.c.reward).label("reward"),
+            sa.func.sum(runs.c.completion_tokens).label("completion_tokens"),
+            sa.func.count(runs.c.failure_kind).label("failed"),
+        )
+        .where(runs.c.job_id.in_(job_ids))
+        .group_by(runs.c.job_id)
+    ).mappings()
+    return {row["job_id"]: dict(row) for row in rows}
+
+
+def _job(row: Any, sums: dict[str, Any]) -> dict[str, Any]:
+    status = row["status"]
+    if status == "running" and row["host"] == socket.gethostname():
+        alive = row["pid"] is not None and process_started(row["pid"]) == row["process_started"]
+        status = "running" if alive else "interrupted"
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "taskset_name": row["name"],
+        "status": status,
+        "group_size": row["group_size"],
+        "created_at": row["created_at"].isoformat(),
+        "ended_at": row["ended_at"].isoformat() if row["ended_at"] else None,
+        "runs": sums.get("runs", 0),
+        "graded": sums.get("graded", 0),
+        "failed": sums.get("failed", 0),
+        "reward": sums.get("reward"),
+        "completion_tokens": sums.get("completion_tokens") or 0,
+    }
+
+
+def _run(row: Any) -> dict[str, Any]:
+    values = dict(row)
+    for name in ("task", "grade", "extra"):
+        values[name] = orjson.loads(values[name]) if values[name] is not None else None
+    for name in ("started_at", "ended_at"):
+        values[name] = values[name].isoformat() if values[name] is not None else None
+    return {"id": values["trace_id"], **values}
+
+
+def _matches(column: sa.ColumnElement[str], reference: str) -> sa.ColumnElement[bool]:
+    wanted = plain(reference)
+    if len(wanted) >= _FEWEST_DIGITS and wanted.isalnum():
+        return column.startswith(wanted)
+    return column == wanted
+
+
+def _only(found: Any, what: str, reference: str) -> Any:
+    if not found:
+        raise NotFoundError(
+            f"There is no {what} {reference!r}; `hud jobs` lists what was recorded."
+        )
+    if len(found) > 1:
+        raise NotFoundError(f"Several {what}s begin with {reference!r}; give more of the id.")
+    return found[0]
