@@ -225,3 +225,14 @@ async def test_an_empty_taskset_is_an_empty_job():
     job = await run(Taskset("none", []))
     assert job.runs == []
     assert job.reward is None
+
+
+async def test_a_runtime_that_cannot_be_used_is_told_once():
+    async def agent(run):
+        raise AssertionError
+
+    def runtime(task):
+        raise UsageError("There is no file env.py.")
+
+    with pytest.raises(UsageError, match=r"no file env\.py"):
+        await taskset(50).run(agent, runtime=runtime, recorder=NullRecorder())

@@ -2,8 +2,8 @@
 
     provision ─► task (setup) ─► user ─► agent and tool steps ─► task (evaluate) ─► close
 
-Whatever fails, the result is a `Run` that says what, and whose fault it was; only cancellation and a store
-that cannot be written are raised. Every wait has an end.
+Whatever fails, the result is a `Run` that says what, and whose fault it was; only cancellation, a store that
+cannot be written and a runtime that cannot be used are raised. Every wait has an end.
 """
 
 from __future__ import annotations
@@ -209,13 +209,15 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
     if isinstance(error, StoreError):
         raise error
     kind = error.kind if isinstance(error, RolloutError) else _BLAME[run.phase]
-    if kind == "infrastructure" and isinstance(error, UsageError):
-        kind = "environment"
+    unusable = run.phase == "provision" and isinstance(error, UsageError)
     problem = describe(error)
     if timed_out and isinstance(error, TimeoutError):
         problem = f"The rollout passed its limit of {run.limit_seconds:g} s {_WHEN[run.phase]}."
         run.trace.stop_reason = "timeout"
     run.fail(kind, problem)
+    if unusable:
+        # The runtime itself is wrong (no such file, no such environment): so it is for every other run.
+        raise error
 
 
 def describe(error: BaseException) -> str:

@@ -143,6 +143,9 @@ class Taskset:
                 on_run=on_run,
             )
             opened.runs.extend(runs)
+        except BaseException:
+            opened.interrupted = True
+            raise
         finally:
             if job is None:
                 await opened.finish()
