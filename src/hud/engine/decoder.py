@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
 from hud.engine.kvcache import KVCache
+from hud.engine.layout import Layout, SharedLayout
 
 
 class RMSNorm(nn.Module):
@@ -89,15 +90,11 @@ class Layer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def packed(self, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+    def packed(self, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout | SharedLayout) -> Tensor:
         """Return the layer's output for packed sequences x (T, H)."""
         attention = self.self_attn
         q, k, v = attention.project(self.input_layernorm(x), cos, sin)
-        grouped = attention.heads != attention.kv_heads
-        attended = F.scaled_dot_product_attention(
-            layout.pad(q), layout.pad(k), layout.pad(v), is_causal=True, enable_gqa=grouped
-        )
-        x = x + attention.o_proj(layout.unpad(attended))
+        x = x + attention.o_proj(layout.attend(q, k, v))
         return x + self.mlp(self.post_attention_layernorm(x))
 
     def cached(self, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache, layer: int) -> Tensor:
@@ -107,33 +104,6 @@ class Layer(nn.Module):
         cache.write(layer, k, v)
         x = x + attention.o_proj(cache.attend(layer, q))
         return x + self.mlp(self.post_attention_layernorm(x))
-
-
-class Layout:
-    """Where packed tokens stand in a padded batch (S, L): attention alone needs the batch."""
-
-    def __init__(self, cu_seqlens: Tensor) -> None:
-        lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()
-        self.rows, self.longest = len(lengths), max(lengths, default=0)
-        self.single = self.rows == 1
-        device = cu_seqlens.device
-        row = torch.repeat_interleave(
-            torch.arange(self.rows, device=device), cu_seqlens[1:] - cu_seqlens[:-1]
-        )
-        column = torch.arange(int(cu_seqlens[-1]), device=device) - cu_seqlens[:-1][row]
-        self.index = row * self.longest + column
-
-    def pad(self, x: Tensor) -> Tensor:
-        """(T, heads, D) to (S, heads, L, D). Padding stands behind every real token, so causality hides it."""
-        if self.single:
-            return x.transpose(0, 1).unsqueeze(0)
-        padded = x.new_zeros(self.rows * self.longest, *x.shape[1:]).index_copy(0, self.index, x)
-        return padded.view(self.rows, self.longest, *x.shape[1:]).transpose(1, 2)
-
-    def unpad(self, x: Tensor) -> Tensor:
-        """(S, heads, L, D) to (T, heads * D)."""
-        flat = x.transpose(1, 2).reshape(self.rows * self.longest, -1)
-        return flat if self.single else flat.index_select(0, self.index)
 
 
 class Body(nn.Module):
@@ -167,13 +137,23 @@ class Decoder(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.model.embed_tokens.weight.dtype
 
-    def hidden_packed(self, input_ids: Tensor, positions: Tensor, cu_seqlens: Tensor) -> Tensor:
+    shares_prefixes = True
+    """`hidden_packed` takes `prefixes`."""
+
+    def hidden_packed(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        cu_seqlens: Tensor,
+        prefixes: Tensor | None = None,
+    ) -> Tensor:
         """Return the last hidden states (T, H) of packed sequences.
 
         `input_ids` and `positions` are (T,) int64; `cu_seqlens` (S + 1,) int64 holds where each sequence
-        starts, and the total. A token attends to those before it in its own sequence only.
+        starts, and the total. A token attends to those before it in its own sequence, and to the sequence that
+        its own continues: `prefixes` (S,) int64 holds that one's row, or -1, and rows with -1 come first.
         """
-        layout = Layout(cu_seqlens)
+        layout = Layout(cu_seqlens) if prefixes is None else SharedLayout(cu_seqlens, prefixes)
         cos, sin = self._angles(positions)
         x = self.model.embed_tokens(input_ids)
         for layer in self.model.layers:
@@ -185,7 +165,7 @@ class Decoder(nn.Module):
     """True: recompute each layer in the backward pass instead of keeping its activations."""
 
     def _layer(
-        self, layer: nn.Module, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout
+        self, layer: nn.Module, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout | SharedLayout
     ) -> Tensor:
         assert isinstance(layer, Layer)
         if self.checkpointed and torch.is_grad_enabled():

@@ -1,0 +1,92 @@
+"""How packed tokens attend: where each sequence lies, and what it continues.
+
+Sequences are packed end to end, (T, ...). Attention alone needs them side by side: it pads them, and unpads
+what comes out. A sequence may continue another one, its **prefix**: the prompt that a group of runs shares is
+then computed once, and the gradients of all who continue it meet in it.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Layout:
+    """Sequences that stand alone. A token attends to those before it in its own sequence."""
+
+    def __init__(self, cu_seqlens: Tensor) -> None:
+        lengths = cu_seqlens[1:] - cu_seqlens[:-1]
+        self.rows, self.longest = len(lengths), int(lengths.max()) if len(lengths) else 0
+        self.single = self.rows == 1
+        device = cu_seqlens.device
+        row = torch.repeat_interleave(torch.arange(self.rows, device=device), lengths)
+        starts = cu_seqlens[:-1] - cu_seqlens[0]
+        self.index = row * self.longest + torch.arange(len(row), device=device) - starts[row]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D)."""
+        grouped = q.shape[1] != k.shape[1]
+        q, k, v = self.pad(q), self.pad(k), self.pad(v)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+        return self.unpad(attended)
+
+    def pad(self, x: Tensor) -> Tensor:
+        """(T, heads, D) to (S, heads, L, D). Padding stands behind every real token, so causality hides it."""
+        if self.single:
+            return x.transpose(0, 1).unsqueeze(0)
+        padded = x.new_zeros(self.rows * self.longest, *x.shape[1:]).index_copy(0, self.index, x)
+        return padded.view(self.rows, self.longest, *x.shape[1:]).transpose(1, 2)
+
+    def unpad(self, x: Tensor) -> Tensor:
+        """(S, heads, L, D) to (T, heads * D)."""
+        flat = x.transpose(1, 2).reshape(self.rows * self.longest, -1)
+        return flat if self.single else flat.index_select(0, self.index)
+
+
+class SharedLayout:
+    """Sequences of which the later ones continue some of the first.
+
+    `prefixes` (S,) int64 holds the row of each sequence's prefix, or -1; those with -1 come first. A
+    continuation attends to the whole of its prefix and to its own tokens so far.
+    """
+
+    def __init__(self, cu_seqlens: Tensor, prefixes: Tensor) -> None:
+        device = cu_seqlens.device
+        alone = int((prefixes < 0).sum())
+        self.border = int(cu_seqlens[alone])
+        self.alone = Layout(cu_seqlens[: alone + 1])
+        self.continued = Layout(cu_seqlens[alone:])
+        own = cu_seqlens[alone:-1]
+        lengths = cu_seqlens[alone + 1 :] - own
+        rows = prefixes[alone:]
+        before = cu_seqlens[rows]
+        shown = cu_seqlens[rows + 1] - before
+        reach = torch.arange(int((shown + lengths).max()), device=device)
+        mine = (
+            reach - shown[:, None]
+        )  # (S', K): place among the sequence's own tokens, if not negative
+        source = torch.where(mine < 0, before[:, None] + reach, own[:, None] + mine)
+        # Keys past the end are never allowed below; they only need to exist.
+        self.sources = torch.where(mine < lengths[:, None], source, 0)
+        steps = torch.arange(self.continued.longest, device=device)
+        self.allowed = (mine[:, None, :] <= steps[:, None]).unsqueeze(1)  # (S', 1, L, K)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D)."""
+        border = self.border
+        first = self.alone.attend(q[:border], k[:border], v[:border])
+        attended = F.scaled_dot_product_attention(
+            self.continued.pad(q[border:]),
+            self._gather(k),
+            self._gather(v),
+            attn_mask=self.allowed,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
+        return torch.cat((first, self.continued.unpad(attended)))
+
+    def _gather(self, x: Tensor) -> Tensor:
+        """(T, kv_heads, D) to (S', kv_heads, K, D): what each continuation can see, prefix first."""
+        rows, reach = self.sources.shape
+        seen = x.index_select(0, self.sources.flatten())
+        return seen.view(rows, reach, *x.shape[1:]).transpose(1, 2)
