@@ -81,7 +81,12 @@ async def rollout(
         group_id=group_id,
         recorder=recorder,
     )
-    run = await carry_out(run, agent, runtime or provider_for([task]), rollout_timeout)
+    provider = runtime if runtime is not None else provider_for([task])
+    try:
+        run = await carry_out(run, agent, provider, rollout_timeout)
+    finally:
+        if runtime is None:
+            await release(provider)
     await recorder.flush()
     return run
 
@@ -235,3 +240,11 @@ def provider_for(tasks: list[Task]) -> Provider:
 
     provider: Provider = default_runtime(tasks)
     return provider
+
+
+async def release(provider: Provider) -> None:
+    """Close a runtime that was made for one batch, where it holds anything (a warm server, a pool)."""
+    close = getattr(provider, "aclose", None)
+    if close is not None:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await close()

@@ -116,6 +116,16 @@ class StopSignal:
             loop.remove_signal_handler(signal.SIGINT)
 
 
+async def make_ready(
+    agent: Player, max_concurrent: int | None, rollout_timeout: float | None
+) -> None:
+    """Refuse limits that make no sense, and let the agent get ready: before anything is on record."""
+    if max_concurrent is not None and max_concurrent < 1:
+        raise UsageError(f"max_concurrent must be at least 1, not {max_concurrent}.")
+    check_limit(rollout_timeout)
+    await prepare(agent)
+
+
 async def run_planned(
     planned: Sequence[PlannedRun],
     agent: Player,
@@ -129,13 +139,9 @@ async def run_planned(
 ) -> list[Run]:
     """Do the planned runs and return those that ended, in the order of the plan.
 
-    `on_run` is called with each run as it ends. Raises what stops the whole job: the agent cannot be made
-    ready, or the store cannot be written.
+    `on_run` is called with each run as it ends. Raises what stops the whole job: the runtime cannot be
+    used, or the store cannot be written.
     """
-    if max_concurrent is not None and max_concurrent < 1:
-        raise UsageError(f"max_concurrent must be at least 1, not {max_concurrent}.")
-    check_limit(rollout_timeout)
-    await prepare(agent)
     stop = stop if stop is not None else StopSignal()
     ended: dict[int, Run] = {}
     queue = iter(enumerate(planned))

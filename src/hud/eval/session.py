@@ -15,6 +15,7 @@ from hud.eval.rollouts import (
     bring_up,
     check_limit,
     provider_for,
+    release,
     set_deadline,
     settle,
     take_down,
@@ -64,6 +65,8 @@ async def evaluate(
             await run.play(_already_played)
     finally:
         await take_down(run)
+        if runtime is None:
+            await release(provider)
         if job is None:
             await opened.finish()
         else:

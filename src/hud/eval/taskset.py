@@ -11,9 +11,9 @@ from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
 from hud.eval.nearness import did_you_mean
 from hud.eval.recording import Recorder
-from hud.eval.rollouts import Provider, provider_for
+from hud.eval.rollouts import Provider, provider_for, release
 from hud.eval.run import Player, Run
-from hud.eval.scheduling import Finished, StopSignal, plan_missing, run_planned
+from hud.eval.scheduling import Finished, StopSignal, make_ready, plan_missing, run_planned
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -124,6 +124,7 @@ class Taskset:
         group = group if group is not None else (job.group if job is not None else 1)
         planned = plan_missing(self.tasks, group, finished)
         provider = runtime if runtime is not None else provider_for(self.tasks)
+        await make_ready(agent, max_concurrent, rollout_timeout)
         opened = (
             job
             if job is not None
@@ -147,6 +148,8 @@ class Taskset:
             opened.interrupted = True
             raise
         finally:
+            if runtime is None:
+                await release(provider)
             if job is None:
                 await opened.finish()
             else:
