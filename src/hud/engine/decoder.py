@@ -102,8 +102,13 @@ class Layer(nn.Module):
         attention = self.self_attn
         q, k, v = attention.project(self.input_layernorm(x), cos, sin)
         cache.write(layer, k, v)
-        x = x + attention.o_proj(cache.attend(layer, q))
-        return x + self.mlp(self.post_attention_layernorm(x))
+        return self._finish(x, cache.attend(layer, q))
+
+    def _finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Return x with what was attended to, and what the MLP makes of it, added."""
+        x = x + self.self_attn.o_proj(attended)
+        output: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return output
 
 
 class Body(nn.Module):
@@ -131,11 +136,13 @@ class Decoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.model.embed_tokens.weight.device
+        weight: Tensor = self.model.embed_tokens.weight
+        return weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.model.embed_tokens.weight.dtype
+        weight: Tensor = self.model.embed_tokens.weight
+        return weight.dtype
 
     shares_prefixes = True
     """`hidden_packed` takes `prefixes`."""

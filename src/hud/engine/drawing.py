@@ -1,0 +1,70 @@
+"""Drawing tokens: the distribution of each request, one draw, and the logprob of what was drawn.
+
+The logprob is that of the distribution that was drawn from: fp32, temperature applied. Random numbers belong
+to the request, so what it draws does not depend on who else is in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hud.trace import SamplingParams
+
+_BLOCK = 64
+
+
+class Uniforms:
+    """A request's own stream of uniform random numbers in [0, 1)."""
+
+    def __init__(self, seed: int | None) -> None:
+        self._generator = np.random.Generator(np.random.Philox(seed))
+        self._block: list[float] = []
+
+    def next(self) -> float:
+        """Return the next number."""
+        if not self._block:
+            self._block = self._generator.random(_BLOCK).tolist()[::-1]
+        return self._block.pop()
+
+
+def draw(
+    logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """Draw one token for each row of logits (B, V); returns the ids and their natural-log probabilities.
+
+    A row with temperature 0 takes its likeliest token, with the logprob of temperature 1.
+    """
+    logits = logits.float()
+    temperatures = [param.temperature or 1.0 for param in params]
+    if any(temperature != 1.0 for temperature in temperatures):
+        logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
+    cut = _cut(logits, params) if any(param.truncates for param in params) else logits
+    logprobs = torch.log_softmax(cut, dim=-1)
+    # Inverse transform in float64: in float32 a vocabulary's tail is lost in the rounding of the sum.
+    cumulated = torch.cumsum(logprobs.exp(), dim=-1, dtype=torch.float64)
+    wanted = torch.tensor(uniforms, dtype=torch.float64, device=logits.device) * cumulated[:, -1]
+    ids = torch.searchsorted(cumulated, wanted[:, None], right=True).clamp_(
+        max=logits.shape[-1] - 1
+    )
+    if any(param.temperature == 0.0 for param in params):
+        greedy = torch.tensor([param.temperature == 0.0 for param in params], device=logits.device)
+        ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), ids)
+    chosen = logprobs.gather(-1, ids).squeeze(-1)
+    return ids.squeeze(-1).tolist(), chosen.tolist()
+
+
+def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Return the logits with what top-k and top-p leave out at minus infinity."""
+    ordered, order = logits.sort(dim=-1, descending=True)
+    size = logits.shape[-1]
+    most = torch.tensor([param.top_k or size for param in params], device=logits.device)
+    mass = torch.tensor([param.top_p for param in params], device=logits.device)
+    before = torch.softmax(ordered, dim=-1).cumsum(dim=-1) - torch.softmax(ordered, dim=-1)
+    rank = torch.arange(size, device=logits.device)
+    # The likeliest token always stays.
+    out = ((rank >= most[:, None]) | (before >= mass[:, None])) & (rank > 0)
+    return logits.masked_fill(out.gather(-1, order.argsort(dim=-1)), float("-inf"))

@@ -1,0 +1,151 @@
+"""A policy: weights that sample and are trained, in one process, with the chat format of their folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from hud.engine.chat import ChatFormat
+from hud.engine.decoder import Decoder
+from hud.engine.folder import load_decoder
+from hud.engine.sampler import Drawn, Sampler
+from hud.engine.toolcalls import Parsed
+from hud.trace import (
+    ChatMessage,
+    Completion,
+    Continuation,
+    Sample,
+    SamplingParams,
+    ToolSpec,
+    Usage,
+)
+
+
+class Policy:
+    """A decoder, its chat format and its sampler. Whoever trains it changes the weights in place."""
+
+    def __init__(
+        self, decoder: Decoder, chat: ChatFormat, *, checkpoint: str | None = None, slots: int = 64
+    ) -> None:
+        self.decoder = decoder
+        self.chat = chat
+        self.sampler = Sampler(decoder, slots=slots, version=checkpoint)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str = "cpu",
+        checkpoint: str | None = None,
+        slots: int = 64,
+    ) -> Policy:
+        """Load a Hugging Face folder."""
+        decoder = load_decoder(folder, dtype=dtype, device=device)
+        return cls(decoder, ChatFormat(folder, decoder.config), checkpoint=checkpoint, slots=slots)
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The checkpoint whose weights these are; None: the base weights."""
+        return self.sampler.version
+
+    @checkpoint.setter
+    def checkpoint(self, checkpoint: str | None) -> None:
+        self.sampler.set_version(checkpoint)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep sampling still while the weights change; what is in flight is finished first.
+
+        Blocks the calling thread, so call it off the event loop.
+        """
+        with self.sampler.exclusive():
+            yield
+            self.sampler.slots.forget()
+
+    def chat_model(self, name: str) -> PolicyChatModel:
+        """Return the policy as a model that agents can ask."""
+        return PolicyChatModel(name, self)
+
+    def close(self) -> None:
+        """Stop sampling."""
+        self.sampler.close()
+
+
+class PolicyChatModel:
+    """`ChatModel` without anything in between."""
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name = name
+        self.policy = policy
+
+    async def complete(
+        self,
+        messages: list[ChatMessage],
+        tools: list[ToolSpec],
+        params: SamplingParams,
+        *,
+        continuation: Continuation | None = None,
+        trace_id: str | None = None,
+    ) -> Completion:
+        """Draw the assistant's next turn. A truncated distribution (top-p, top-k) gives no sample to train on."""
+        del trace_id
+        chat = self.policy.chat
+        prompt = chat.extend(continuation, messages, tools) if continuation is not None else None
+        extended = continuation is None or prompt is not None
+        if prompt is None:
+            prompt = chat.render(messages, tools)
+        stopped = None
+        if params.stop:
+
+            def stopped(ids: list[int]) -> bool:
+                text = chat.decode(ids)
+                return any(stop in text for stop in params.stop)
+
+        drawn = await self.policy.sampler.sample(prompt, params, chat.stop_ids, stopped=stopped)
+        parsed = chat.parse(drawn.token_ids, tools)
+        return Completion(
+            content=_before(parsed.content, params.stop),
+            reasoning=parsed.reasoning,
+            tool_calls=parsed.tool_calls,
+            finish_reason=_finish_reason(drawn, parsed),
+            model=self.name,
+            usage=Usage(
+                prompt_tokens=len(prompt),
+                completion_tokens=len(drawn.token_ids),
+                cached_tokens=drawn.cached_tokens,
+            ),
+            sample=None if params.truncates else _sample(prompt, drawn, params),
+            extended=extended,
+        )
+
+
+def _sample(prompt: list[int], drawn: Drawn, params: SamplingParams) -> Sample:
+    # Built, not validated: these lists are the sampler's own, and long.
+    return Sample.model_construct(
+        prompt_token_ids=prompt,
+        output_token_ids=drawn.token_ids,
+        output_logprobs=drawn.logprobs,
+        checkpoint=drawn.version,
+        temperature=params.temperature or 1.0,
+    )
+
+
+def _finish_reason(drawn: Drawn, parsed: Parsed) -> str:
+    if drawn.finish_reason == "length":
+        return "length"
+    if parsed.malformed:
+        return "malformed_tool_call"
+    return "tool_calls" if parsed.tool_calls else "stop"
+
+
+def _before(content: str | None, stops: tuple[str, ...]) -> str | None:
+    """Return the content up to the first stop string."""
+    if content is None or not stops:
+        return content
+    ends = [content.find(stop) for stop in stops if stop in content]
+    return content[: min(ends)] if ends else content

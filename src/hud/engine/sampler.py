@@ -1,0 +1,348 @@
+"""The sampler: continuous batching over the decoder and its cache, in a thread of its own.
+
+Requests come and go between any two decode steps. A prompt that begins as some slot's content does pays only
+for its new tokens. It knows token ids; text, messages and tools are the policy's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import torch
+
+from hud.engine.decoder import Decoder
+from hud.engine.drawing import Uniforms, draw
+from hud.engine.kvcache import KVCache
+from hud.engine.slots import Placement, Slot, Slots
+from hud.errors import InfrastructureFault, UsageError
+from hud.trace import SamplingParams
+
+PREFILL_TOKENS = 8192
+"""Most prompt tokens, padding included, in one prefill pass."""
+DEFAULT_SLOTS = 64
+CACHE_BYTES = 2 << 30
+"""Default budget of the key-value cache: fewer slots rather than more memory."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a request drew."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    finish_reason: str
+    """`stop` (an end-of-turn token or a stop string) or `length`."""
+    cached_tokens: int
+    """Prompt tokens that were not computed, because a slot held them."""
+    version: str | None
+    """The checkpoint whose weights drew it."""
+
+
+@dataclass(eq=False)
+class Request:
+    """One sequence on its way."""
+
+    prompt: list[int]
+    params: SamplingParams
+    stop_ids: frozenset[int]
+    stopped: Callable[[list[int]], bool] | None
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Drawn]
+    uniforms: Uniforms
+    most: int
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    slot: Slot | None = None
+    cached: int = 0
+    abandoned: bool = False
+
+
+class Sampler:
+    """Draws from one decoder. `version` names its weights and stands on everything drawn from them."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        *,
+        slots: int = DEFAULT_SLOTS,
+        max_context: int | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        version: str | None = None,
+    ) -> None:
+        self.decoder = decoder
+        self.version = version
+        self.max_context = max_context or decoder.config.max_position_embeddings
+        # One position more than a conversation can have: idle rows of a batch write there.
+        length = self.max_context + 1
+        each = KVCache.bytes_for(decoder.config, 1, length, decoder.dtype)
+        if each > cache_bytes:
+            raise UsageError(
+                f"One conversation of {self.max_context} tokens needs {each / 2**20:,.0f} MiB of key-value cache; "
+                f"the budget is {cache_bytes / 2**20:,.0f} MiB. Lower max_context, or raise the budget."
+            )
+        count = max(1, min(slots, cache_bytes // each))
+        self.cache = KVCache(decoder.config, count, length, decoder.dtype, decoder.device)
+        self.slots = Slots(count)
+        self.waiting: deque[Request] = deque()
+        self.active: list[Request] = []
+        self.steps = 0
+        """Forward passes so far."""
+        self._changed = threading.Condition()
+        self._paused = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    async def sample(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        stop_ids: frozenset[int],
+        *,
+        stopped: Callable[[list[int]], bool] | None = None,
+    ) -> Drawn:
+        """Draw one turn after `prompt`. Cancelling the call frees its slot before the next step.
+
+        `stopped(token_ids)` is asked after each token, for stops that are text. Raises `UsageError` for a
+        prompt that leaves no room in the context.
+        """
+        if not prompt:
+            raise UsageError("The prompt is empty.")
+        room = self.max_context - len(prompt)
+        if room <= 0:
+            raise UsageError(
+                f"The prompt has {len(prompt)} tokens; the model's context holds {self.max_context}."
+            )
+        loop = asyncio.get_running_loop()
+        request = Request(
+            prompt=prompt,
+            params=params,
+            stop_ids=stop_ids,
+            stopped=stopped,
+            loop=loop,
+            future=loop.create_future(),
+            uniforms=Uniforms(params.seed),
+            most=min(params.max_tokens, room),
+        )
+        with self._changed:
+            if self._closed:
+                raise InfrastructureFault("The sampler is closed.")
+            self.waiting.append(request)
+            self._start()
+            self._changed.notify_all()
+        try:
+            return await request.future
+        finally:
+            request.abandoned = True
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep the sampler still: what is in flight ends first, what comes waits. For changing weights."""
+        with self._changed:
+            self._paused += 1
+            self._changed.wait_for(lambda: not self.active or self._closed)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._paused -= 1
+                self._changed.notify_all()
+
+    def set_version(self, version: str | None) -> None:
+        """Name the weights anew, after they changed; keys and values of the old ones are forgotten."""
+        with self._changed:
+            self.version = version
+            self.slots.forget()
+
+    def close(self) -> None:
+        """Stop; whoever waits is told."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            atexit.unregister(self.close)
+
+    # -- the thread ---------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="hud-sampler", daemon=True)
+            self._thread.start()
+            # A thread inside torch while the interpreter is taken apart would abort the process.
+            atexit.register(self.close)
+
+    def _work(self) -> None:
+        try:
+            with torch.inference_mode():
+                while self._ready():
+                    self._step()
+        except BaseException as error:
+            self._fail_all(error)
+        else:
+            self._fail_all(InfrastructureFault("The sampler was closed while it was drawing."))
+
+    def _ready(self) -> bool:
+        """Wait until there is something to do; False once closed."""
+        with self._changed:
+            if not self.active:
+                self._changed.notify_all()  # Somebody may wait for stillness.
+            self._changed.wait_for(
+                lambda: self._closed or self.active or (self.waiting and not self._paused)
+            )
+            return not self._closed
+
+    def _step(self) -> None:
+        self._drop_abandoned()
+        while wave := self._admit():
+            self._prefill(wave)
+        if self.active:
+            self._decode()
+
+    def _drop_abandoned(self) -> None:
+        gone = [request for request in self.active if request.abandoned]
+        for request in gone:
+            self._leave(request)
+
+    def _admit(self) -> list[tuple[Request, Placement]]:
+        """Give slots to waiting requests. Those with equal prompts come one wave later, and copy."""
+        wave: list[tuple[Request, Placement]] = []
+        prompts: set[tuple[int, ...]] = set()
+        later: list[Request] = []
+        with self._changed:
+            while self.waiting and not self._paused and self.slots.free:
+                request = self.waiting.popleft()
+                key = tuple(request.prompt)
+                if request.abandoned:
+                    continue
+                if key in prompts:
+                    later.append(request)
+                    continue
+                prompts.add(key)
+                wave.append((request, self.slots.place(request.prompt)))
+            self.waiting.extendleft(reversed(later))
+            self.active.extend(request for request, _ in wave)
+        return wave
+
+    def _prefill(self, wave: list[tuple[Request, Placement]]) -> None:
+        """Compute what the slots lack of the prompts, rows of like length together, and draw first tokens."""
+        for request, placement in wave:
+            if placement.source is not None:
+                self.cache.copy(placement.source.index, placement.slot.index, placement.cached)
+            request.slot, request.cached = placement.slot, placement.cached
+            # Not the request's until it is computed: a later wave may not copy from it before.
+            placement.slot.tokens = request.prompt[: placement.cached]
+        rows = sorted(
+            (request for request, _ in wave), key=lambda one: len(one.prompt) - one.cached
+        )
+        while rows:
+            width = len(rows[-1].prompt) - rows[-1].cached
+            count = max(1, PREFILL_TOKENS // width)
+            batch, rows = rows[-count:], rows[:-count]
+            self._prefill_batch(batch, width)
+
+    def _prefill_batch(self, batch: list[Request], width: int) -> None:
+        device = self.decoder.device
+        new = [request.prompt[request.cached :] for request in batch]
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in new], device=device).view(-1)
+        starts = torch.tensor([request.cached for request in batch], device=device)
+        slots = torch.tensor([_slot(request).index for request in batch], device=device)
+        longest = max(len(request.prompt) for request in batch)
+        self.cache.aim(slots, starts, width, longest)
+        positions = (starts[:, None] + torch.arange(width, device=device)).view(-1)
+        hidden = self.decoder.hidden_cached(ids, positions, self.cache)
+        last = torch.tensor(
+            [row * width + len(tokens) - 1 for row, tokens in enumerate(new)], device=device
+        )
+        self.steps += 1
+        for request in batch:
+            _slot(request).tokens = list(request.prompt)
+        self._draw(batch, self.decoder.logits(hidden[last]))
+
+    def _decode(self) -> None:
+        """Compute one token for each active sequence, and draw the next."""
+        device = self.decoder.device
+        batch = sorted(self.active, key=lambda request: _slot(request).index)
+        count = _slot(batch[-1]).index + 1
+        # Every row up to the last busy one, so that the cache is read where it lies; idle rows draw nothing.
+        ids = [0] * count
+        starts = [len(slot.tokens) for slot in self.slots.all[:count]]
+        for request in batch:
+            ids[_slot(request).index] = request.token_ids[-1]
+        start = torch.tensor(starts, device=device)
+        longest = max(len(_slot(request).tokens) for request in batch) + 1
+        self.cache.aim(torch.arange(count, device=device), start, 1, longest)
+        hidden = self.decoder.hidden_cached(torch.tensor(ids, device=device), start, self.cache)
+        self.steps += 1
+        for request in batch:
+            _slot(request).tokens.append(request.token_ids[-1])
+        rows = [_slot(request).index for request in batch]
+        if len(rows) < count:
+            hidden = hidden[torch.tensor(rows, device=device)]
+        self._draw(batch, self.decoder.logits(hidden))
+
+    def _draw(self, batch: list[Request], logits: torch.Tensor) -> None:
+        ids, logprobs = draw(
+            logits,
+            [request.params for request in batch],
+            [request.uniforms.next() for request in batch],
+        )
+        for request, token, logprob in zip(batch, ids, logprobs, strict=True):
+            request.token_ids.append(token)
+            request.logprobs.append(logprob)
+            if token in request.stop_ids or (
+                request.stopped and request.stopped(request.token_ids)
+            ):
+                self._finish(request, "stop")
+            elif len(request.token_ids) >= request.most:
+                self._finish(request, "length")
+
+    def _finish(self, request: Request, reason: str) -> None:
+        drawn = Drawn(request.token_ids, request.logprobs, reason, request.cached, self.version)
+        self._leave(request)
+        _deliver(request, _resolve, drawn)
+
+    def _leave(self, request: Request) -> None:
+        with self._changed:
+            self.active.remove(request)
+            self.slots.release(_slot(request))
+
+    def _fail_all(self, error: BaseException) -> None:
+        with self._changed:
+            self._closed = True
+            requests = [*self.active, *self.waiting]
+            self.active.clear()
+            self.waiting.clear()
+            self._changed.notify_all()
+        fault = error if isinstance(error, InfrastructureFault) else None
+        for request in requests:
+            told = fault or InfrastructureFault(
+                f"The sampler failed: {type(error).__name__}: {error}"
+            )
+            _deliver(request, _reject, told)
+
+
+def _slot(request: Request) -> Slot:
+    assert request.slot is not None
+    return request.slot
+
+
+def _deliver(request: Request, settle: Callable[..., None], outcome: object) -> None:
+    # A loop that is closed has nobody waiting on it.
+    with suppress(RuntimeError):
+        request.loop.call_soon_threadsafe(settle, request.future, outcome)
+
+
+def _resolve(future: asyncio.Future[Drawn], drawn: Drawn) -> None:
+    if not future.done():
+        future.set_result(drawn)
+
+
+def _reject(future: asyncio.Future[Drawn], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

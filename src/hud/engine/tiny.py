@@ -1,0 +1,144 @@
+"""A small random model from nothing but text: tokenizer, chat template and weights, with no downloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from hud.engine.config import DecoderConfig
+from hud.engine.decoder import Decoder
+from hud.engine.folder import save_decoder
+from hud.errors import UsageError
+
+SPECIAL = (
+    "<|end|>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|tool|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+)
+
+# Short, because a tiny model pays for every token; and it keeps its own prefix.
+TEMPLATE = """\
+{%- if tools or (messages and messages[0].role == 'system') -%}
+<|system|>
+{%- if messages and messages[0].role == 'system' %}{{ messages[0].content }}{% endif -%}
+{%- for tool in tools or [] %}
+
+{{ tool.function.name }}({{ tool.function.parameters.properties | join(', ') }})
+{%- endfor -%}
+<|end|>
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message.role == 'user' -%}
+<|user|>{{ message.content }}<|end|>
+{%- elif message.role == 'tool' -%}
+<|tool|>{{ message.content }}<|end|>
+{%- elif message.role == 'assistant' -%}
+<|assistant|>{{ message.content }}
+{%- for call in message.tool_calls or [] -%}
+<tool_call>{"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}</tool_call>
+{%- endfor -%}
+<|end|>
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}<|assistant|>{% endif -%}
+"""
+
+
+def create_tiny(
+    folder: Path,
+    texts: Iterable[str],
+    *,
+    vocab_size: int = 1024,
+    hidden: int = 128,
+    layers: int = 4,
+    heads: int = 4,
+    kv_heads: int = 2,
+    max_context: int = 1024,
+    seed: int = 0,
+) -> None:
+    """Write a Qwen3-shaped model folder with random weights and a byte-level BPE tokenizer of `texts`.
+
+    `transformers` loads the folder too. The same arguments give the same files.
+    """
+    texts = list(texts)
+    if not texts:
+        raise UsageError("There is no text to make a tokenizer from: the tasks have no prompts.")
+    if hidden % heads or heads % kv_heads or (hidden // heads) % 2:
+        raise UsageError(
+            f"heads={heads} must divide hidden={hidden} into even parts, and kv_heads={kv_heads} divide heads."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(texts, vocab_size)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    end = 0  # Special tokens come first, in order.
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": SPECIAL[0],
+        "pad_token": SPECIAL[0],
+        "model_max_length": max_context,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(settings, indent=2) + "\n", encoding="utf-8"
+    )
+    (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    config = DecoderConfig(
+        model_type="qwen3",
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=hidden,
+        intermediate_size=hidden * 3,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=hidden // heads,
+        max_position_embeddings=max_context,
+        tie_word_embeddings=True,
+        eos_token_ids=(end,),
+    )
+    save_decoder(_random(config, seed), folder)
+
+
+def _tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    # Digits one by one, so that a number never seen is made of pieces that were.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _random(config: DecoderConfig, seed: int) -> Decoder:
+    """Return a decoder with normal weights, those that write to the residual stream scaled down by depth."""
+    decoder = Decoder(config)
+    generator = torch.Generator().manual_seed(seed)
+    depth_scale = (2 * config.num_hidden_layers) ** -0.5
+    with torch.no_grad():
+        for name, parameter in decoder.named_parameters():
+            if parameter.ndim < 2:
+                continue
+            scale = 0.02 if "embed" in name else parameter.shape[1] ** -0.5
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                scale *= depth_scale
+            parameter.normal_(0.0, scale, generator=generator)
+    return decoder
