@@ -1,0 +1,181 @@
+"""`hud eval`: play tasks with an agent, watch the rewards come in, and read what they mean.
+
+It reads the command line and calls `Taskset.run`; playing, grading and recording are not its business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hud.cli.main import INTERRUPTED
+
+if TYPE_CHECKING:
+    from hud.eval import Taskset
+    from hud.eval.rollouts import Provider
+
+MANY_PAID_RUNS = 50
+"""From this many runs on a served model on, the command asks before it spends."""
+
+
+@click.command(
+    name="eval",
+    epilog="Without --all (or --full), only the first task is played. AGENT is the slug of a model, "
+    "openai_compatible with --model, or path.py:agent for a script.",
+)
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("agent", required=False)
+@click.option("-m", "--model", help="Model on the server, for AGENT openai_compatible.")
+@click.option("--all", "--full", "everything", is_flag=True, help="Play every task.")
+@click.option(
+    "--group", "--group-size", type=click.IntRange(min=1), help="Runs of each task.  [default: 1]"
+)
+@click.option("--task-ids", help="Play only these: slugs or positions (from 0), comma-separated.")
+@click.option("--max-concurrent", type=click.IntRange(min=1), default=32, show_default=True)
+@click.option("--max-steps", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for one run.")
+@click.option(
+    "--runtime",
+    default=None,
+    metavar="KIND",
+    help="local, fork, subprocess, or tcp://host:port.  [default: fork for a Python source]",
+)
+@click.option("-c", "--config", "pairs", multiple=True, metavar="KEY=VALUE", help="Agent settings.")
+@click.option("--resume", metavar="JOB", help="Play only what is missing from this job.")
+@click.option("-v", "--verbose", count=True, help="Show answers; -vv shows tracebacks too.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, at the end.")
+def command(
+    source: Path,
+    agent: str | None,
+    model: str | None,
+    everything: bool,
+    group: int | None,
+    task_ids: str | None,
+    max_concurrent: int,
+    max_steps: int,
+    timeout: float | None,
+    runtime: str | None,
+    pairs: tuple[str, ...],
+    resume: str | None,
+    verbose: int,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Play the tasks in SOURCE (.py, .json, .jsonl, or a folder) with AGENT, and grade what it does."""
+    from hud.cli.player import SERVED, parse_settings, player
+    from hud.eval import Taskset
+
+    config = {"max_steps": max_steps, **parse_settings(pairs)}
+    who = player(agent, model, config)
+    tasks = chosen(Taskset.from_file(source), task_ids, everything or resume is not None)
+    if agent == SERVED and not yes and len(tasks) * (group or 1) >= MANY_PAID_RUNS:
+        click.confirm(f"Play {len(tasks) * (group or 1)} runs with {model}?", abort=True, err=True)
+    return asyncio.run(
+        _play(
+            tasks,
+            who,
+            provider(runtime, source),
+            resume=resume,
+            group=group,
+            max_concurrent=max_concurrent,
+            timeout=timeout,
+            verbose=verbose,
+            as_json=as_json,
+            again=f"{source} {agent or model}",
+        )
+    )
+
+
+def chosen(tasks: Taskset, task_ids: str | None, everything: bool) -> Taskset:
+    """Return the tasks that the options name: some, all, or the first."""
+    if task_ids is None:
+        return tasks if everything else tasks.filter([tasks[0].slug])
+    wanted = [part.strip() for part in task_ids.split(",") if part.strip()]
+    slugs = [
+        tasks[int(part)].slug
+        if part.isdigit() and part not in tasks and int(part) < len(tasks)
+        else part
+        for part in wanted
+    ]
+    return tasks.filter(slugs)
+
+
+def provider(runtime: str | None, source: Path) -> Provider | None:
+    """Return the runtime that the option names; None lets the evaluation choose."""
+    from hud.errors import UsageError
+    from hud.eval import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
+
+    kinds: dict[str, Any] = {
+        "local": LocalRuntime,
+        "fork": ForkRuntime,
+        "subprocess": SubprocessRuntime,
+    }
+    if runtime is None:
+        runtime = "fork" if source.suffix == ".py" or source.is_dir() else ""
+    if not runtime:
+        return None
+    if runtime.startswith("tcp://"):
+        made: Provider = Runtime(runtime)
+        return made
+    if runtime not in kinds:
+        raise UsageError(
+            f"There is no runtime {runtime!r}; there are {', '.join(kinds)} and tcp://host:port."
+        )
+    made = kinds[runtime](source)
+    return made
+
+
+async def _play(
+    tasks: Taskset,
+    who: Any,
+    where: Provider | None,
+    *,
+    resume: str | None,
+    group: int | None,
+    max_concurrent: int,
+    timeout: float | None,
+    verbose: int,
+    as_json: bool,
+    again: str,
+) -> int:
+    from hud.cli.eval_progress import progress
+    from hud.cli.eval_report import job_json, print_job
+    from hud.cli.output import print_json
+    from hud.cli.resuming import open_job
+    from hud.eval import StopSignal
+
+    job, finished = await open_job(resume, tasks, group, who.model_name)
+    missing = len(tasks) * job.group - len(finished)
+    stop = StopSignal()
+    try:
+        with (
+            stop.on_interrupt(),
+            progress(job.name, max(0, missing), stop, quiet=as_json, verbose=verbose) as watch,
+        ):
+            await tasks.run(
+                who,
+                runtime=where,
+                job=job,
+                max_concurrent=max_concurrent,
+                rollout_timeout=timeout,
+                finished=finished,
+                stop=stop,
+                on_run=watch.ended,
+            )
+    finally:
+        await job.finish()
+        close = getattr(where, "aclose", None)
+        if close is not None:
+            await close()
+    if as_json:
+        print_json(job_json(job, finished))
+    else:
+        print_job(job, finished, again)
+    if job.interrupted or stop.cancelled:
+        return INTERRUPTED
+    # `finished` holds measured runs only.
+    return 0 if finished or any(run.reward is not None for run in job.runs) else 1

@@ -1,0 +1,122 @@
+"""The AGENT argument: from what a person types to something that plays runs.
+
+SLUG                 a model of this machine, or of the platform that HUD_API_URL names
+openai_compatible    any server of chat completions; --model names the model there
+path.py:agent        an Agent, a subclass of it, or a script (`def agent(run)`), from a file
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from hud.agents import Agent, OpenAIChatAgent, ScriptedAgent, create_agent
+from hud.agents.types import OpenAIChatConfig
+from hud.environment.loading import load_file
+from hud.errors import UsageError
+
+SERVED = "openai_compatible"
+
+
+def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return `k=v` pairs as settings: values are JSON where they parse, text where not; dots nest."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator or not key:
+            raise UsageError(f"--config takes KEY=VALUE, not {pair!r}.")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        *outer, last = key.split(".")
+        place = found
+        for part in outer:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"--config {pair}: {part!r} has a value already.")
+        place[last] = value
+    return found
+
+
+def player(agent: str | None, model: str | None, config: dict[str, Any]) -> Agent:
+    """Return the agent that the arguments name."""
+    if agent is None and model is None:
+        raise UsageError(
+            "Which agent? Give a model's slug (hud models list), openai_compatible with --model, "
+            "or path.py:agent for a script."
+        )
+    if agent is not None and _is_file(agent):
+        if model is not None:
+            config = {**config, "model": model}
+        return _from_file(agent, config)
+    if agent == SERVED:
+        if model is None:
+            raise UsageError(f"{SERVED} needs --model, the name of the model on its server.")
+        return _served(model, config)
+    if agent is not None and model is not None:
+        raise UsageError(
+            f"Two models are named, {agent!r} and {model!r}; --model goes with {SERVED} or a path.py:agent."
+        )
+    return create_agent(agent or model or "", **config)
+
+
+def _is_file(agent: str) -> bool:
+    return agent.partition(":")[0].endswith(".py")
+
+
+def _served(model: str, config: dict[str, Any]) -> Agent:
+    try:
+        return OpenAIChatAgent(OpenAIChatConfig(**{**config, "model": model}))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise UsageError(f"--config {where}: {problem['msg']}.") from None
+
+
+def _from_file(target: str, config: dict[str, Any]) -> Agent:
+    """Load an agent from `path.py:name`; the name is `agent` where none is given."""
+    text, _, name = target.partition(":")
+    path = Path(text)
+    if not path.is_file():
+        raise UsageError(f"There is no file {path}.")
+    module = load_file(path)
+    value = getattr(module, name or "agent", None)
+    if value is None:
+        raise UsageError(f"{path} defines no {name or 'agent'!r}; name it: {path}:NAME.")
+    if isinstance(value, Agent):
+        # A ready agent has its settings; the number of steps is the one that the command always gives.
+        if set(config) - {"max_steps"}:
+            raise UsageError(
+                f"{target} is a ready agent and takes no --config; set {_names(config)} there."
+            )
+        return value
+    if inspect.isclass(value) and issubclass(value, Agent):
+        return value(**_accepted(value, config))
+    if not callable(value):
+        raise UsageError(f"{target} is a {type(value).__name__}, neither an agent nor a script.")
+    required = ScriptedAgent(value)
+    if required.is_policy:
+        return ScriptedAgent(value, name=name or "agent", **config)
+    if set(config) - {"max_steps"}:
+        raise UsageError(f"{target} is a script of the whole run and takes no {_names(config)}.")
+    return ScriptedAgent(value, name=name or "agent")
+
+
+def _accepted(made: type[Agent], config: dict[str, Any]) -> dict[str, Any]:
+    """Leave the number of steps out for a class that does not take it; refuse other unknown settings."""
+    parameters = inspect.signature(made).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return config
+    unknown = sorted(set(config) - set(parameters) - {"max_steps"})
+    if unknown:
+        raise UsageError(f"{made.__name__} takes no {', '.join(unknown)}.")
+    return {key: value for key, value in config.items() if key in parameters}
+
+
+def _names(config: dict[str, Any]) -> str:
+    return ", ".join(sorted(set(config) - {"max_steps"}))

@@ -1,0 +1,78 @@
+"""Opening the job that `hud eval` adds to: a new one, or an earlier one with the runs that it has."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from hud.client import connect, recorder
+from hud.errors import UsageError
+from hud.eval import Job, RunSummary, Taskset
+
+PAGE = 1000
+"""Runs asked for at a time."""
+
+
+async def open_job(
+    resume: str | None, tasks: Taskset, group: int | None, model: str | None
+) -> tuple[Job, list[RunSummary]]:
+    """Return a job, and its finished runs; a new job has none.
+
+    Raises `NotFoundError` for a job that is not on record, and `UsageError` for one of other tasks.
+    """
+    if resume is None:
+        name = f"{tasks.name} · {model}" if model else tasks.name
+        return await Job.start(name, group=group or 1, taskset_id=tasks.taskset_id), []
+    record = await connect().get(f"/v2/jobs/{resume}")
+    rows = await _runs_of(record["id"])
+    finished = [summary(row) for row in rows if row["slug"] in tasks]
+    if rows and not finished:
+        raise UsageError(
+            f"Job {resume} has no run of these tasks (its first is {rows[0]['slug']!r}); "
+            "give the tasks that it was started with."
+        )
+    job = Job(
+        id=record["id"],
+        name=record["name"],
+        group=group or record["group_size"] or 1,
+        taskset_id=tasks.taskset_id,
+        recorder=recorder(),
+    )
+    job.recorder.job_started(job)
+    return job, [run for run in finished if run.reward is not None]
+
+
+async def _runs_of(job_id: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    while True:
+        page = await connect().get(
+            f"/v2/jobs/{job_id}/traces", params={"limit": PAGE, "offset": len(rows)}
+        )
+        rows += page["items"]
+        if not page["items"] or len(rows) >= page["total"]:
+            return rows
+
+
+def summary(row: dict[str, Any]) -> RunSummary:
+    """Return what statistics and resuming need of a recorded run."""
+    return RunSummary(
+        slug=row["slug"],
+        reward=row["reward"],
+        group_id=row["group_id"],
+        attempt=row["attempt"],
+        failure_kind=row["failure_kind"],
+        stop_reason=row["stop_reason"],
+        model=row["model"],
+        seconds=_seconds(row["started_at"], row["ended_at"]),
+        turns=row["turns"],
+        prompt_tokens=row["prompt_tokens"],
+        completion_tokens=row["completion_tokens"],
+        cached_tokens=row["cached_tokens"],
+        cost_usd=row["cost_usd"],
+    )
+
+
+def _seconds(started: str | None, ended: str | None) -> float | None:
+    if started is None or ended is None:
+        return None
+    return (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()
