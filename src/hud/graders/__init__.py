@@ -1,0 +1,51 @@
+"""Graders: comparisons, subscores, and what combines and shapes them into one reward."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from hud.graders.combination import combine, combine_all, combine_any
+from hud.graders.comparisons import (
+    contains,
+    contains_all,
+    contains_any,
+    exact_match,
+    f1_score,
+    normalize,
+    numeric_match,
+)
+from hud.graders.results import EvaluationResult, SubScore
+from hud.graders.shaping import Fade, gate, length_normalized, step_bonus
+
+if TYPE_CHECKING:
+    from hud.graders.grader import BashGrader, Grader, LLMJudgeGrader
+
+__all__ = [
+    "BashGrader",
+    "EvaluationResult",
+    "Fade",
+    "Grader",
+    "LLMJudgeGrader",
+    "SubScore",
+    "combine",
+    "combine_all",
+    "combine_any",
+    "contains",
+    "contains_all",
+    "contains_any",
+    "exact_match",
+    "f1_score",
+    "gate",
+    "length_normalized",
+    "normalize",
+    "numeric_match",
+    "step_bonus",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # An HTTP client is loaded only by those who judge with a model.
+    if name in ("BashGrader", "Grader", "LLMJudgeGrader"):
+        return getattr(importlib.import_module("hud.graders.grader"), name)
+    raise AttributeError(f"module 'hud.graders' has no attribute {name!r}")

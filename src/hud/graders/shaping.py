@@ -1,0 +1,105 @@
+"""Shaping a reward: what a reward designer bends it with, each bend kept in the tree of subscores.
+
+All of these take and return an `EvaluationResult` (or take a plain number), so they chain:
+
+    result = await combine(SubScore(name="format", value=f, weight=0.2), SubScore(name="fix", value=fix))
+    result = gate(result, outcome=fix, floor=-1.0)
+    yield step_bonus(result, steps=len(answer.trace.tool_calls), most=10, bonus=0.1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hud.errors import UsageError
+from hud.graders.results import EvaluationResult, SubScore
+
+Score = float | EvaluationResult
+
+
+def gate(result: Score, outcome: float | SubScore, *, floor: float = 0.0) -> EvaluationResult:
+    """Fail the whole reward, to `floor`, where the outcome is 0, whatever the rest scored.
+
+    Keeps a policy from living on format or process rewards. A `floor` below 0 (say -1.0) needs an
+    environment that declares `reward_range=(-1.0, 1.0)`.
+    """
+    achieved = float(outcome)
+    shaped = _copy(result)
+    if achieved == 0.0:
+        shaped.reward = floor
+    info = {"floor": floor, "passed": achieved != 0.0}
+    return _noted(
+        shaped, SubScore(name="gate", value=float(achieved != 0.0), weight=0.0, info=info)
+    )
+
+
+def step_bonus(
+    result: Score, steps: int, *, most: int, fewest: int = 1, bonus: float = 0.1
+) -> EvaluationResult:
+    """Give fewer steps more reward: `bonus` is the share of the reward that depends on them.
+
+    The share is earned whole at `fewest` steps or less, not at all at `most` or more, and linearly between.
+    What scored 0 earns nothing for being quick, and what scored below 0 is left as it is.
+    """
+    if not 0.0 <= bonus <= 1.0 or most <= fewest:
+        raise UsageError("step_bonus needs 0 <= bonus <= 1 and fewest < most.")
+    shaped = _copy(result)
+    saved = min(max((most - steps) / (most - fewest), 0.0), 1.0)
+    if shaped.reward > 0:
+        shaped.reward *= 1.0 - bonus * (1.0 - saved)
+    info = {"steps": steps, "fewest": fewest, "most": most, "bonus": bonus}
+    return _noted(shaped, SubScore(name="step_bonus", value=saved, weight=0.0, info=info))
+
+
+def length_normalized(result: Score, length: int, *, target: int) -> EvaluationResult:
+    """Scale a positive reward by `target / length` where the answer is longer than `target` (same unit)."""
+    if target < 1:
+        raise UsageError("length_normalized needs a target of at least 1.")
+    shaped = _copy(result)
+    factor = min(1.0, target / max(length, 1))
+    if shaped.reward > 0:
+        shaped.reward *= factor
+    info = {"length": length, "target": target}
+    return _noted(shaped, SubScore(name="length", value=factor, weight=0.0, info=info))
+
+
+@dataclass(frozen=True)
+class Fade:
+    """A schedule that fades process rewards into outcome rewards over training.
+
+    Progress is the share of training that is done, 0 to 1. Until `start` the process counts for `share` of
+    the reward; from `end` on only the outcome counts; in between it is linear.
+    """
+
+    start: float = 0.0
+    end: float = 0.5
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.start <= self.end <= 1.0 and 0.0 <= self.share <= 1.0):
+            raise UsageError("Fade needs 0 <= start <= end <= 1 and 0 <= share <= 1.")
+
+    def process_share(self, progress: float) -> float:
+        """Return how much the process counts at this point of training."""
+        if progress >= self.end:
+            return 0.0
+        if progress <= self.start:
+            return self.share
+        return self.share * (self.end - progress) / (self.end - self.start)
+
+    def reward(self, process: float, outcome: float, progress: float) -> float:
+        """Return the reward at this point of training."""
+        share = self.process_share(progress)
+        return share * process + (1.0 - share) * outcome
+
+
+def _copy(result: Score) -> EvaluationResult:
+    if isinstance(result, EvaluationResult):
+        return result.model_copy(update={"subscores": list(result.subscores or [])})
+    return EvaluationResult(reward=float(result), subscores=[])
+
+
+def _noted(result: EvaluationResult, part: SubScore) -> EvaluationResult:
+    """Keep the bend in the tree; its weight is 0, because it is no part of the sum."""
+    result.subscores = [*(result.subscores or []), part]
+    return result
