@@ -119,7 +119,8 @@ class TrainConfig(BaseModel):
             self.lr,
             step,
             schedule=self.lr_schedule,
-            total_steps=self.steps,
+            # One more than there are: a rate of 0 at the last step would waste it, and is refused.
+            total_steps=self.steps + 1,
             warmup=self.warmup_steps,
             floor=self.lr_floor,
         )

@@ -3,7 +3,7 @@
 GET    /v2/models                          GET  /v2/models/resolve?model=SLUG     POST /v2/models/fork
 GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
 POST   /v2/models/create | /add            GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
-GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune
+GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET  /v2/models/{id}/checkpoints/{id}
 """
 
 from __future__ import annotations
@@ -142,6 +142,16 @@ def checkpoints(request: Request, model_id: str) -> list[dict[str, Any]]:
     return [_checkpoint(node, model) for node in registry.tree.nodes(model)]
 
 
+@router.get("/{model_id}/checkpoints/{checkpoint_id}")
+def checkpoint(request: Request, model_id: str, checkpoint_id: str) -> dict[str, Any]:
+    registry = _platform(request).registry
+    model = registry.model(model_id)
+    found = registry.tree.find(model, checkpoint_id)
+    if found is None:
+        raise NotFoundError(f"Model {model.slug!r} began with weights, not with a checkpoint.")
+    return _checkpoint(registry.tree.get(found), model)
+
+
 @router.put("/{model_id}/head")
 async def set_head(request: Request, model_id: str, body: HeadRequest) -> dict[str, Any]:
     platform = _platform(request)
@@ -241,5 +251,6 @@ def _checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:
             if isinstance(value, int | float) and math.isfinite(value)
         },
         "step": node.step,
+        "idempotency_key": node.metrics.get("idempotency_key"),
         "pruned": node.folder is None,
     }

@@ -1,7 +1,7 @@
 """Routes of training: HUD's five calls, and the journal of training runs.
 
     POST /v1/models/{id}/train/forward-backward | forward | backward | optim-step      GET .../losses
-    POST, GET /v2/training-runs      GET, PATCH /v2/training-runs/{id}      POST, GET /v2/training-runs/{id}/steps
+    POST, GET /v2/training-runs      GET, POST /v2/training-runs/{id}      POST, GET /v2/training-runs/{id}/steps
 
 Answers of the first line hold exactly the keys that HUD's client expects.
 """
@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 
 from hud.platform.training_runs import TrainingRuns
+from hud.trace import ToolSpec
 from hud.train.loss_config import available_losses
 from hud.train.types import (
     BackwardRequest,
@@ -46,7 +47,20 @@ class NewTrainingRun(_Strict):
     state: dict[str, Any]
 
 
-class TrainingRunPatch(_Strict):
+class Conversation(_Strict):
+    """One run as chat messages, its assistant's turns among them, and the tools that it was offered."""
+
+    messages: list[dict[str, Any]]
+    tools: list[ToolSpec] = []
+
+
+class RenderRequest(_Strict):
+    """Conversations to turn into training data for `cross_entropy`."""
+
+    conversations: list[Conversation]
+
+
+class TrainingRunChange(_Strict):
     """What changed about a training run; state keys that are not named stay."""
 
     status: str | None = None
@@ -94,6 +108,20 @@ async def optim_step(request: Request, model_id: str, body: OptimStepRequest) ->
     return await session.optim_step(body)
 
 
+@router.post(_TRAIN + "/open")
+async def open_session(request: Request, model_id: str) -> dict[str, Any]:
+    """Take the model's lease and load what training continues from."""
+    session = await _session(request, model_id)
+    return {"model": session.slug, "head": session.head, "step": session.step}
+
+
+@router.post(_TRAIN + "/render")
+async def render(request: Request, model_id: str, body: RenderRequest) -> dict[str, Any]:
+    """Return recorded conversations as the token ids that the model would have been given and have drawn."""
+    session = await _session(request, model_id)
+    return {"samples": await session.render(body.conversations)}
+
+
 @router.post(_TRAIN + "/close")
 async def close(request: Request, model_id: str) -> dict[str, Any]:
     """End the session: what was accumulated is dropped, and the lease is free."""
@@ -122,8 +150,8 @@ def describe_run(request: Request, run_id: str) -> dict[str, Any]:
     return TrainingRuns(_platform(request).store).get(run_id)
 
 
-@router.patch("/v2/training-runs/{run_id}")
-def change_run(request: Request, run_id: str, body: TrainingRunPatch) -> dict[str, Any]:
+@router.post("/v2/training-runs/{run_id}")
+def change_run(request: Request, run_id: str, body: TrainingRunChange) -> dict[str, Any]:
     return TrainingRuns(_platform(request).store).change(run_id, body.status, body.state)
 
 

@@ -1,0 +1,221 @@
+"""Policies: the weights that this process has loaded, and whose they are.
+
+A model's serving policy follows its head: moving the head, or a training step, changes the weights in place,
+and whoever samples goes on with the new ones. A pinned policy stays at its checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from hud.engine.folder import load_decoder, read_weights, save_decoder
+from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge
+from hud.engine.policy import Policy
+from hud.errors import ConflictError
+from hud.platform.checkpoints import SAMPLER, link_or_copy
+from hud.platform.records import ModelConfig, ModelRecord, Weights
+
+if TYPE_CHECKING:
+    from hud.engine.decoder import Decoder
+    from hud.platform.registry import Registry
+    from hud.trace import ChatModel
+
+MOST_PINNED = 2
+"""Pinned policies that stay loaded; the one used longest ago makes room."""
+
+
+class Serving:
+    """The policy of a model, as it serves and as it is trained."""
+
+    def __init__(
+        self, model: ModelRecord, policy: Policy, fresh_adapter: dict[str, torch.Tensor]
+    ) -> None:
+        self.model_id = model.id
+        self.config = model.config
+        self.policy = policy
+        self.fresh_adapter = fresh_adapter
+        """The adapter as it was before any step."""
+        self.lock = threading.RLock()
+        """Held while weights and head change, so that nobody sees one without the other."""
+
+    def move(self, weights: Weights, checkpoint_id: str | None) -> None:
+        """Make the policy that of another checkpoint, in place."""
+        with self.lock, self.policy.exclusive():
+            decoder = self.policy.decoder
+            if self.config.training == "lora":
+                _set_adapter(decoder, weights.adapter, self.fresh_adapter)
+            else:
+                _set_weights(decoder, weights.folder)
+            self.policy.checkpoint = checkpoint_id
+
+
+class Policies:
+    """The policies that one process has loaded."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._serving: dict[str, Serving] = {}
+        self._pinned: OrderedDict[tuple[str, str | None], Policy] = OrderedDict()
+        self._lock = threading.RLock()
+
+    async def chat_model(self, slug: str, checkpoint: str | None = None) -> ChatModel:
+        """Return a model's policy at its head, wherever that moves, or pinned to a checkpoint."""
+        return await asyncio.to_thread(self._chat_model, slug, checkpoint)
+
+    def serving(self, model: ModelRecord) -> Serving:
+        """Return a model's policy at its head, loaded if need be."""
+        with self._lock:
+            found = self._serving.get(model.id)
+            if found is None:
+                found = self._serving[model.id] = self._load_serving(model)
+                return found
+        with found.lock:
+            # Another process may have trained it, or moved its head.
+            head = self.registry.model(model.id).head_checkpoint_id
+            if found.policy.checkpoint != head:
+                self.move(found, model, head)
+        return found
+
+    def move(self, serving: Serving, model: ModelRecord, checkpoint_id: str | None) -> None:
+        """Put a serving policy at another checkpoint, whose files are verified first."""
+        if checkpoint_id is not None:
+            self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
+        serving.move(self.registry.weights(model, checkpoint_id), checkpoint_id)
+
+    def loaded(self, model_id: str) -> Serving | None:
+        """Return a model's serving policy if it is loaded."""
+        return self._serving.get(model_id)
+
+    def forget(self, model_id: str) -> None:
+        """Unload whatever there is of a model."""
+        with self._lock:
+            serving = self._serving.pop(model_id, None)
+            if serving is not None:
+                serving.policy.close()
+            for key in [key for key in self._pinned if key[0] == model_id]:
+                self._pinned.pop(key).close()
+
+    def close(self) -> None:
+        """Stop every sampler."""
+        with self._lock:
+            for model_id in {*self._serving, *(key[0] for key in self._pinned)}:
+                self.forget(model_id)
+
+    def export(self, model: ModelRecord, checkpoint_id: str | None, folder: Path) -> None:
+        """Write a model at a checkpoint as a Hugging Face folder; an adapter is merged into the weights."""
+        if checkpoint_id is not None:
+            self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
+        weights = self.registry.weights(model, checkpoint_id)
+        decoder = load_decoder(weights.folder)
+        if weights.adapter is not None:
+            load_adapter(decoder, weights.adapter)
+            merge(decoder)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_decoder(decoder, folder)
+        for path in companions(weights.folder):
+            shutil.copyfile(path, folder / path.name)
+
+    def _chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
+        model = self.registry.model(slug)
+        if checkpoint is None or checkpoint == "head":
+            return self.serving(model).policy.chat_model(model.slug)
+        pinned = self._pin(model, self.registry.tree.find(model, checkpoint))
+        return pinned.chat_model(model.slug)
+
+    def _pin(self, model: ModelRecord, checkpoint_id: str | None) -> Policy:
+        key = (model.id, checkpoint_id)
+        with self._lock:
+            if key not in self._pinned:
+                while len(self._pinned) >= MOST_PINNED:
+                    self._pinned.popitem(last=False)[1].close()
+                self._pinned[key] = self._load(model, checkpoint_id)[0]
+            self._pinned.move_to_end(key)
+            return self._pinned[key]
+
+    def _load_serving(self, model: ModelRecord) -> Serving:
+        model = self.registry.model(model.id)
+        policy, fresh = self._load(model, model.head_checkpoint_id)
+        return Serving(model, policy, fresh)
+
+    def _load(
+        self, model: ModelRecord, checkpoint_id: str | None
+    ) -> tuple[Policy, dict[str, torch.Tensor]]:
+        """Load a policy; an adapted one comes with the adapter as it was before any step."""
+        if checkpoint_id is not None:
+            self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
+        weights = self.registry.weights(model, checkpoint_id)
+        policy = Policy.load(
+            weights.folder, dtype=getattr(torch, model.config.dtype), device=training_device()
+        )
+        fresh: dict[str, torch.Tensor] = {}
+        lora = lora_config(model.config)
+        if lora is not None:
+            attach(policy.decoder, lora)
+            named = lora_parameters(policy.decoder)
+            fresh = {name: parameter.detach().clone() for name, parameter in named.items()}
+            if weights.adapter is not None:
+                load_adapter(policy.decoder, weights.adapter)
+        policy.checkpoint = checkpoint_id
+        return policy, fresh
+
+
+def training_device() -> str:
+    """Where policies live: the first GPU, or the CPU."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def lora_config(config: ModelConfig) -> LoraConfig | None:
+    """Return the adapter's shape that a model is trained with, None for full weights."""
+    if config.training == "full":
+        return None
+    shape = LoraConfig(rank=config.lora_rank, alpha=config.lora_alpha)
+    if config.lora_targets:
+        return LoraConfig(rank=shape.rank, alpha=shape.alpha, targets=config.lora_targets)
+    return shape
+
+
+def companions(folder: Path) -> list[Path]:
+    """Return what makes weights a whole model: the tokenizer's files and the chat template."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix in (".json", ".jinja", ".txt", ".model")
+        and path.name != "config.json"
+        and not path.name.endswith(".index.json")
+        and path.is_file()
+    ]
+
+
+def link_companions(source: Path, target: Path) -> None:
+    """Put the tokenizer's files and the chat template beside weights, shared where the disk can."""
+    for path in companions(source):
+        if not (target / path.name).exists():
+            link_or_copy(path, target / path.name)
+
+
+@torch.no_grad()
+def _set_weights(decoder: Decoder, folder: Path) -> None:
+    state = read_weights(folder, decoder.device)
+    for name, parameter in decoder.named_parameters():
+        tensor = state.get(name)
+        if tensor is None or tensor.shape != parameter.shape:
+            raise ConflictError(
+                f"{folder} does not hold weights of this model's shape ({name}); it cannot become its head."
+            )
+        parameter.copy_(tensor)
+
+
+@torch.no_grad()
+def _set_adapter(decoder: Decoder, adapter: Path | None, fresh: dict[str, torch.Tensor]) -> None:
+    if adapter is not None:
+        load_adapter(decoder, adapter)
+        return
+    for name, parameter in lora_parameters(decoder).items():
+        parameter.copy_(fresh[name])

@@ -1,0 +1,56 @@
+"""Recorded conversations as training data: the ids that the model would have been given and have drawn.
+
+For supervised learning from agents that are not the policy. Uses the model's own chat format, in the order in which
+sampling would: each turn's prompt extends the ids of the turn before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hud.errors import UsageError
+from hud.trace import ChatMessage, Continuation, ToolSpec
+
+if TYPE_CHECKING:
+    from hud.engine.chat import ChatFormat
+
+
+def render_conversation(
+    form: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
+) -> list[dict[str, Any]]:
+    """Return one sample for each turn of the assistant, without logprobs."""
+    samples: list[dict[str, Any]] = []
+    continuation: Continuation | None = None
+    for place, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = messages[:place]
+        prompt = form.extend(continuation, before, tools) if continuation is not None else None
+        if prompt is None:
+            prompt = form.render(before, tools)
+        output = _turn(form, messages[: place + 1], tools)
+        samples.append({"prompt_token_ids": prompt, "output_token_ids": output})
+        spoken = sum(one["role"] != "system" for one in messages[: place + 1])
+        continuation = Continuation(token_ids=prompt + output, covered=spoken)
+    if not samples:
+        raise UsageError(
+            "A conversation has no turn of an assistant, so there is nothing to learn from it."
+        )
+    return samples
+
+
+def _turn(
+    form: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
+) -> list[int]:
+    """Return the ids of the last message as the assistant would have drawn them, the end of turn included."""
+    ending = form.end_text or ""
+    asked = form.render_text(messages[:-1], tools)
+    told = form.render_text(messages, tools, generation=False)
+    end = told.rfind(ending)
+    if not told.startswith(asked) or end < len(asked):
+        raise UsageError(
+            "The chat template writes an assistant's turn differently from how it asks for one, so recorded turns "
+            "cannot be made into training data."
+        )
+    return [*form.encode(told[len(asked) : end]), *form.encode(ending)]

@@ -1,0 +1,453 @@
+"""One training session: batches in, checkpoints out, over the weights that serve.
+
+Every public method is asked from the event loop and does its work on the session's own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from safetensors.torch import load_file, save_file
+
+from hud.engine.folder import load_decoder, save_decoder
+from hud.engine.lora import save_adapter
+from hud.engine.trainer import Trainer
+from hud.errors import ConflictError, HudError, NotFoundError, StoreError, UsageError
+from hud.platform.checkpoints import (
+    SAMPLER,
+    STATE,
+    Manifest,
+    write_checkpoint,
+)
+from hud.platform.policies import link_companions, lora_config
+from hud.platform.records import CheckpointRecord, ModelRecord
+from hud.platform.rendering import render_conversation
+from hud.platform.store import reading
+from hud.platform.tree import node_name
+from hud.trace import new_id, parse_trace
+from hud.train.batches import Batch, make_batch, payload_of
+from hud.train.datums import Datum
+from hud.train.loss_config import parse_loss
+from hud.train.metrics import merge
+from hud.train.types import (
+    BackwardRequest,
+    BuiltinLoss,
+    DatumTensors,
+    ForwardBackwardRequest,
+    ForwardBackwardResult,
+    ForwardRequest,
+    ForwardResult,
+    OptimStepRequest,
+    OptimStepResult,
+    TrajectoryPayload,
+)
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+    from hud.platform.routes.training import Conversation
+
+T = TypeVar("T")
+
+MOST_FORWARDS = 8
+"""Forward contexts that wait for their backward; the oldest makes room."""
+MOST_ANSWERS = 64
+"""Answers kept for repeated requests."""
+
+
+@dataclass
+class _Accumulated:
+    """What went into the gradient since the last step."""
+
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    traces: int = 0
+    datums: int = 0
+    tokens: int = 0
+    reward_sum: float = 0.0
+    rewards: int = 0
+    loss_fn: str | None = None
+
+
+class Session:
+    """The training state of one model in this process."""
+
+    def __init__(self, platform: Platform, model: ModelRecord, thread: ThreadPoolExecutor) -> None:
+        """Take the lease and load the head; on the session's thread."""
+        self.registry, self.policies, self.store = (
+            platform.registry,
+            platform.policies,
+            platform.store,
+        )
+        self.slug, self.model_id = model.slug, model.id
+        self.broken = False
+        self._thread = thread
+        self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._steps: dict[str, int] = {}
+        self._accumulated = _Accumulated()
+        self.registry.leases.acquire(model.id, model.slug)
+        try:
+            # Read under the lease: whoever held it before may have moved the head.
+            self.model = self.registry.model(model.id)
+            self.registry.tree.clean(self.model)
+            self.serving = self.policies.serving(self.model)
+            lora = lora_config(self.model.config)
+            self.trainer = Trainer(self.serving.policy.decoder, lora=lora)
+            self._load_state(self.model.head_checkpoint_id)
+        except BaseException:
+            self.registry.leases.release(model.id)
+            raise
+
+    # -- asked from the event loop --------------------------------------------------------------------
+
+    async def forward_backward(self, body: ForwardBackwardRequest) -> ForwardBackwardResult:
+        """Accumulate the gradient of a loss over a batch."""
+        return await self._once("pass", body.idempotency_key, lambda: self._forward_backward(body))
+
+    async def forward(self, body: ForwardRequest) -> ForwardResult:
+        """Compute logprobs, and keep the batch until its backward."""
+        return await self._do(lambda: self._forward(body))
+
+    async def backward(self, body: BackwardRequest) -> ForwardBackwardResult:
+        """Accumulate the gradient of a caller's own loss."""
+        return await self._once("pass", body.idempotency_key, lambda: self._backward(body))
+
+    async def optim_step(self, body: OptimStepRequest) -> OptimStepResult:
+        """Update, save, append to the tree, and move the head."""
+        return await self._once("step", body.idempotency_key, lambda: self._optim_step(body))
+
+    async def render(self, conversations: Sequence[Conversation]) -> list[list[dict[str, Any]]]:
+        """Return conversations as samples of this model's own tokens."""
+        form = self.serving.policy.chat
+
+        def work() -> list[list[dict[str, Any]]]:
+            return [render_conversation(form, one.messages, one.tools) for one in conversations]
+
+        return await self._do(work)
+
+    @property
+    def head(self) -> str | None:
+        """The checkpoint that the next step begins from."""
+        return self.serving.policy.checkpoint
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps behind the head."""
+        return 0 if self.head is None else self._step_of(self.head)
+
+    # -- on the session's thread ----------------------------------------------------------------------
+
+    def continue_from(self, checkpoint_id: str | None) -> None:
+        """Go on from another checkpoint; what was accumulated is dropped."""
+        self._forget()
+        self.model = self.registry.model(self.model_id)
+        self.policies.move(self.serving, self.model, checkpoint_id)
+        self._load_state(checkpoint_id)
+
+    def close(self) -> None:
+        """Drop what was accumulated and give the lease back."""
+        self._forget()
+        self.broken = True
+        self.registry.leases.release(self.model_id)
+
+    def _forward_backward(self, body: ForwardBackwardRequest) -> ForwardBackwardResult:
+        loss = parse_loss(body.loss_fn, body.loss_fn_config)
+        self.registry.leases.acquire(self.model_id, self.slug)
+        supervised = body.loss_fn == BuiltinLoss.CROSS_ENTROPY
+        payloads = [self._payload(one, supervised) for one in body.inputs]
+        batch = self._batch(payloads, body, loss_fn=body.loss_fn)
+        metrics = dict(batch.metrics)
+        if loss.needs_reference:
+            self._load_reference()
+        if batch.datums:
+            metrics |= self.trainer.forward_backward(
+                batch.datums, body.loss_fn, body.loss_fn_config, num_substeps=body.num_substeps
+            )
+        else:
+            metrics |= {"loss:sum": 0.0}
+        self._count(metrics, batch.datums, batch.num_traces, body.loss_fn)
+        rewards = [one.reward for one in payloads if one.failure is None]
+        self._accumulated.reward_sum += math.fsum(rewards)
+        self._accumulated.rewards += len(rewards)
+        return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
+
+    def _forward(self, body: ForwardRequest) -> ForwardResult:
+        self.registry.leases.acquire(self.model_id, self.slug)
+        payloads = [self._payload(one, False) for one in body.inputs]
+        batch = self._batch(payloads, body, keep_all=True)
+        logprobs = self.trainer.forward(batch.datums)
+        forward_id = new_id()
+        while len(self._forwards) >= MOST_FORWARDS:
+            self._forwards.popitem(last=False)
+        self._forwards[forward_id] = (batch.datums, batch.num_traces)
+        grouped = body.group_ids is not None or body.group_size is not None
+        data = [
+            DatumTensors(
+                reward=datum.reward,
+                traj_idx=datum.traj_idx,
+                group_idx=datum.group_idx if grouped else None,
+                logprobs=row.tolist(),
+                sampling_logprobs=datum.logprobs.tolist(),
+                mask=datum.mask.tolist(),
+            )
+            for datum, row in zip(batch.datums, logprobs, strict=True)
+        ]
+        return ForwardResult(forward_id=forward_id, data=data)
+
+    def _backward(self, body: BackwardRequest) -> ForwardBackwardResult:
+        found = self._forwards.get(body.forward_id)
+        if found is None:
+            raise NotFoundError(
+                f"There is no forward pass {body.forward_id!r} of {self.slug!r} any more: it was used, the weights have "
+                f"changed since, or {MOST_FORWARDS} later ones took its place. Call forward again."
+            )
+        datums, traces = found
+        metrics = {**self.trainer.backward(datums, body.weights), **body.metrics}
+        del self._forwards[body.forward_id]
+        self._count(metrics, datums, traces, "custom")
+        self._accumulated.reward_sum += math.fsum(datum.reward for datum in datums)
+        self._accumulated.rewards += len(datums)
+        return ForwardBackwardResult(metrics=metrics, num_datums=len(datums))
+
+    def _optim_step(self, body: OptimStepRequest) -> OptimStepResult:
+        head = self.head
+        if body.idempotency_key is not None and head is not None:
+            node = self.registry.tree.get(head)
+            if node.metrics.get("idempotency_key") == body.idempotency_key:
+                return self._result(node)  # Saved by a process whose answer was lost.
+        if not self.trainer.pending:
+            self.trainer.zero_grad()
+            raise ConflictError(
+                f"Nothing was accumulated for {self.slug!r} since its last step, so there is nothing to apply. Call "
+                "forward_backward first, with a batch that has some spread of rewards in a group."
+            )
+        self.registry.leases.acquire(self.model_id, self.slug)
+        with self.serving.lock, self.serving.policy.exclusive():
+            try:
+                measured = self.trainer.optim_step(
+                    body.learning_rate,
+                    body.beta1,
+                    body.beta2,
+                    body.eps,
+                    body.weight_decay,
+                    body.max_grad_norm,
+                )
+                node = self._save(body, measured)
+            except BaseException:
+                # The weights have changed and nothing stands for them: back to what does.
+                self._roll_back(head)
+                raise
+            self.serving.policy.checkpoint = node.id
+        self._forget(answers=False)
+        return self._result(node)
+
+    def _save(self, body: OptimStepRequest, measured: dict[str, float]) -> CheckpointRecord:
+        """Write the checkpoint, then record it and move the head."""
+        total, head = self._accumulated, self.head
+        identifier, step = new_id(), self.step + 1
+        metrics: dict[str, Any] = {
+            name: value
+            for name, value in {**merge(total.metrics), **measured}.items()
+            if math.isfinite(value)
+        }
+        place = self.registry.tree.place(self.model_id) / node_name(step, identifier)
+        manifest = Manifest(
+            id=identifier,
+            model_id=self.model_id,
+            parent_id=head,
+            step=step,
+            idempotency_key=body.idempotency_key,
+            metrics=metrics,
+        )
+        write_checkpoint(place, manifest, self._write)
+        if body.idempotency_key is not None:
+            metrics["idempotency_key"] = body.idempotency_key
+        node = CheckpointRecord(
+            id=identifier,
+            model_id=self.model_id,
+            parent_id=head,
+            step=step,
+            name=node_name(step, identifier),
+            folder=place,
+            created_at=datetime.now(UTC),
+            mean_reward=total.reward_sum / total.rewards if total.rewards else None,
+            learning_rate=body.learning_rate,
+            loss_fn=total.loss_fn,
+            num_traces=total.traces,
+            num_datums=total.datums,
+            num_tokens=total.tokens,
+            metrics=metrics,
+        )
+        self.registry.tree.append(node, expected_head=head)
+        self._steps[identifier] = step
+        return node
+
+    def _write(self, folder: Path) -> None:
+        """Write what the next step and the sampler need into a fresh folder."""
+        sampler = folder / SAMPLER
+        sampler.mkdir()
+        decoder = self.serving.policy.decoder
+        if self.trainer.lora is not None:
+            save_adapter(decoder, self.trainer.lora, sampler, base=str(self.model.folder))
+        else:
+            save_decoder(decoder, sampler)
+            link_companions(self.model.folder, sampler)
+        state = {name: tensor.contiguous() for name, tensor in self.trainer.state_dict().items()}
+        save_file(state, folder / STATE)
+
+    def _load_state(self, checkpoint_id: str | None) -> None:
+        """Put the trainer where a checkpoint left it; the weights are there already."""
+        if checkpoint_id is None:
+            self.trainer.reset()
+            return
+        node = self.registry.tree.get(checkpoint_id)
+        folder = self.registry.tree.present(node, self.model)
+        self.registry.tree.verify(node, self.model, only=STATE)
+        try:
+            self.trainer.load_state_dict(load_file(folder / STATE))
+        except HudError:
+            raise
+        except (
+            Exception
+        ) as error:  # safetensors and torch raise many kinds; each means that it cannot be read.
+            raise StoreError(
+                f"{folder / STATE} cannot be loaded ({error}). {self.registry.tree.cure(node, self.model)}"
+            ) from error
+
+    def _roll_back(self, head: str | None) -> None:
+        """Return weights and optimizer to the head's; a session that cannot is not used again."""
+        self._forget()
+        try:
+            self.policies.move(self.serving, self.model, head)
+            self._load_state(head)
+        except BaseException:
+            self.broken = True
+            raise
+
+    def _payload(self, one: str | TrajectoryPayload, supervised: bool) -> TrajectoryPayload:
+        """Return an input as it is trained on; a trace id is resolved where traces are stored."""
+        if isinstance(one, TrajectoryPayload):
+            return one
+        run = reading.find_run(self.store, one)
+        if run["reward"] is None and not supervised:
+            raise UsageError(
+                f"Trace {one!r} has no reward ({run['error'] or run['status']}); leave it out, with its group."
+            )
+        trace = parse_trace(
+            {
+                "trace_id": run["trace_id"],
+                "stop_reason": run["stop_reason"],
+                "steps": reading.trace_steps(self.store, run["trace_id"]),
+            }
+        )
+        payload = payload_of(trace, run["reward"] or 0.0, timed_out_reward=supervised)
+        if payload is None:
+            raise UsageError(
+                f"Trace {one!r} holds no token ids: no policy of this platform sampled it. Learn from it by "
+                "warm_up (hud train --from-job), which makes ids of its text."
+            )
+        return payload
+
+    def _batch(
+        self,
+        payloads: list[TrajectoryPayload],
+        body: ForwardBackwardRequest | ForwardRequest,
+        *,
+        loss_fn: str = BuiltinLoss.IMPORTANCE_SAMPLING,
+        keep_all: bool = False,
+    ) -> Batch:
+        return make_batch(
+            payloads,
+            loss_fn=loss_fn,
+            group_ids=body.group_ids,
+            group_size=body.group_size,
+            options=body.advantages,
+            reward_scale=body.reward_scale,
+            vocab_size=self.serving.policy.decoder.config.vocab_size,
+            lag=self._lag,
+            keep_all=keep_all,
+        )
+
+    def _lag(self, checkpoint_id: str | None) -> float | None:
+        """Steps between the weights that sampled and those that are trained."""
+        if checkpoint_id is None or checkpoint_id == self.head:
+            return 0.0 if checkpoint_id == self.head else None
+        try:
+            return float(self.step - self._step_of(checkpoint_id))
+        except NotFoundError:
+            return None
+
+    def _step_of(self, checkpoint_id: str) -> int:
+        if checkpoint_id not in self._steps:
+            self._steps[checkpoint_id] = self.registry.tree.get(checkpoint_id).step
+        return self._steps[checkpoint_id]
+
+    def _load_reference(self) -> None:
+        """Load what KL is taken to, where an adapter's base is not it: the weights that the model began with."""
+        if self.trainer.lora is not None or self.trainer.reference is not None:
+            return
+        weights = self.registry.weights(self.model, self.model.config.origin_checkpoint)
+        decoder = self.serving.policy.decoder
+        reference = load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
+        self.trainer.reference = reference.requires_grad_(False)
+
+    def _count(
+        self, metrics: dict[str, float], datums: list[Datum], traces: int, loss_fn: str
+    ) -> None:
+        total = self._accumulated
+        total.metrics.append(metrics)
+        total.traces += traces
+        total.datums += len(datums)
+        total.tokens += sum(datum.length for datum in datums)
+        total.loss_fn = loss_fn
+
+    def _result(self, node: CheckpointRecord) -> OptimStepResult:
+        folder = node.folder or Path()
+        return OptimStepResult(
+            step=node.step,
+            checkpoint_id=node.id,
+            sampler_path=str(folder / SAMPLER),
+            state_path=str(folder / STATE),
+            model=self.slug,
+        )
+
+    def _forget(self, *, answers: bool = True) -> None:
+        self.trainer.zero_grad()
+        self._forwards.clear()
+        self._accumulated = _Accumulated()
+        if answers:
+            self._answers.clear()
+
+    async def _once(self, kind: str, key: str | None, work: Callable[[], T]) -> T:
+        """Do `work`, or give the answer of the request of this kind with this key again."""
+        if key is None:
+            return await self._do(work)
+        place = (kind, key)
+
+        def keyed() -> T:
+            if place in self._answers:
+                known: T = self._answers[place]
+                return known
+            answer = self._answers[place] = work()
+            while len(self._answers) > MOST_ANSWERS:
+                self._answers.popitem(last=False)
+            return answer
+
+        return await self._do(keyed)
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        def checked() -> T:
+            if self.broken:
+                raise ConflictError(
+                    f"The training session of {self.slug!r} has ended; send the request again."
+                )
+            return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, checked)

@@ -1,0 +1,89 @@
+"""Training sessions: one model, one process, gradients that accumulate until a step applies them.
+
+A session trains the very weights that serve (`policies`). All of its work runs on one thread of its own, in the
+order in which it was asked for. Its state is what the head's checkpoint holds and what was accumulated since;
+losing it loses no more than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from hud.platform.records import ModelRecord
+from hud.platform.session import Session
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+__all__ = ["Session", "Sessions"]
+
+T = TypeVar("T")
+
+
+class Sessions:
+    """The training sessions that are open in this process."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self._open: dict[str, Session] = {}
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+
+    async def open(self, model: ModelRecord) -> Session:
+        """Return a model's session; opening one takes the lease and loads the head.
+
+        Raises `ConflictError` while another process trains the model.
+        """
+        found = self._open.get(model.id)
+        if found is not None and not found.broken:
+            return found
+        return await self._on_thread(model.id, lambda: self._opened(model))
+
+    async def set_head(self, model: ModelRecord, checkpoint_id: str | None) -> None:
+        """Move a model's head; an open session goes on from there, without what it had accumulated."""
+        registry = self.platform.registry
+        registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
+        await self._on_thread(model.id, lambda: self._move(model, checkpoint_id))
+
+    async def close(self, model_id: str) -> None:
+        """Give a model's lease back and drop what was accumulated; the policy goes on serving."""
+        session = self._open.pop(model_id, None)
+        if session is not None:
+            await self._on_thread(model_id, session.close)
+
+    async def forget(self, model_id: str) -> None:
+        """Drop everything that is loaded of a model."""
+        await self.close(model_id)
+        self.platform.policies.forget(model_id)
+        threads = self._threads.pop(model_id, None)
+        if threads is not None:
+            threads.shutdown(wait=False)
+
+    def _opened(self, model: ModelRecord) -> Session:
+        # Asked twice at once, the second finds what the first made.
+        found = self._open.get(model.id)
+        if found is None or found.broken:
+            found = self._open[model.id] = Session(self.platform, model, self._thread(model.id))
+        return found
+
+    def _move(self, model: ModelRecord, checkpoint_id: str | None) -> None:
+        registry, policies = self.platform.registry, self.platform.policies
+        registry.tree.set_head(model, checkpoint_id)
+        session = self._open.get(model.id)
+        if session is not None:
+            session.continue_from(checkpoint_id)
+            return
+        serving = policies.loaded(model.id)
+        if serving is not None:
+            policies.move(serving, model, checkpoint_id)
+
+    async def _on_thread(self, model_id: str, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread(model_id), work)
+
+    def _thread(self, model_id: str) -> ThreadPoolExecutor:
+        if model_id not in self._threads:
+            # One thread: torch keeps a team of workers for each thread that calls it.
+            self._threads[model_id] = ThreadPoolExecutor(1, thread_name_prefix="hud-train")
+        return self._threads[model_id]

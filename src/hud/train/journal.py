@@ -1,0 +1,157 @@
+"""The journal of a training run: where it stands, what each step measured, and where to go on.
+
+A step is done when its checkpoint is; the checkpoint carries the step's key, so a run that was killed between
+saving and reporting is not trained twice on the same step. Knows the platform's routes and a JSONL file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hud import settings
+from hud.client import Client
+from hud.errors import StoreError
+from hud.train.config import TrainConfig
+from hud.train.progress import Score
+
+
+@dataclass
+class TrainingRun:
+    """One training run, as the platform keeps it."""
+
+    client: Client
+    id: str
+    model_id: str
+    next_step: int
+    head: str | None
+    """The model's head, as this run last saw or set it."""
+    scores: list[Score] = field(default_factory=list)
+    nodes: dict[int, str] = field(default_factory=dict)
+    """Checkpoint of each step, by the number of steps done after it."""
+    resumed: bool = False
+    notes: list[str] = field(default_factory=list)
+    metrics_file: Path = Path("metrics.jsonl")
+    folder: Path = Path()
+
+    def key(self, step: int) -> str:
+        """The idempotency key of a step's update."""
+        return f"{self.id}:{step}"
+
+    async def report(self, step: int, metrics: dict[str, float], checkpoint_id: str | None) -> None:
+        """Record a step that is done, in the store and in the JSONL file."""
+        if checkpoint_id is not None:
+            self.head = checkpoint_id
+            self.nodes[step + 1] = checkpoint_id
+        self.next_step = step + 1
+        await self.client.post(
+            f"/v2/training-runs/{self.id}/steps",
+            {
+                "step": step,
+                "next_step": self.next_step,
+                "metrics": metrics,
+                "state": {"checkpoint": self.head},
+            },
+        )
+        self._append({"step": step, "checkpoint": checkpoint_id, **metrics})
+
+    async def add_score(self, score: Score) -> None:
+        """Record a held-out score."""
+        self.scores = [*(one for one in self.scores if one.step != score.step), score]
+        shown = [one.as_dict() for one in self.scores]
+        await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"scores": shown}})
+        self._append({"held_out": score.as_dict()})
+
+    async def end(self, status: str) -> None:
+        """Say how it ended: `finished` runs are never continued."""
+        await self.client.post(f"/v2/training-runs/{self.id}", {"status": status})
+
+    async def history(self) -> list[dict[str, Any]]:
+        """Return `{step, metrics}` of every step so far."""
+        found = await self.client.get(f"/v2/training-runs/{self.id}/steps")
+        items: list[dict[str, Any]] = found["items"]
+        return items
+
+    def _append(self, line: dict[str, Any]) -> None:
+        try:
+            self.metrics_file.parent.mkdir(parents=True, exist_ok=True)
+            with self.metrics_file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise StoreError(
+                f"{self.metrics_file} cannot be written: {error.strerror}. The store has every step before it."
+            ) from error
+
+
+async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) -> TrainingRun:
+    """Return the unfinished run of this configuration, where there is one, else a new one from the head.
+
+    Raises `ConflictError` where another process trains the model. With `fresh`, nothing is resumed.
+    """
+    model = await client.get("/v2/models/resolve", params={"model": config.model})
+    opened = await client.post(f"/v1/models/{model['id']}/train/open")
+    head = opened["head"]
+    known = await client.get("/v2/training-runs", params={"model": model["id"]})
+    unfinished = [
+        row
+        for row in known["items"]
+        if row["status"] != "finished" and row["state"].get("fingerprint") == config.fingerprint
+    ]
+    notes: list[str] = []
+    run = None
+    if unfinished and not fresh:
+        nodes = await client.get(f"/v2/models/{model['id']}/checkpoints")
+        run = _resume(client, unfinished[0], model["id"], head, nodes)
+        if run is None:
+            notes.append(
+                "An unfinished run of this configuration is there, but the head has been moved away from it; this is "
+                "a new run, from the head."
+            )
+    if run is None:
+        state = {"fingerprint": config.fingerprint, "start": head, "checkpoint": head}
+        body = {"model": model["id"], "config": config.model_dump(mode="json"), "state": state}
+        row = await client.post("/v2/training-runs", body)
+        run = TrainingRun(client, row["id"], model["id"], next_step=0, head=head)
+    run.notes = notes
+    run.folder = settings.load().home / "training" / run.id
+    run.metrics_file = Path(config.metrics_file or run.folder / "metrics.jsonl")
+    return run
+
+
+def _resume(
+    client: Client,
+    row: dict[str, Any],
+    model_id: str,
+    head: str | None,
+    nodes: list[dict[str, Any]],
+) -> TrainingRun | None:
+    """Return the run at the step after the head, or None where the head is not on its path."""
+    parents = {node["id"]: node["prev_model_checkpoint_id"] for node in nodes}
+    keys = {node["id"]: node.get("idempotency_key") or "" for node in nodes}
+    path: dict[int, str] = {}
+    place = head
+    while place is not None and place in keys:
+        owner, _, step = keys[place].partition(":")
+        if owner != row["id"]:
+            break
+        path[int(step) + 1] = place
+        place = parents[place]
+    state = row["state"]
+    if not path and head != state.get("start"):
+        return None
+    done = max(path, default=0)
+    # Steps without any spread make no checkpoint; they are known only by the report.
+    next_step = max(done, row["next_step"]) if state.get("checkpoint") == head else done
+    scores = [Score(**score) for score in state.get("scores", [])]
+    return TrainingRun(
+        client,
+        row["id"],
+        model_id,
+        next_step=next_step,
+        head=head,
+        scores=[score for score in scores if score.step <= next_step],
+        nodes=path,
+        resumed=True,
+    )

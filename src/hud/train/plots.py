@@ -1,0 +1,113 @@
+"""The curves of a training run as one PNG: reward, held-out score with its interval, loss, KL, entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hud.train.progress import Score
+
+_BLUE, _ORANGE, _GREY = "#2a6fbb", "#d9772b", "#9aa5b1"
+
+
+def draw_curves(
+    history: Sequence[dict[str, Any]], scores: Sequence[Score], path: Path, *, title: str = ""
+) -> Path | None:
+    """Draw `{step, metrics}` and scores to `path`; None where there is nothing to draw, or nothing to draw with."""
+    if not history and not scores:
+        return None
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    # No pyplot: it keeps figures alive in global state, and picks a backend that may want a screen.
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(2, 3, height_ratios=[1.7, 1])
+    _rewards(figure.add_subplot(grid[0, :]), history, scores, title)
+    panels = (
+        ("loss per token", _per_token),
+        ("KL to the sampler (k3)", lambda metrics: metrics.get("sampler_k3:mean")),
+        ("entropy per token", lambda metrics: metrics.get("entropy:mean")),
+    )
+    for place, (name, value) in enumerate(panels):
+        axes = figure.add_subplot(grid[1, place])
+        points = [
+            (row["step"] + 1, found)
+            for row in history
+            if (found := value(row["metrics"])) is not None
+        ]
+        _bare(axes)
+        axes.set_title(name, fontsize=9, loc="left")
+        axes.set_xlabel("step", fontsize=8)
+        if points:
+            axes.plot(*zip(*points, strict=True), color=_BLUE, linewidth=1.2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def smoothed(values: Sequence[float], width: int = 5) -> list[float]:
+    """Return the mean of each value and up to `width - 1` before it."""
+    return [
+        sum(values[max(0, place - width + 1) : place + 1]) / min(place + 1, width)
+        for place in range(len(values))
+    ]
+
+
+def loss_per_token(metrics: dict[str, float]) -> float | None:
+    """The loss over the tokens that were trained on; None where there were none."""
+    tokens = metrics.get("action_tokens:sum")
+    return metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
+
+
+def _per_token(metrics: dict[str, float]) -> float | None:
+    return loss_per_token(metrics)
+
+
+def _rewards(
+    axes: Any, history: Sequence[dict[str, Any]], scores: Sequence[Score], title: str
+) -> None:
+    _bare(axes)
+    rewards = [
+        (row["step"] + 1, row["metrics"]["rollout_reward:mean"])
+        for row in history
+        if "rollout_reward:mean" in row["metrics"]
+    ]
+    if rewards:
+        steps, values = zip(*rewards, strict=True)
+        axes.plot(steps, values, color=_GREY, linewidth=0.8, alpha=0.7)
+        axes.plot(
+            steps,
+            smoothed(values),
+            color=_BLUE,
+            linewidth=1.8,
+            label="training reward, mean of 5 steps",
+        )
+    if scores:
+        low = [score.mean - score.low for score in scores]
+        high = [score.high - score.mean for score in scores]
+        axes.errorbar(
+            [score.step for score in scores],
+            [score.mean for score in scores],
+            yerr=[low, high],
+            color=_ORANGE,
+            marker="o",
+            markersize=4,
+            capsize=3,
+            linewidth=1.8,
+            label="held-out score, 95% interval",
+        )
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlabel("step", fontsize=9)
+    axes.set_ylabel("mean reward", fontsize=9)
+    if rewards or scores:
+        axes.legend(frameon=False, fontsize=9, loc="lower right")
+
+
+def _bare(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.tick_params(labelsize=8)

@@ -1,0 +1,89 @@
+"""`Reporter`: who is shown how training goes. The loop never prints; a command's panel or a test listens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any, Literal, Protocol
+
+Phase = Literal["rollouts", "update", "held-out"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean reward on tasks that are not trained on, with its 95% interval over tasks."""
+
+    step: int
+    """Optimizer steps that the policy had taken."""
+    mean: float
+    low: float
+    high: float
+    runs: int
+    failed: int = 0
+    """Runs that were not measured; they are in no mean."""
+    checkpoint_id: str | None = None
+    job_id: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the score as plain data."""
+        return asdict(self)
+
+
+class Reporter(Protocol):
+    """Hears how training goes, in order."""
+
+    def started(self, run_id: str, first_step: int, steps: int) -> None: ...
+
+    def phase(self, phase: Phase, step: int, total: int) -> None:
+        """A phase begins; `total` runs are to be played in it, 0 where none are."""
+        ...
+
+    def run_ended(self, reward: float | None) -> None: ...
+
+    def stepped(self, step: int, metrics: dict[str, float]) -> None: ...
+
+    def scored(self, score: Score) -> None: ...
+
+    def note(self, text: str) -> None:
+        """Something that a person should know; one sentence."""
+        ...
+
+
+class SilentReporter:
+    """Shows nothing."""
+
+    def started(self, run_id: str, first_step: int, steps: int) -> None:
+        del run_id, first_step, steps
+
+    def phase(self, phase: Phase, step: int, total: int) -> None:
+        del phase, step, total
+
+    def run_ended(self, reward: float | None) -> None:
+        del reward
+
+    def stepped(self, step: int, metrics: dict[str, float]) -> None:
+        del step, metrics
+
+    def scored(self, score: Score) -> None:
+        del score
+
+    def note(self, text: str) -> None:
+        del text
+
+
+class Stopwatch:
+    """Seconds spent in each phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Add the time inside to `name`."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started

@@ -1,0 +1,39 @@
+"""Where rollouts of training run, by name: the `runtime` setting of `TrainConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hud.errors import UsageError
+from hud.eval import runtimes
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.eval.rollouts import Provider
+
+
+def runtime_named(name: str, tasks: Sequence[Task]) -> Provider:
+    """Return the runtime of that name for tasks that were loaded in this process.
+
+    `local` shares this process, which is fastest and fits environments of one's own; `fork` gives each rollout a
+    process.
+    """
+    if name == "local":
+        return runtimes.LocalRuntime()
+    if name.startswith("tcp://"):
+        return runtimes.Runtime(name)
+    if name not in ("fork", "subprocess"):
+        raise UsageError(
+            f"There is no runtime {name!r}; there are local, fork, subprocess and tcp://HOST:PORT."
+        )
+    sources = {task.environment.source_file for task in tasks if task.environment is not None}
+    if len(sources) != 1 or None in sources:
+        raise UsageError(
+            f"The runtime {name!r} needs tasks of one environment that a file defines; use local, or give runtime= in "
+            "Python."
+        )
+    source = sources.pop()
+    assert source is not None
+    chosen = runtimes.ForkRuntime if name == "fork" else runtimes.SubprocessRuntime
+    return chosen(source)

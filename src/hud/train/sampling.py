@@ -1,0 +1,202 @@
+"""Rollouts for training: which runs a step learns from.
+
+Groups without spread teach nothing; they are left out before any forward pass, and new tasks are drawn in
+their place (dynamic sampling, DAPO, arXiv 2503.14476), a bounded number of times. Knows runs and rewards; knows no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from hud.agents import Agent
+from hud.agents.types import OpenAIChatConfig
+from hud.errors import UsageError
+from hud.eval.job import Job
+from hud.eval.run import Run
+from hud.eval.scheduling import StopSignal
+from hud.eval.statistics import clustered_interval
+from hud.eval.taskset import Taskset
+from hud.trace import ChatModel, SamplingParams
+from hud.train.config import TrainConfig
+from hud.train.progress import Reporter, Score
+from hud.train.seeds import SeededAgent, draw_tasks
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.eval.rollouts import Provider
+
+
+@dataclass
+class Sampled:
+    """What a step's rollouts gave."""
+
+    groups: list[list[Run]] = field(default_factory=list)
+    """Groups to learn from, each run with the others of its task."""
+    measured: list[Run] = field(default_factory=list)
+    """Every run that has a reward, also of groups that are left out."""
+    drawn: int = 0
+    no_spread: int = 0
+    broken: int = 0
+    """Groups left out because of failures that were not the agent's."""
+    replaced: int = 0
+    """Tasks that were drawn in place of groups without spread."""
+    failed_runs: int = 0
+    tokens: int = 0
+    """Tokens that the policy drew."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return the counts under their metric names."""
+        rewards = [run.reward for run in self.measured if run.reward is not None]
+        turns = [run.trace.usage.llm_call_count for run in self.measured]
+        found = {
+            "groups_drawn:sum": float(self.drawn),
+            "groups_without_spread:sum": float(self.no_spread),
+            "groups_broken:sum": float(self.broken),
+            "groups_replaced:sum": float(self.replaced),
+            "failed_rollouts:sum": float(self.failed_runs),
+            "sampled_tokens:sum": float(self.tokens),
+        }
+        if rewards:
+            found["rollout_reward:mean"] = fmean(rewards)
+            found["turns:mean"] = fmean(turns)
+        return found
+
+
+class Player:
+    """Plays tasks with the policy, for training and for scoring alike."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        runtime: Provider | None,
+        reporter: Reporter,
+        stop: StopSignal,
+    ) -> None:
+        self.config = config
+        self.runtime = runtime
+        self.reporter = reporter
+        self.stop = stop
+
+    async def sample(self, model: ChatModel, tasks: list[Task], step: int, job: Job) -> Sampled:
+        """Play a step's tasks until enough groups have spread, or no more may be drawn."""
+        config = self.config
+        found = Sampled()
+        agent = self._agent(model, config.temperature, (config.seed, step))
+        waiting = draw_tasks(tasks, config.seed, step, config.tasks_per_step)
+        for wave in range(1 + config.dynamic_sampling):
+            chosen = list(islice(waiting, config.tasks_per_step - len(found.groups)))
+            if not chosen or self.stop.stopping:
+                break
+            self.reporter.phase("rollouts", step, len(chosen) * config.group)
+            runs = await self._play(agent, chosen, config.group, job)
+            found.drawn += len(chosen)
+            found.replaced += len(chosen) if wave else 0
+            self._sort(runs, found)
+        return found
+
+    async def score(self, model: ChatModel, tasks: list[Task], step: int) -> Score | None:
+        """Play held-out tasks, and return their mean reward; None where nothing was measured.
+
+        Their seeds are the same at every step, so that two scores differ by the policy alone.
+        """
+        config = self.config
+        self.reporter.phase("held-out", step, len(tasks) * config.eval_group)
+        agent = self._agent(model, config.eval_temperature, (config.seed, "held-out"))
+        job = await Job.start(f"{config.model} held-out step {step}", group=config.eval_group)
+        try:
+            runs = await self._play(agent, tasks, config.eval_group, job)
+        finally:
+            await job.finish()
+        clusters = [
+            rewards
+            for one in job.results.values()
+            if (rewards := [run.reward for run in one if run.reward is not None])
+        ]
+        if self.stop.stopping or not clusters:
+            return None
+        count = sum(map(len, clusters))
+        interval = clustered_interval(clusters)
+        mean = sum(map(sum, clusters)) / count
+        return Score(
+            step=step,
+            mean=mean,
+            low=mean if interval is None else interval.low,
+            high=mean if interval is None else interval.high,
+            runs=count,
+            failed=len(runs) - count,
+            job_id=job.id,
+        )
+
+    def _agent(self, model: ChatModel, temperature: float, place: tuple[object, ...]) -> Agent:
+        config = OpenAIChatConfig(
+            model=model.name,
+            max_steps=self.config.max_turns,
+            system_prompt=self.config.system_prompt,
+        )
+        params = SamplingParams(max_tokens=self.config.max_tokens, temperature=temperature)
+        return SeededAgent(model, config, params, place)
+
+    async def _play(self, agent: Agent, tasks: Iterable[Task], group: int, job: Job) -> list[Run]:
+        before = len(job.runs)
+        heard: Callable[[Run], None] = lambda run: self.reporter.run_ended(run.reward)  # noqa: E731
+        await Taskset(job.name, tasks).run(
+            agent,
+            runtime=self.runtime,
+            group=group,
+            max_concurrent=self.config.max_concurrent,
+            job=job,
+            rollout_timeout=self.config.rollout_timeout,
+            stop=self.stop,
+            on_run=heard,
+        )
+        return job.runs[before:]
+
+    def _sort(self, runs: list[Run], found: Sampled) -> None:
+        groups: dict[str, list[Run]] = {}
+        for run in runs:
+            found.tokens += run.trace.usage.completion_tokens
+            if _measured(run):
+                found.measured.append(run)
+            else:
+                found.failed_runs += 1
+            groups.setdefault(run.group_id or "", []).append(run)
+        for group in groups.values():
+            rewards = _rewards(group, self.config)
+            if rewards is None or len(group) < self.config.group:
+                found.broken += 1
+            elif max(rewards) == min(rewards) and self.config.baseline != "none":
+                found.no_spread += 1
+            else:
+                found.groups.append(group)
+
+
+def _measured(run: Run) -> bool:
+    """True when the reward says something about the policy; a run that was cut off says nothing."""
+    return run.reward is not None and run.trace.stop_reason != "timeout"
+
+
+def _rewards(group: list[Run], config: TrainConfig) -> list[float] | None:
+    """Return the rewards that count in a group, or None where too many of its runs failed."""
+    counted = [run.reward for run in group if run.reward is not None and _measured(run)]
+    if len(counted) == len(group):
+        return counted
+    if config.failed_runs == "zero":
+        return counted + [0.0] * (len(group) - len(counted))
+    if config.failed_runs == "drop_group":
+        return None
+    return counted if len(counted) >= 2 else None
+
+
+def check_tasks(tasks: list[Task], config: TrainConfig, what: str) -> None:
+    """Refuse a set of tasks that a step could not be drawn from."""
+    if not tasks:
+        raise UsageError(f"There are no {what}; give a file or folder with at least one.")
+    if what == "tasks" and len(tasks) < config.tasks_per_step:
+        raise UsageError(
+            f"{len(tasks)} tasks are not enough for tasks_per_step={config.tasks_per_step}: no task comes twice in a "
+            f"step. Set tasks_per_step to {len(tasks)} or less."
+        )

@@ -1,0 +1,106 @@
+"""Randomness that can be repeated: every draw of a training run is a function of its seed and its place.
+
+A step's tasks depend on the seed and the step alone, a turn's tokens on seed, step, task, attempt and turn. So
+a run that was killed draws again exactly what it would have drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from hud.agents import Agent
+from hud.agents.tool_loop import play
+from hud.agents.types import OpenAIChatConfig
+from hud.trace import (
+    ChatMessage,
+    ChatModel,
+    Completion,
+    Continuation,
+    SamplingParams,
+    ToolSpec,
+)
+
+Item = TypeVar("Item")
+
+
+def seed_of(*place: object) -> int:
+    """Return a seed for a place, as good as independent of every other place's."""
+    text = "\x1f".join(map(str, place))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+
+def draw_tasks(tasks: Sequence[Item], seed: int, step: int, count: int) -> Iterator[Item]:
+    """Yield a step's tasks: its share of a shuffled pass over all of them, then others in random order.
+
+    The first `count` of all steps together visit every task before any twice. What follows is for groups that
+    came out without spread. No task comes twice in a step.
+    """
+    size = len(tasks)
+    first = [_shuffled(size, seed, place // size)[place % size]
+             for place in range(step * count, step * count + min(count, size))]  # fmt: skip
+    order = list(dict.fromkeys(first))
+    rest = [place for place in _shuffled(size, seed, f"more {step}") if place not in set(order)]
+    for place in (*order, *rest):
+        yield tasks[place]
+
+
+def _shuffled(size: int, seed: int, pass_: object) -> list[int]:
+    order = list(range(size))
+    random.Random(seed_of("tasks", seed, pass_)).shuffle(order)
+    return order
+
+
+class SeededAgent(Agent):
+    """The tool loop, each turn sampled with a seed of its place."""
+
+    def __init__(
+        self,
+        model: ChatModel,
+        config: OpenAIChatConfig,
+        params: SamplingParams,
+        place: tuple[object, ...],
+    ) -> None:
+        self.model = model
+        self.config = config
+        self.params = params
+        self.place = place
+
+    @property
+    def model_name(self) -> str | None:
+        return self.model.name
+
+    async def __call__(self, run: Any) -> None:
+        place = (*self.place, run.slug, run.attempt)
+        await play(run, _SeededModel(self.model, place), self.config, self.params)
+
+
+class _SeededModel:
+    """A `ChatModel` for one run, which counts its turns."""
+
+    def __init__(self, model: ChatModel, place: tuple[object, ...]) -> None:
+        self.name = model.name
+        self.model = model
+        self.place = place
+        self.turn = 0
+
+    async def complete(
+        self,
+        messages: list[ChatMessage],
+        tools: list[ToolSpec],
+        params: SamplingParams,
+        *,
+        continuation: Continuation | None = None,
+        trace_id: str | None = None,
+    ) -> Completion:
+        self.turn += 1
+        return await self.model.complete(
+            messages,
+            tools,
+            replace(params, seed=seed_of(*self.place, self.turn)),
+            continuation=continuation,
+            trace_id=trace_id,
+        )
