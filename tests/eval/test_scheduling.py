@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 from hypothesis import given
@@ -236,3 +238,19 @@ async def test_a_runtime_that_cannot_be_used_is_told_once():
 
     with pytest.raises(UsageError, match=r"no file env\.py"):
         await taskset(50).run(agent, runtime=runtime, recorder=NullRecorder())
+
+
+async def test_ctrl_c_is_heard_as_a_request():
+    stop = StopSignal()
+
+    async def agent(run):
+        if not stop.stopping:
+            os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.02)
+        run.trace.content = run.prompt_text
+
+    with stop.on_interrupt():
+        job = await run(taskset(10), agent, max_concurrent=2, stop=stop)
+    assert job.interrupted
+    assert {r.reward for r in job.runs} == {1.0}
+    assert len(job.runs) <= 2
