@@ -22,7 +22,8 @@ class SmallDecoder(nn.Module):
         self.head = nn.Linear(width, vocab, bias=False)
         self.to(dtype)
 
-    def hidden_packed(self, input_ids, positions, cu_seqlens):
+    def hidden_packed(self, input_ids, positions, cu_seqlens, prefixes=None):
+        assert prefixes is None
         outputs = []
         for start, end in zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True):
             x = self.embed(input_ids[start:end]) + self.place(positions[start:end])

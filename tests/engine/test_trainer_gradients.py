@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_decoder import SmallDecoder, random_datum
 
-from hud.engine import packed
+from hud.engine import logprobs
 from hud.engine.trainer import Trainer
 from hud.errors import UsageError
 from hud.train.losses import LOSSES
@@ -75,7 +75,7 @@ def test_num_substeps_makes_passes_and_no_difference():
 def test_chunks_of_logits_give_the_same_gradient(monkeypatch):
     datums = batch(3)
     whole = gradients([datums], "ppo", {"entropy_coef": 0.1})
-    monkeypatch.setattr(packed, "LOGITS_AT_ONCE", 23 * 5)
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", 23 * 5)
     assert_same(whole, gradients([datums], "ppo", {"entropy_coef": 0.1}))
 
 
@@ -119,8 +119,8 @@ def test_a_builtin_loss_written_as_a_custom_loss_gives_the_same_gradient(name):
     builtin, own = trainer(), trainer()
     builtin.forward_backward(datums, name)
     weights = []
-    for datum, logprobs in zip(datums, own.forward(datums), strict=True):
-        leaf = torch.tensor(logprobs, dtype=torch.float64, requires_grad=True)
+    for datum, found in zip(datums, own.forward(datums), strict=True):
+        leaf = torch.tensor(found, dtype=torch.float64, requires_grad=True)
         custom(name, leaf, datum).backward()
         weights.append((-leaf.grad).tolist())
     metrics = own.backward(datums, weights)

@@ -12,7 +12,7 @@ from hud.trace import AgentStep, Sample, Trace
 from hud.train.batches import make_batch, payload_of
 from hud.train.datums import DatumCounts, datums_of
 from hud.train.metrics import merge
-from hud.train.packing import pack
+from hud.train.packing import Cost, pack
 from hud.train.schedules import learning_rate
 from hud.train.types import AdvantageOptions, TrajectoryPayload, TrajectorySample
 
@@ -191,19 +191,37 @@ def test_a_timed_out_run_needs_an_explicit_reward():
     assert payload_of(agent_trace(stop_reason="timeout"), 0.0, timed_out_reward=True).reward == 0.0
 
 
-@given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 120), st.integers(1, 6))
-def test_packs_hold_every_sequence_once_within_the_budget(lengths, budget, at_least):
-    packs = pack(lengths, budget, at_least=at_least)
-    assert sorted(place for one in packs for place in one) == list(range(len(lengths)))
+costs = st.builds(
+    Cost,
+    own=st.integers(0, 50),
+    shared=st.just(20),
+    family=st.sampled_from([None, "a", "b", "c"]),
+)
+
+
+@given(st.lists(costs, max_size=30), st.integers(1, 150), st.integers(1, 6))
+def test_packs_hold_every_sequence_once_within_the_budget(costs, budget, at_least):
+    packs = pack(costs, budget, at_least=at_least)
+    assert sorted(place for one in packs for place in one) == list(range(len(costs)))
     for one in packs:
-        assert len(one) == 1 or sum(lengths[place] for place in one) <= budget
-    assert len(packs) >= min(at_least, len(lengths))
+        alone = sum(20 for place in one if costs[place].family is None)
+        shared = 20 * len({costs[place].family for place in one} - {None})
+        load = sum(costs[place].own for place in one) + alone + shared
+        assert one
+        assert len(one) == 1 or load <= budget
+    assert len(packs) >= min(at_least, len(costs))
 
 
-def test_packs_are_balanced():
-    lengths = [100] * 7 + [50] * 6
-    loads = [sum(lengths[place] for place in one) for one in pack(lengths, 500)]
-    assert loads == [500, 500]
+def test_packs_are_balanced_and_of_like_length():
+    lengths = [50] * 6 + [100] * 7
+    packs = [[lengths[place] for place in one] for one in pack([Cost(n) for n in lengths], 500)]
+    assert packs == [[100] * 5, [100] * 2 + [50] * 6]
+
+
+def test_a_family_stays_together():
+    members = [Cost(10, 90, "a"), Cost(80), Cost(10, 90, "b")] * 3
+    packs = pack(members, 250)
+    assert sorted(sorted(one) for one in packs) == [[0, 2, 3, 5, 6, 8], [1, 4, 7]]
 
 
 def test_metrics_merge_by_the_reduction_in_their_name():

@@ -1,40 +1,26 @@
-"""Datums as one packed pass, and the logprobs of their sampled tokens.
+"""Datums as one packed pass: sequences laid end to end without padding.
 
-Sequences are laid end to end without padding. Logits are computed at the positions that predict a sampled
-token and nowhere else, and where they are many, in chunks that are computed again in the backward pass: the
-logits of a whole batch never exist at once.
+The runs of a group begin with the same prompt. A pass holds it once, as a row that the rest of each run
+continues; it computes only tokens that lead up to a sampled one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from hud.errors import UsageError
 from hud.train.action_tokens import ActionTokens
-from hud.train.datums import Datum
+from hud.train.datums import Datum, Ids
+from hud.train.packing import Cost
 
-LOGITS_AT_ONCE = 1 << 24
-"""Most logits (tokens x vocabulary) held at a time: 64 MiB in fp32."""
-
-
-class PackedDecoder(Protocol):
-    """What a pass asks of a decoder."""
-
-    def hidden_packed(self, input_ids: Tensor, positions: Tensor, cu_seqlens: Tensor) -> Tensor:
-        """Return (L, H), the final hidden states of sequences laid end to end."""
-        ...
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return (N, V)."""
-        ...
+SHARED_FROM = 16
+"""Fewest tokens of a common prompt that are worth a row of their own."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +30,13 @@ class PackedPass:
     datums: tuple[int, ...]
     """Which datums of the batch, in the order in which they lie here."""
     input_ids: Tensor
-    """(L,) int64: each sequence up to the token before its last sampled one."""
+    """(L,) int64: the rows, end to end."""
     positions: Tensor
-    """(L,) int64, from 0 in each sequence."""
+    """(L,) int64: place of each token in its datum."""
     cu_seqlens: Tensor
-    """(B + 1,) int64: where each sequence begins, and L."""
+    """(R + 1,) int64: where each row begins, and L."""
+    prefixes: Tensor | None
+    """(R,) int64: the row that each row continues, or -1, those with -1 first; None where no row does."""
     predicts: Tensor
     """(N,) int64: positions in (L,) that predict a sampled token."""
     targets: Tensor
@@ -56,6 +44,7 @@ class PackedPass:
     temperatures: Tensor | None
     """(N,) fp32; None where all are 1."""
     sequence: Tensor
+    """(N,) int64: which of `datums` each sampled token belongs to, counted from 0 here."""
     sampling_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
@@ -76,10 +65,25 @@ class PackedPass:
         )
 
 
-def computed_tokens(datum: Datum) -> int:
-    """Return how many tokens of a datum a pass computes: those before the last sampled one."""
+@dataclass(frozen=True)
+class _Row:
+    """Some tokens of a datum, from position `first`; they continue the row `prefix`, if it is not -1."""
+
+    tokens: Ids
+    first: int = 0
+    prefix: int = -1
+
+
+def cost_of(datum: Datum, share: bool) -> Cost:
+    """Return what a datum makes a pass compute: the tokens before its last sampled one.
+
+    Datums with the same prompt, up to the first sampled token, are a family.
+    """
     actions = np.flatnonzero(datum.mask)
-    return int(actions[-1]) if len(actions) else 0
+    first, last = int(actions[0]), int(actions[-1])
+    if not share or first < SHARED_FROM:
+        return Cost(last)
+    return Cost(last - first, first, datum.tokens[:first].tobytes())
 
 
 def lay_out(
@@ -87,25 +91,33 @@ def lay_out(
     which: Sequence[int],
     device: torch.device,
     dtype: torch.dtype = torch.float32,
+    *,
+    share: bool = False,
 ) -> PackedPass:
-    """Return the datums of `which`, each with at least one sampled token, as one pass."""
-    inputs, positions, starts, predicts, columns = [], [], [0], [], []
-    for row, number in enumerate(which):
+    """Return the datums of `which`, each with at least one sampled token, as one pass.
+
+    With `share`, a prompt that several of them begin with becomes a row that they continue.
+    """
+    rows, places = _rows(datums, which, share)
+    # Rows that continue others stand behind all that do not.
+    order = sorted(range(len(rows)), key=lambda number: rows[number].prefix >= 0)
+    rank = {number: place for place, number in enumerate(order)}
+    placed = [rows[number] for number in order]
+    starts = np.concatenate(([0], np.cumsum([len(row.tokens) for row in placed])))
+    predicts, columns = [], []
+    for place, number in enumerate(which):
         datum = datums[number]
         actions = np.flatnonzero(datum.mask)
-        if actions[0] == 0:
-            raise UsageError(
-                f"Datum {number} samples its first token from nothing; begin it with a prompt."
-            )
-        length = int(actions[-1])
-        inputs.append(datum.tokens[:length])
-        positions.append(np.arange(length))
-        predicts.append(actions - 1 + starts[-1])
-        starts.append(starts[-1] + length)
+        own, prefix = places[place]
+        row = rows[own]
+        found = actions - 1 - row.first + starts[rank[own]]
+        if prefix >= 0:
+            found = np.where(actions <= row.first, actions - 1 + starts[rank[prefix]], found)
+        predicts.append(found)
         columns.append(
             (
                 datum.tokens[actions],
-                np.full(len(actions), row),
+                np.full(len(actions), place),
                 datum.temperatures[actions],
                 datum.logprobs[actions],
                 datum.advantages[actions],
@@ -117,11 +129,15 @@ def lay_out(
     )
     tempered = bool((temperatures != 1).any())
     sampling_logprobs, advantages, weights = (_put(part, device, dtype) for part in floats)
+    prefixes = np.asarray([rank[row.prefix] if row.prefix >= 0 else -1 for row in placed])
     return PackedPass(
         datums=tuple(which),
-        input_ids=_put(np.concatenate(inputs), device),
-        positions=_put(np.concatenate(positions), device),
-        cu_seqlens=_put(np.asarray(starts, np.int64), device),
+        input_ids=_put(np.concatenate([row.tokens for row in placed]), device),
+        positions=_put(
+            np.concatenate([np.arange(len(row.tokens)) + row.first for row in placed]), device
+        ),
+        cu_seqlens=_put(starts, device),
+        prefixes=_put(prefixes, device) if (prefixes >= 0).any() else None,
         predicts=_put(np.concatenate(predicts), device),
         targets=_put(targets, device),
         temperatures=_put(temperatures, device, dtype) if tempered else None,
@@ -132,56 +148,38 @@ def lay_out(
     )
 
 
+def _rows(
+    datums: Sequence[Datum], which: Sequence[int], share: bool
+) -> tuple[list[_Row], list[tuple[int, int]]]:
+    """Return the rows of a pass and, for each datum, its own row and its prefix's row or -1."""
+    families = Counter(cost_of(datums[number], share).family for number in which)
+    rows: list[_Row] = []
+    places: list[tuple[int, int]] = []
+    prefix_of: dict[Hashable, int] = {}
+    for number in which:
+        datum = datums[number]
+        actions = np.flatnonzero(datum.mask)
+        if actions[0] == 0:
+            raise UsageError(
+                f"Datum {number} samples its first token from nothing; begin it with a prompt."
+            )
+        first, last = int(actions[0]), int(actions[-1])
+        family = cost_of(datum, share).family
+        if family is None or families[family] == 1:
+            places.append((len(rows), -1))
+            rows.append(_Row(datum.tokens[:last]))
+            continue
+        if family not in prefix_of:
+            prefix_of[family] = len(rows)
+            rows.append(_Row(datum.tokens[:first]))
+        prefix = prefix_of[family]
+        if last == first:  # one sampled token: the prompt alone predicts it
+            places.append((prefix, -1))
+            continue
+        places.append((len(rows), prefix))
+        rows.append(_Row(datum.tokens[first:last], first, prefix))
+    return rows, places
+
+
 def _put(array: np.ndarray, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=dtype)
-
-
-def pass_logprobs(
-    decoder: PackedDecoder, batch: PackedPass, *, entropy: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """Return (N,) fp32 logprobs of the sampled tokens and, where asked for, entropies of their distributions."""
-    hidden = decoder.hidden_packed(batch.input_ids, batch.positions, batch.cu_seqlens)
-    hidden = hidden.index_select(0, batch.predicts)
-    targets, temperatures = batch.targets, batch.temperatures
-    rows = max(1, LOGITS_AT_ONCE // _vocabulary(decoder))
-    if len(targets) <= rows:
-        return _logprobs(decoder, hidden, targets, temperatures, entropy)
-    parts = [
-        checkpoint(
-            _logprobs,
-            decoder,
-            hidden[start : start + rows],
-            targets[start : start + rows],
-            None if temperatures is None else temperatures[start : start + rows],
-            entropy,
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
-        for start in range(0, len(targets), rows)
-    ]
-    logprobs = torch.cat([part[0] for part in parts])
-    return logprobs, torch.cat([part[1] for part in parts]) if entropy else None
-
-
-def _logprobs(
-    decoder: PackedDecoder,
-    hidden: Tensor,
-    targets: Tensor,
-    temperatures: Tensor | None,
-    entropy: bool,
-) -> tuple[Tensor, Tensor | None]:
-    logits = decoder.logits(hidden)
-    # fp64 stays: gradient checks run in it.
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    if temperatures is not None:
-        logits = logits / temperatures[:, None]
-    if not entropy:
-        return -F.cross_entropy(logits, targets, reduction="none"), None
-    everything = logits.log_softmax(-1)
-    logprobs = everything.gather(-1, targets[:, None]).squeeze(-1)
-    return logprobs, -(everything.exp() * everything).sum(-1)
-
-
-def _vocabulary(decoder: PackedDecoder) -> int:
-    config = getattr(decoder, "config", None)
-    return int(getattr(config, "vocab_size", 0) or 32_000)

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hud.engine.logprobs import pass_logprobs
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.engine.optimizer import AdamW
-from hud.engine.packed import PackedPass, computed_tokens, lay_out, pass_logprobs
+from hud.engine.packed import PackedPass, cost_of, lay_out
 from hud.errors import ConflictError, UsageError
 from hud.train.action_tokens import log_ratio
 from hud.train.datums import Datum, Floats
@@ -240,12 +241,14 @@ class Trainer:
         self._normalization = None
 
     def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
-        lengths = [computed_tokens(datum) for datum in datums]
+        share = getattr(self.decoder, "shares_prefixes", False)
         used = [number for number, datum in enumerate(datums) if datum.actions]
-        packs = pack([lengths[number] for number in used], self.pass_tokens, at_least=at_least)
+        costs = [cost_of(datums[number], share) for number in used]
         return [
-            lay_out(datums, [used[place] for place in places], self._device, self._dtype)
-            for places in packs
+            lay_out(
+                datums, [used[place] for place in places], self._device, self._dtype, share=share
+            )
+            for places in pack(costs, self.pass_tokens, at_least=at_least)
         ]
 
     def _one_pass(self, batch: PackedPass, loss: LossConfig) -> tuple[dict[str, float], float]:
