@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 
@@ -254,3 +255,16 @@ async def test_ctrl_c_is_heard_as_a_request():
     assert job.interrupted
     assert {r.reward for r in job.runs} == {1.0}
     assert len(job.runs) <= 2
+
+
+async def test_overlapping_batches_leave_the_garbage_collector_as_it_was():
+    before = gc.get_threshold()
+    seen = []
+
+    async def agent(run):
+        seen.append(gc.get_threshold())
+        await asyncio.sleep(0.01 * (1 + int(run.prompt_text)))
+
+    await asyncio.gather(run(taskset(1), agent), run(taskset(3), agent))
+    assert gc.get_threshold() == before
+    assert min(seen)[0] > before[0]

@@ -7,6 +7,7 @@ memory or time for each than a job of ten.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_CONCURRENT = 32
 """How many rollouts run together where the caller does not say."""
+_COLLECT_AFTER = 50_000
 
 
 class Finished(Protocol):
@@ -166,9 +168,34 @@ async def run_planned(
 
     width = min(max_concurrent or MAX_CONCURRENT, len(planned))
     if width:
-        await _all(work, width, stop)
+        with _patient_collector():
+            await _all(work, width, stop)
     job.interrupted = job.interrupted or len(ended) < len(planned)
     return [ended[index] for index in sorted(ended)]
+
+
+_collector_before: list[tuple[int, int, int]] = []
+
+
+@contextmanager
+def _patient_collector() -> Iterator[None]:
+    """Collect garbage less often while a batch runs.
+
+    What a batch makes, it keeps: traces. Looking through them after every 700 allocations took a third of
+    its time. Batches may overlap; the last one out restores what the first one found.
+    """
+    before = gc.get_threshold()
+    _collector_before.append(before)
+    if 0 < before[0] < _COLLECT_AFTER:
+        gc.set_threshold(_COLLECT_AFTER, *before[1:])
+    try:
+        yield
+    finally:
+        if len(_collector_before) == 1:
+            gc.set_threshold(*_collector_before[0])
+            _collector_before.clear()
+        else:
+            _collector_before.pop()
 
 
 async def _all(
