@@ -76,6 +76,7 @@ class Environment:
     @overload
     def tool(
         self,
+        /,
         *,
         name: str | None = None,
         description: str | None = None,
@@ -110,6 +111,7 @@ class Environment:
     @overload
     def template(
         self,
+        /,
         *,
         id: str | None = None,
         description: str = "",

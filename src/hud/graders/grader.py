@@ -145,7 +145,7 @@ def _judge_prompt(question: str, answer: str, criteria: Sequence[str]) -> str:
 def _verdict(said: str, count: int, model: str) -> tuple[list[float], list[str]]:
     found = re.search(r"\{.*\}", said, re.DOTALL)
     try:
-        verdict = orjson.loads(found[0]) if found else None
+        verdict: Any = orjson.loads(found[0] if found else "null")
         scores = [float(score) for score in verdict["scores"]]
         reasons = [str(reason) for reason in verdict.get("reasons", [])]
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):

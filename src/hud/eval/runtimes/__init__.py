@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hud.eval.runtimes.fork import ForkRuntime
 from hud.eval.runtimes.local import LocalRuntime
+from hud.eval.runtimes.remote import Runtime, SubprocessRuntime
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -20,4 +22,4 @@ def default_runtime(tasks: Sequence[Task]) -> LocalRuntime:
     return LocalRuntime()
 
 
-__all__ = ["LocalRuntime", "default_runtime"]
+__all__ = ["ForkRuntime", "LocalRuntime", "Runtime", "SubprocessRuntime", "default_runtime"]

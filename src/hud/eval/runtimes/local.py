@@ -35,11 +35,11 @@ class LocalRuntime:
     def _environment(self, task: Task) -> Environment:
         if self._loaded is not None:
             return self._loaded
-        if callable(self.source):
-            return self.source(task)
-        if self.source is not None:
+        if isinstance(self.source, str | Path):
             self._loaded = load_environment(self.source)
             return self._loaded
+        if callable(self.source):
+            return self.source(task)
         if task.environment is None:
             raise UsageError(
                 f"Task {task.slug!r} names environment {task.env!r}, which is not loaded in this process; pass "

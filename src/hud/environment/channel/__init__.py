@@ -1,0 +1,6 @@
+"""The control channel between an agent and an environment in another process."""
+
+from hud.environment.channel.client import RemoteConnection
+from hud.environment.channel.server import ControlServer
+
+__all__ = ["ControlServer", "RemoteConnection"]

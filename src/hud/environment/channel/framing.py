@@ -1,0 +1,98 @@
+"""Frames of the control channel: JSON-RPC 2.0, one object a line."""
+
+from __future__ import annotations
+
+from asyncio import IncompleteReadError, LimitOverrunError, StreamReader
+from typing import Any
+
+import orjson
+
+from hud.errors import (
+    AgentFault,
+    EnvironmentFault,
+    FailureKind,
+    GraderFault,
+    InfrastructureFault,
+    RolloutError,
+    UsageError,
+)
+
+MAX_FRAME_BYTES = 16 << 20
+METHOD_NOT_FOUND = -32601
+BAD_PARAMS = -32602
+BAD_STATE = -32600
+TASK_FAILED = -32000
+
+_FAULTS: dict[FailureKind, type[RolloutError]] = {
+    "agent": AgentFault,
+    "environment": EnvironmentFault,
+    "grader": GraderFault,
+    "infrastructure": InfrastructureFault,
+}
+
+
+class FrameError(Exception):
+    """A frame that cannot be read: too long, or no JSON object. The connection is of no more use."""
+
+
+class ChannelError(Exception):
+    """An error answer: a code of JSON-RPC and a sentence."""
+
+    def __init__(self, code: int, message: str, kind: FailureKind | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.kind: FailureKind | None = kind
+
+    @classmethod
+    def of(cls, error: Exception) -> ChannelError:
+        """Return what to answer for an exception of the environment's side."""
+        if isinstance(error, ChannelError):
+            return error
+        if isinstance(error, RolloutError):
+            return cls(TASK_FAILED, str(error), error.kind)
+        if isinstance(error, UsageError):
+            return cls(TASK_FAILED, str(error), "environment")
+        return cls(TASK_FAILED, f"{type(error).__name__}: {error}", "environment")
+
+    def as_fault(self) -> RolloutError:
+        """Return the error as the fault of a rollout; a server that names no kind speaks for its environment."""
+        return _FAULTS[self.kind or "environment"](str(self))
+
+
+async def read_frame(reader: StreamReader) -> dict[str, Any] | None:
+    """Return the next frame; None at the end of the stream. Raises `FrameError`."""
+    try:
+        line = await reader.readuntil(b"\n")
+    except IncompleteReadError:
+        return None
+    except LimitOverrunError:
+        raise FrameError(f"a frame is longer than {MAX_FRAME_BYTES} bytes") from None
+    try:
+        frame = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        raise FrameError("a frame is not JSON") from None
+    if not isinstance(frame, dict):
+        raise FrameError("a frame is not a JSON object")
+    return frame
+
+
+def request_frame(identifier: int, method: str, params: dict[str, Any]) -> bytes:
+    """Return a request as a line."""
+    return _line({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
+
+
+def result_frame(identifier: Any, result: Any) -> bytes:
+    """Return an answer as a line."""
+    return _line({"jsonrpc": "2.0", "id": identifier, "result": result})
+
+
+def error_frame(identifier: Any, error: ChannelError) -> bytes:
+    """Return an error answer as a line."""
+    body: dict[str, Any] = {"code": error.code, "message": str(error)}
+    if error.kind is not None:
+        body["data"] = {"kind": error.kind}
+    return _line({"jsonrpc": "2.0", "id": identifier, "error": body})
+
+
+def _line(frame: dict[str, Any]) -> bytes:
+    return orjson.dumps(frame, default=str, option=orjson.OPT_APPEND_NEWLINE)
