@@ -158,3 +158,24 @@ def test_no_logits_of_a_prompt_ever_exist():
     datums = grouped_batch()
     it.forward_backward(datums)
     assert sum(seen) == sum(datum.actions for datum in datums)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
+def test_the_same_run_twice_is_the_same_bit_for_bit(lora, threads):
+    """What exact resuming rests on: shared prompts, packing and threads leave no room for chance."""
+
+    def run():
+        it = Trainer(decoder(), lora=lora, pass_tokens=150)
+        for seed in range(3):
+            it.forward_backward(grouped_batch(seed), "ppo", {"entropy_coef": 0.01})
+            it.optim_step(1e-2, max_grad_norm=1.0)
+        return it.decoder.state_dict()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        first, second = run(), run()
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
