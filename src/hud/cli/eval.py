@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hud.eval import Taskset
     from hud.eval.rollouts import Provider
 
+RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
 MANY_PAID_RUNS = 50
 """From this many runs on a served model on, the command asks before it spends."""
 
@@ -106,26 +107,22 @@ def chosen(tasks: Taskset, task_ids: str | None, everything: bool) -> Taskset:
 
 def provider(runtime: str | None, source: Path) -> Provider | None:
     """Return the runtime that the option names; None lets the evaluation choose."""
+    import hud.eval
     from hud.errors import UsageError
-    from hud.eval import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
 
-    kinds: dict[str, Any] = {
-        "local": LocalRuntime,
-        "fork": ForkRuntime,
-        "subprocess": SubprocessRuntime,
-    }
     if runtime is None:
         runtime = "fork" if source.suffix == ".py" or source.is_dir() else ""
     if not runtime:
         return None
+    made: Provider
     if runtime.startswith("tcp://"):
-        made: Provider = Runtime(runtime)
-        return made
-    if runtime not in kinds:
+        made = hud.eval.Runtime(runtime)
+    elif runtime in RUNTIMES:
+        made = getattr(hud.eval, RUNTIMES[runtime])(source)
+    else:
         raise UsageError(
-            f"There is no runtime {runtime!r}; there are {', '.join(kinds)} and tcp://host:port."
+            f"There is no runtime {runtime!r}; there are {', '.join(RUNTIMES)} and tcp://host:port."
         )
-    made = kinds[runtime](source)
     return made
 
 

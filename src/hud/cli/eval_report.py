@@ -50,6 +50,7 @@ def print_job(job: Job, finished: Sequence[RunSummary], again: str) -> None:
     out = console()
     numbers = statistics(job, finished)
     rows = table("", "")
+    rows.show_header = False
     for name, value in figures(numbers, job.group):
         rows.add_row(name, value)
     out.print()
@@ -84,7 +85,9 @@ def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
         rows.append(
             ("tokens", f"{numbers.prompt_tokens:,} in{cached}; {numbers.completion_tokens:,} out")
         )
-    if numbers.seconds:
+    if numbers.runs == 1 and numbers.seconds:
+        rows.append(("latency", seconds(numbers.seconds["max"])))
+    elif numbers.seconds:
         rows.append(
             ("latency", ", ".join(f"{name} {seconds(at)}" for name, at in numbers.seconds.items()))
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
@@ -25,6 +25,8 @@ SPECIAL = (
     "<think>",
     "</think>",
 )
+
+NAME_PARTS = r"[A-Za-z]+(?=-)|(?<=-)[A-Za-z]+|[-0-9]"
 
 # Short, because a tiny model pays for every token; and it keeps its own prefix.
 TEMPLATE = """\
@@ -110,11 +112,14 @@ def create_tiny(
 
 def _tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
-    # Digits one by one, so that a number never seen is made of pieces that were.
+    # Cut at whitespace only, so that the fixed phrases of tool calls become few tokens: a tiny model pays for each.
+    # Digits and the parts of hyphenated names stand alone, so that a number or name never seen is made of pieces
+    # that were, and reads the same wherever it stands.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Split(Regex(NAME_PARTS), behavior="isolated"),
+            pre_tokenizers.Split(Regex(r" ?\S+|\s+"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
