@@ -94,8 +94,7 @@ class Layer(nn.Module):
         """Return the layer's output for packed sequences x (T, H)."""
         attention = self.self_attn
         q, k, v = attention.project(self.input_layernorm(x), cos, sin)
-        x = x + attention.o_proj(layout.attend(q, k, v))
-        return x + self.mlp(self.post_attention_layernorm(x))
+        return self._finish(x, layout.attend(q, k, v))
 
     def cached(self, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache, layer: int) -> Tensor:
         """Return the layer's output for new tokens x (N, H), which the cache then holds too."""
@@ -216,15 +215,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def inverse_frequencies(config: DecoderConfig) -> Tensor:
     """Return the rotary frequencies (D / 2,), fp32, scaled as the configuration says."""
     exponent = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
-    frequencies = 1.0 / (config.rope_theta**exponent)
+    frequencies: Tensor = 1.0 / (config.rope_theta**exponent)
     scaling = config.rope_scaling
     if scaling is None:
         return frequencies
     if scaling["rope_type"] == "linear":
-        return frequencies / scaling["factor"]
+        stretched: Tensor = frequencies / scaling["factor"]
+        return stretched
     # Llama 3.1: low frequencies are divided by the factor, high ones kept, those between blended.
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     original = scaling["original_max_position_embeddings"]
     wavelength = 2 * math.pi / frequencies
     blend = ((original / wavelength - low) / (high - low)).clamp(0.0, 1.0)
-    return (1 - blend) * frequencies / scaling["factor"] + blend * frequencies
+    scaled: Tensor = (1 - blend) * frequencies / scaling["factor"] + blend * frequencies
+    return scaled
