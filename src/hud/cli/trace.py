@@ -1,0 +1,88 @@
+"""`hud trace`: one run, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command(name="trace")
+@click.argument("trace_id")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the whole trace as JSON, tokens included."
+)
+@click.option("--full", is_flag=True, help="Do not shorten long texts.")
+def command(trace_id: str, as_json: bool, full: bool) -> None:
+    """Show everything that happened in one run (the start of its id will do)."""
+    from hud.cli.running import run
+
+    run(_show(trace_id, as_json, full))
+
+
+async def _show(reference: str, as_json: bool, full: bool) -> None:
+    from hud.cli.output import console, number, print_json
+    from hud.client import connect
+    from hud.trace import parse_trace
+
+    recorded = await connect().get(f"/v2/trace/{reference}/full")
+    if as_json:
+        print_json(recorded)
+        return
+    run, out = recorded["run"], console()
+    out.print(
+        f"[bold]{run['slug']}[/bold]  {run['id']}  {run['status']}  reward {number(run['reward'])}"
+    )
+    for step in parse_trace(recorded["trace"]).steps:
+        for label, text in _told(step):
+            out.print(f"[dim]{step.step_id:>3}[/dim] [bold]{label:<10}[/bold]", end="")
+            out.print(text if full else _short(text), markup=False)
+    for line in _grade_tree((run["grade"] or {}).get("subscores") or []):
+        out.print(line, markup=False)
+    if run["error"]:
+        out.print(f"{run['failure_kind']}: {run['error']}", markup=False)
+
+
+def _told(step: Any) -> list[tuple[str, str]]:
+    """Return what a step has to say, as (who, text)."""
+    import json
+
+    from hud.trace import AgentStep, ToolStep
+
+    told: list[tuple[str, str]] = []
+    if isinstance(step, AgentStep):
+        told += [("reasoning", step.reasoning)] if step.reasoning else []
+        told += [("agent", step.content)] if step.content else []
+        for call in step.tool_calls:
+            arguments = call.arguments
+            shown = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            told.append(("call", f"{call.name} {shown}"))
+    elif isinstance(step, ToolStep) and step.result is not None:
+        told.append(("error" if step.result.is_error else "result", step.result.text))
+    elif step.source == "user":
+        told += [(message.role, message.text) for message in step.messages]
+    elif step.task_call is not None:
+        call = step.task_call
+        told.append((call.phase, f"{call.name} {json.dumps(call.arguments, default=str)}"))
+    if step.error:
+        told.append(("error", step.error))
+    return told
+
+
+def _short(text: str) -> str:
+    lines = text.splitlines() or [""]
+    head = "\n               ".join(line[:200] for line in lines[:12])
+    return (
+        head
+        if len(lines) <= 12
+        else f"{head}\n               … {len(lines) - 12} lines more (--full)"
+    )
+
+
+def _grade_tree(subscores: list[dict[str, Any]], depth: int = 0) -> list[str]:
+    lines = []
+    for part in subscores:
+        weight = "" if part.get("weight") is None else f"  weight {part['weight']:g}"
+        lines.append(f"{'  ' * depth}    {part['name']}: {part['value']:.3f}{weight}")
+        lines += _grade_tree(part.get("children") or [], depth + 1)
+    return lines

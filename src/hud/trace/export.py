@@ -1,0 +1,77 @@
+"""Runs as lines of `trajectories.jsonl`; the schema lies beside this module and in docs/trajectories.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hud.trace.steps import AgentStep, Step, ToolStep, parse_trace
+
+SCHEMA = Path(__file__).with_name("trajectories.schema.json")
+
+
+def trajectory_line(run: dict[str, Any], trace: dict[str, Any]) -> bytes:
+    """Return the line of one recorded run (`run` and `trace` as the platform answers them)."""
+    steps = parse_trace(trace).steps
+    task = run["task"] or {}
+    users = [message for step in steps if step.source == "user" for message in step.messages]
+    line = {
+        "trace_id": run["trace_id"],
+        "job_id": run["job_id"],
+        "group_id": run["group_id"],
+        "attempt": run["attempt"],
+        "env": task.get("env"),
+        "task": task.get("id"),
+        "slug": run["slug"],
+        "args": task.get("args") or {},
+        "model": run["model"],
+        "status": run["status"],
+        "reward": run["reward"],
+        "failure_kind": run["failure_kind"],
+        "error": run["error"],
+        "stop_reason": run["stop_reason"],
+        "prompt": "\n".join(message.text for message in users),
+        "completion": run["content"],
+        "messages": [message for step in steps for message in _messages(step)],
+        "samples": [_sample(step) for step in steps if isinstance(step, AgentStep) and step.sample],
+        "grade": run["grade"],
+        "usage": {
+            name: run[name] for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
+        },
+    }
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _messages(step: Step) -> list[dict[str, Any]]:
+    """Return a step as chat-completions messages."""
+    if step.source == "user":
+        return [{"role": message.role, "content": message.text} for message in step.messages]
+    if isinstance(step, AgentStep):
+        message: dict[str, Any] = {"role": "assistant", "content": step.content}
+        if step.reasoning:
+            message["reasoning_content"] = step.reasoning
+        if step.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": _as_text(call.arguments)},
+                }
+                for call in step.tool_calls
+            ]
+        return [message]
+    if isinstance(step, ToolStep) and step.result is not None:
+        answered = step.call.id if step.call is not None else ""
+        return [{"role": "tool", "content": step.result.text, "tool_call_id": answered}]
+    return []
+
+
+def _sample(step: AgentStep) -> dict[str, Any]:
+    assert step.sample is not None
+    return step.sample.model_dump(exclude={"prompt_chunks"})
+
+
+def _as_text(arguments: dict[str, Any] | str) -> str:
+    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
