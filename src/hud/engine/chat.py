@@ -43,8 +43,10 @@ class ChatFormat:
         self.template = _compile(_template_text(folder, settings), folder)
         self.stop_ids = self._stop_ids(config)
         ends = self.special["eos_token"]
-        self.end_id = self.tokenizer.token_to_id(ends) if ends else min(self.stop_ids)
-        self.end_text = ends or self.tokenizer.id_to_token(self.end_id)
+        self.end_id: int = (
+            min(self.stop_ids) if ends is None else self.tokenizer.token_to_id(ends) or 0
+        )
+        self.end_text: str = ends or self.tokenizer.id_to_token(self.end_id) or ""
 
     def render_text(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], *, generation: bool = True
@@ -91,12 +93,10 @@ class ChatFormat:
         covered = continuation.covered + system
         if covered >= len(messages):
             return None
-        assert self.end_text is not None
-        assert self.end_id is not None
         before = self.render_text(messages[:covered], tools, generation=False)
         whole = self.render_text(messages, tools)
         end = before.rfind(self.end_text)
-        if end < 0 or not whole.startswith(before):
+        if end < 0 or not self.end_text or not whole.startswith(before):
             return None
         # What the template writes behind the end of the covered turn belongs to the next prompt.
         added = whole[end + len(self.end_text) :]

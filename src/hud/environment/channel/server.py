@@ -29,7 +29,7 @@ from hud.environment.channel.framing import (
 )
 from hud.environment.environment import Environment
 from hud.environment.run import EnvironmentRun
-from hud.errors import EnvironmentFault
+from hud.errors import EnvironmentFault, UsageError
 from hud.trace import Message, Trace, parse_trace
 
 _SLOW = ("tasks.start", "tasks.grade", "tools.call")
@@ -99,6 +99,16 @@ class ControlServer:
         """End a session, and its run."""
         self.sessions.pop(session.id, None)
         await session.run.close()
+
+
+async def serve(environment: Environment, *, host: str = "127.0.0.1", port: int = 8765) -> None:
+    """Serve an environment over TCP until cancelled; port 0 takes a free one."""
+    try:
+        await ControlServer(environment).serve(host, port)
+    except OSError as error:
+        raise UsageError(
+            f"{host}:{port} cannot be listened on: {error.strerror}. Give another --port."
+        ) from error
 
 
 class _Connection:
