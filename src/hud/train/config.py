@@ -23,7 +23,7 @@ _NOT_THE_EXPERIMENT = frozenset(
 class TrainConfig(BaseModel):
     """One training run: rollouts, an update, and again."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str
     """Slug or id of the model that learns."""

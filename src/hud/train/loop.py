@@ -24,6 +24,7 @@ from hud.train.config import TrainConfig
 from hud.train.journal import TrainingRun, open_run
 from hud.train.plots import draw_curves
 from hud.train.progress import Reporter, Score, SilentReporter, Stopwatch
+from hud.train.pruning import prune
 from hud.train.sampling import Player, Sampled, check_tasks
 from hud.train.warm_up import WarmUpReport, warm_up
 
@@ -260,13 +261,11 @@ class _Loop:
         """Delete the files of this run's older checkpoints, except those with a score."""
         if not self.config.keep or len(self.kept) <= self.config.keep:
             return
-        nodes = await self.client.get(f"/v2/models/{self.run.model_id}/checkpoints")
         newest = [self.run.nodes[step] for step in sorted(self.run.nodes)][-self.config.keep :]
         scored = {score.checkpoint_id for score in self.run.scores}
         due = {self.run.head} if self._due() else set()
-        ours = set(self.run.nodes.values()) - set(newest) - scored - due
-        keep = [node["id"] for node in nodes if not node["pruned"] and node["id"] not in ours]
-        await self.client.post(f"/v2/models/{self.run.model_id}/prune", {"keep": keep})
+        expendable = set(self.run.nodes.values()) - set(newest) - scored - due
+        await prune(self.client, self.run.model_id, expendable)
         self.kept = set(newest)
 
     async def _report(self, first: int, finished: bool, seconds: float) -> TrainReport:

@@ -105,10 +105,9 @@ class Player:
         """
         config = self.config
         self.reporter.phase("held-out", step, len(tasks) * config.eval_group)
-        agent = self._agent(model, config.eval_temperature, (config.seed, "held-out"))
         job = await Job.start(f"{config.model} held-out step {step}", group=config.eval_group)
         try:
-            runs = await self._play(agent, tasks, config.eval_group, job)
+            runs = await self.play_held_out(model, tasks, job)
         finally:
             await job.finish()
         clusters = [
@@ -130,6 +129,12 @@ class Player:
             failed=len(runs) - count,
             job_id=job.id,
         )
+
+    async def play_held_out(self, model: ChatModel, tasks: list[Task], job: Job) -> list[Run]:
+        """Play tasks as they are scored: `eval_group` times each, on seeds that depend on the task alone."""
+        place = (self.config.seed, "held-out")
+        agent = self._agent(model, self.config.eval_temperature, place)
+        return await self._play(agent, tasks, self.config.eval_group, job)
 
     def _agent(self, model: ChatModel, temperature: float, place: tuple[object, ...]) -> Agent:
         config = OpenAIChatConfig(

@@ -14,21 +14,14 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hud.agents.conversation import call_message, opening_messages, tool_message
 from hud.client import Client, connect
 from hud.errors import UsageError
-from hud.trace import (
-    AgentStep,
-    ChatMessage,
-    Step,
-    ToolSpec,
-    ToolStep,
-    Trace,
-    parse_trace,
-)
+from hud.trace import AgentStep
 from hud.train.batches import payload_of
 from hud.train.client import TrainingClient
 from hud.train.progress import Reporter, SilentReporter
+from hud.train.pruning import prune
+from hud.train.recorded import Example, conversation_of, examples_of, recorded_examples
 from hud.train.schedules import ScheduleName, learning_rate
 from hud.train.seeds import seed_of
 from hud.train.types import TrajectoryPayload, TrajectorySample
@@ -37,8 +30,8 @@ if TYPE_CHECKING:
     from hud.eval.run import Run
     from hud.eval.taskset import Taskset
 
-_PAGE = 500
 _RENDERED_AT_ONCE = 200
+_PRUNE_EVERY = 8
 
 
 @dataclass(frozen=True)
@@ -58,15 +51,6 @@ class WarmUpReport:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Example:
-    """A recorded run to learn from."""
-
-    trace: Trace
-    tools: list[ToolSpec]
-    reward: float | None
-
-
 async def warm_up(
     model: str,
     runs: Sequence[Run] | None = None,
@@ -83,7 +67,7 @@ async def warm_up(
     seed: int = 0,
     reporter: Reporter | None = None,
 ) -> WarmUpReport:
-    """Train `model` to say what recorded runs said; every optimizer step is a checkpoint.
+    """Train `model` to say what recorded runs said; of its checkpoints only the last keeps its files.
 
     Give `runs`, or the id of a `job` and the `tasks` that it played (their environments tell which tools the
     runs were offered). `batch` is runs for each step. With `min_reward`, runs below it are left out.
@@ -91,7 +75,7 @@ async def warm_up(
     started = perf_counter()
     shown = reporter if reporter is not None else SilentReporter()
     client = connect()
-    found = _given(runs) if runs is not None else await _recorded(client, job, tasks)
+    found = await _examples(client, runs, job, tasks)
     chosen = [one for one in found if _usable(one, min_reward)]
     if not chosen:
         raise UsageError(
@@ -112,7 +96,7 @@ async def warm_up(
         losses: list[float] = []
         steps = -(-len(order) // batch)
         shown.started("", 0, steps)
-        head = ""
+        made_here: list[str] = []
         for step in range(steps):
             rate = learning_rate(lr, step, schedule=lr_schedule, total_steps=steps + 1)
             part = order[step * batch : (step + 1) * batch]
@@ -124,9 +108,12 @@ async def warm_up(
             made = await trainer.optim_step(
                 learning_rate=rate, weight_decay=weight_decay, max_grad_norm=max_grad_norm
             )
-            head = made.checkpoint_id
+            made_here.append(made.checkpoint_id)
+            if step % _PRUNE_EVERY == 0:
+                await prune(client, model_id, made_here[:-1])
             losses.append(_mean_loss(result.metrics))
             shown.stepped(step, {**result.metrics, "learning_rate": rate})
+        await prune(client, model_id, made_here[:-1])
     finally:
         await client.post(f"/v1/models/{model_id}/train/close")
     return WarmUpReport(
@@ -136,64 +123,19 @@ async def warm_up(
         steps=steps,
         first_loss=losses[0],
         last_loss=losses[-1],
-        head=head,
+        head=made_here[-1],
         seconds=perf_counter() - started,
     )
 
 
-def conversation_of(trace: Trace) -> list[ChatMessage]:
-    """Return what was said in a run as chat messages, the assistant's turns and tool results among them."""
-    messages: list[ChatMessage] = []
-    for step in trace.steps:
-        if isinstance(step, AgentStep):
-            said: ChatMessage = {"role": "assistant", "content": step.content}
-            if step.reasoning:
-                said["reasoning_content"] = step.reasoning
-            if step.tool_calls:
-                said["tool_calls"] = [call_message(call) for call in step.tool_calls]
-            messages.append(said)
-        elif isinstance(step, ToolStep):
-            if step.call is not None and step.result is not None:
-                messages.append(tool_message(step.call, step.result))
-        elif type(step) is Step and step.source == "user":
-            messages += opening_messages(step.messages, None)
-    # After its last word an assistant is asked nothing more.
-    while messages and messages[-1]["role"] != "assistant":
-        messages.pop()
-    return messages
-
-
-def _given(runs: Sequence[Run]) -> list[Example]:
-    return [Example(run.trace, list(run.tools), run.reward) for run in runs]
-
-
-async def _recorded(client: Client, job: str | None, tasks: Taskset | None) -> list[Example]:
-    """Load a job's runs from the platform, and their tools from the environments of `tasks`."""
+async def _examples(
+    client: Client, runs: Sequence[Run] | None, job: str | None, tasks: Taskset | None
+) -> list[Example]:
+    if runs is not None:
+        return examples_of(runs)
     if job is None:
         raise UsageError("Give runs to learn from, or the id of a job.")
-    tools = await _tools_of(tasks)
-    examples: list[Example] = []
-    while True:
-        page = await client.get(
-            f"/v2/jobs/{job}/traces", params={"limit": _PAGE, "offset": len(examples)}
-        )
-        for row in page["items"]:
-            full = await client.get(f"/v2/trace/{row['trace_id']}/full")
-            trace = parse_trace(full["trace"])
-            env = ((full["run"].get("task") or {}).get("env")) or ""
-            examples.append(Example(trace, tools.get(env, []), full["run"]["reward"]))
-        if not page["items"] or len(examples) >= page["total"]:
-            return examples
-
-
-async def _tools_of(tasks: Taskset | None) -> dict[str, list[ToolSpec]]:
-    """Return the tools of each environment that the tasks live in."""
-    tools: dict[str, list[ToolSpec]] = {}
-    for task in tasks or ():
-        if task.env not in tools and task.environment is not None:
-            async with task.environment.run() as world:
-                tools[task.env] = await world.list_tools()
-    return tools
+    return await recorded_examples(client, job, tasks)
 
 
 def _usable(example: Example, min_reward: float | None) -> bool:

@@ -1,0 +1,306 @@
+"""`hud models`: which models there are, what they learned, and which of their checkpoints serves.
+
+It reads the command line and asks the platform through `hud.client`; drawing the tree is its only own work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hud.cli.output import console, interval, number, print_json, table
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+runtime_option = click.option(
+    "--runtime",
+    default="local",
+    show_default=True,
+    help="local, fork, subprocess or tcp://HOST:PORT.",
+)
+
+
+def training_options(function: Any) -> Any:
+    """Options that say how a new model will be trained."""
+    for option in (
+        click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default=None),
+        click.option("--lora-targets", help="Layers that get an adapter, comma-separated."),
+        click.option("--lora-alpha", type=float, help="Strength of the adapter.  [default: 32]"),
+        click.option(
+            "--lora-rank", type=int, help="Train an adapter of this rank, not all weights."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(name="models", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Models, their checkpoints and heads."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_models, as_json=False)
+
+
+@command.command(name="list")
+@as_json_option
+def list_models(as_json: bool) -> None:
+    """List every model, oldest first."""
+    found = _ask("get", "/v2/models")
+    if as_json:
+        print_json(found["items"])
+        return
+    if not found["items"]:
+        console().print(
+            "No models yet. Make one: hud models create SLUG --preset tiny --tasks SOURCE"
+        )
+        return
+    slugs = {model["id"]: model["model_name"] for model in found["items"]}
+    shown = table("model", "kind", "trained", "head", "from", "created")
+    for model in found["items"]:
+        config = model["config"]
+        trained = f"LoRA {config['lora_rank']}" if config["training"] == "lora" else "full"
+        origin = slugs.get(model["base_model_id"]) or config["source"] or "–"
+        head = (model["head_checkpoint_id"] or "base")[:8]
+        created = model["created_at"][:16].replace("T", " ")
+        shown.add_row(model["model_name"], model["kind"], trained, head, origin, created)
+    console().print(shown)
+
+
+@command.command()
+@click.argument("base")
+@click.option("--name", required=True, help="Slug of the fork.")
+@training_options
+@as_json_option
+def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
+    """Begin a model at the head of BASE; its files are shared, not copied."""
+    body = {"source_model_id": base, "name": name, "config": _training(training)}
+    _made(_ask("post", "/v2/models/fork", body), as_json, "Forked")
+
+
+@command.command()
+@click.argument("source")
+@click.option("--name", required=True, help="Slug of the model.")
+@training_options
+@as_json_option
+def add(source: str, name: str, as_json: bool, **training: Any) -> None:
+    """Register the model in a Hugging Face folder, or one of the hub by its id."""
+    body = {"source": source, "name": name, "config": _training(training)}
+    _made(_ask("post", "/v2/models/add", body), as_json, "Added")
+
+
+@command.command()
+@click.argument("slug")
+@click.option("--preset", type=click.Choice(["tiny"]), default="tiny", show_default=True)
+@click.option(
+    "--tasks", type=click.Path(path_type=Path), required=True, help="Where its words are."
+)
+@click.option("--from-job", help="Learn the words of this job's runs, too.")
+@click.option("--vocab-size", type=int, help="Most tokens.  [default: 1024]")
+@click.option("--hidden", type=int, help="Width.  [default: 128]")
+@click.option("--layers", type=int, help="Depth.  [default: 4]")
+@click.option("--max-context", type=int, help="Most tokens of a conversation.  [default: 1024]")
+@click.option("--seed", type=int, default=0, show_default=True)
+@runtime_option
+@training_options
+@as_json_option
+def create(
+    slug: str,
+    preset: str,
+    tasks: Path,
+    from_job: str | None,
+    seed: int,
+    runtime: str,
+    as_json: bool,
+    vocab_size: int | None,
+    hidden: int | None,
+    layers: int | None,
+    max_context: int | None,
+    **training: Any,
+) -> None:
+    """Make a small random model whose tokenizer is learned from the text of a taskset."""
+    sizes = {
+        "vocab_size": vocab_size,
+        "hidden": hidden,
+        "layers": layers,
+        "max_context": max_context,
+    }
+    body = {
+        "name": slug,
+        "preset": preset,
+        "seed": seed,
+        "sizes": {name: value for name, value in sizes.items() if value is not None},
+        "config": _training(training),
+    }
+    made = asyncio.run(_create(body, tasks, from_job, runtime))
+    _made(made, as_json, "Made", f"hud train {made['model_name']} {tasks}")
+
+
+@command.command()
+@click.argument("slug")
+@as_json_option
+def checkpoints(slug: str, as_json: bool) -> None:
+    """Draw the tree of a model's checkpoints, oldest first; ▶ is the head."""
+    from hud.cli.model_tree import draw_tree
+
+    model = _ask("get", f"/v2/models/{slug}")
+    nodes = _ask("get", f"/v2/models/{slug}/checkpoints")
+    if as_json:
+        print_json(nodes)
+        return
+    for line in draw_tree(model, nodes):
+        console().print(line, markup=False)
+
+
+@command.command()
+@click.argument("slug")
+@click.option(
+    "--set", "target", metavar="ID", help="Move the head: an id, its start, a name, or base."
+)
+@as_json_option
+def head(slug: str, target: str | None, as_json: bool) -> None:
+    """Show the checkpoint that serves, or make another one serve."""
+    if target is not None:
+        _ask("put", f"/v2/models/{slug}/head", {"checkpoint_id": target})
+    nodes = _ask("get", f"/v2/models/{slug}/checkpoints")
+    model = _ask("get", f"/v2/models/{slug}")
+    active = next((node for node in nodes if node["is_active"]), None)
+    if as_json:
+        print_json({"model": model["model_name"], "head": active})
+        return
+    serves = "the weights it began with" if active is None else f"{active['name']} ({active['id']})"
+    console().print(f"{model['model_name']} serves {serves}.", markup=False)
+    if target is not None:
+        console().print(f"Training goes on from there: hud train {model['model_name']} TASKS")
+
+
+@command.command()
+@click.argument("slug")
+@click.argument("first")
+@click.argument("second")
+@click.option("--taskset", type=click.Path(path_type=Path), required=True, help="Tasks to play.")
+@click.option(
+    "--group", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each."
+)
+@click.option("--max-turns", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--max-tokens", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@runtime_option
+@as_json_option
+def compare(
+    slug: str,
+    first: str,
+    second: str,
+    taskset: Path,
+    group: int,
+    max_turns: int,
+    max_tokens: int,
+    seed: int,
+    runtime: str,
+    as_json: bool,
+) -> None:
+    """Play the same tasks with two checkpoints (ids, names, head or base) and tell which is better."""
+    from dataclasses import asdict
+
+    from hud.eval import Taskset
+    from hud.train.comparison import compare as compare_checkpoints
+    from hud.train.config import make_config
+    from hud.train.runtimes import runtime_named
+
+    values = {"model": slug, "eval_group": group, "max_turns": max_turns, "max_tokens": max_tokens}
+    config = make_config({**values, "seed": seed})
+    tasks = Taskset.from_file(taskset)
+    where = runtime_named(runtime, list(tasks))
+    found = asyncio.run(compare_checkpoints(config, first, second, tasks, runtime=where))
+    if as_json:
+        print_json({**asdict(found), "verdict": found.verdict})
+        return
+    shown = table("checkpoint", "mean reward", "95% interval")
+    rows = (
+        (first, found.first_score),
+        (second, found.second_score),
+        ("difference", found.difference),
+    )
+    for name, score in rows:
+        shown.add_row(name, number(score.mean), interval(score.low, score.high))
+    console().print(shown)
+    console().print(f"On {found.tasks} tasks: {found.verdict}.", markup=False)
+
+
+@command.command()
+@click.argument("slug")
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), required=True)
+@click.option("--checkpoint", help="Another checkpoint than the head.")
+@as_json_option
+def export(slug: str, folder: Path, checkpoint: str | None, as_json: bool) -> None:
+    """Write a model as a Hugging Face folder; an adapter is merged into the weights."""
+    body = {"folder": str(folder.resolve()), "checkpoint_id": checkpoint}
+    done = _ask("post", f"/v2/models/{slug}/export", body)
+    if as_json:
+        print_json(done)
+        return
+    console().print(f"Wrote {done['folder']}; transformers loads it.", markup=False)
+
+
+@command.command()
+@click.argument("slug")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@as_json_option
+def rm(slug: str, yes: bool, as_json: bool) -> None:
+    """Remove a model and the files that are its own."""
+    model = _ask("get", f"/v2/models/{slug}")
+    if not yes and not as_json:
+        nodes = _ask("get", f"/v2/models/{slug}/checkpoints")
+        question = f"Remove {model['model_name']!r} and its {len(nodes)} checkpoints for good?"
+        click.confirm(question, abort=True, err=True)
+    _ask("delete", f"/v2/models/{model['id']}")
+    if as_json:
+        print_json({"removed": model["model_name"]})
+        return
+    console().print(f"Removed {model['model_name']}.", markup=False)
+
+
+def _ask(method: str, path: str, body: Any = None) -> Any:
+    """Make one request of the platform."""
+    from hud.client import connect
+
+    async def ask() -> Any:
+        call = getattr(connect(), method)
+        return await (call(path) if body is None else call(path, body))
+
+    return asyncio.run(ask())
+
+
+async def _create(body: dict[str, Any], source: Path, job: str | None, runtime: str) -> Any:
+    from hud.client import connect
+    from hud.eval import Taskset
+    from hud.train.corpus import texts_of, texts_of_job
+    from hud.train.runtimes import runtime_named
+
+    tasks = Taskset.from_file(source)
+    texts = await texts_of(tasks, runtime=runtime_named(runtime, list(tasks)))
+    if job is not None:
+        texts += await texts_of_job(connect(), job)
+    return await connect().post("/v2/models/create", {**body, "texts": texts})
+
+
+def _training(given: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the training configuration that the options describe; None where none was given."""
+    if all(value is None for value in given.values()):
+        return None
+    found = {name: value for name, value in given.items() if value is not None}
+    if "lora_targets" in found:
+        found["lora_targets"] = [part.strip() for part in found["lora_targets"].split(",")]
+    lora = any(name.startswith("lora_") for name in found)
+    return {"training": "lora" if lora else "full", **found}
+
+
+def _made(model: dict[str, Any], as_json: bool, verb: str, then: str | None = None) -> None:
+    if as_json:
+        print_json(model)
+        return
+    slug = model["model_name"]
+    console().print(f"{verb} {slug} ({model['id']}).", markup=False)
+    console().print(f"Next: {then or f'hud train {slug} TASKS'}", markup=False)

@@ -1,0 +1,197 @@
+"""`hud train`: the training loop as a command. Its options are the settings of `TrainConfig`, by the same names."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import click
+
+from hud.cli.main import INTERRUPTED
+from hud.cli.output import console, interval, number, print_json, seconds
+
+if TYPE_CHECKING:
+    from hud.train.config import TrainConfig
+    from hud.train.loop import TrainReport
+    from hud.train.warm_up import WarmUpReport
+
+_WARM_UP_ONLY = ("epochs", "batch", "min_reward")
+
+
+def _config_options(function: Any) -> Any:
+    """One option for each setting of `TrainConfig`; what is not given stays to the file and the defaults."""
+    from hud.train.config import TrainConfig
+
+    for name, field in reversed(TrainConfig.model_fields.items()):
+        if name in ("model", "tasks"):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        text = " ".join((field.description or "").split())
+        if name == "loss_config":
+            option = click.option(flag, multiple=True, metavar="KEY=NUMBER", help=text)
+        elif field.annotation is bool:
+            option = click.option(flag, is_flag=True, default=None, help=text)
+        else:
+            default = "" if field.default is None else f"  [default: {field.default}]"
+            option = click.option(flag, type=_click_type(field.annotation), help=text + default)
+        function = option(function)
+    return function
+
+
+def _click_type(annotation: Any) -> Any:
+    options = [one for one in get_args(annotation) if one is not type(None)]
+    if get_origin(annotation) is Literal:
+        return click.Choice(list(get_args(annotation)))
+    if options and get_origin(annotation) is not Literal:
+        annotation = options[0]
+    return annotation if annotation in (int, float) else str
+
+
+@click.command(
+    name="train",
+    epilog="A run that was stopped or killed goes on where it was when the same command is given again.",
+)
+@click.argument("model", required=False)
+@click.argument("tasks", required=False)
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path), help="TOML file of these settings."
+)
+@click.option(
+    "--from-job", metavar="JOB", help="Learn from this job's recorded runs (cross_entropy)."
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    help="With --from-job: passes over the runs.  [default: 1]",
+)
+@click.option(
+    "--batch", type=click.IntRange(min=1), help="With --from-job: runs in a step.  [default: 32]"
+)
+@click.option("--min-reward", type=float, help="With --from-job: leave out runs below this reward.")
+@click.option(
+    "--fresh", is_flag=True, help="Begin a new run from the head, whatever is unfinished."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, at the end.")
+@_config_options
+def command(
+    model: str | None,
+    tasks: str | None,
+    file: Path | None,
+    from_job: str | None,
+    fresh: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Train MODEL on its own rollouts of TASKS (.py, .json, .jsonl, or a folder)."""
+    from hud.errors import UsageError
+    from hud.train.config import load_config
+
+    values = {"model": model, "tasks": tasks, **given}
+    values["loss_config"] = _numbers(given["loss_config"]) or None
+    values = {name: value for name, value in values.items() if value is not None}
+    supervised = {name: values.pop(name) for name in _WARM_UP_ONLY if name in values}
+    if from_job is not None:
+        return _learn_from(from_job, file, values, supervised, as_json)
+    if supervised:
+        option = next(iter(supervised)).replace("_", "-")
+        raise UsageError(f"--{option} goes with --from-job.")
+    config = load_config(file, values)
+    return asyncio.run(_train(config, fresh=fresh, as_json=as_json))
+
+
+async def _train(config: TrainConfig, *, fresh: bool, as_json: bool) -> int:
+    from hud.cli.train_panel import reporter
+    from hud.eval import StopSignal
+    from hud.train.loop import train
+
+    stop = StopSignal()
+    with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
+        report = await train(config, reporter=shown, stop=stop, fresh=fresh)
+    if as_json:
+        print_json({**asdict(report), "interrupted": stop.stopping})
+    else:
+        _tell(report, config, stop.stopping)
+    return INTERRUPTED if stop.stopping else 0
+
+
+def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
+    out = console()
+    done = report.next_step - report.first_step
+    verb = "Stopped" if stopped else "Finished"
+    out.print(
+        f"\n{verb} at step {report.next_step} of {config.steps}: {done} steps in {seconds(report.seconds)}."
+    )
+    if report.before is not None and report.after is not None:
+        for name, score in (("before", report.before), ("after", report.after)):
+            where = f"step {score.step}"
+            out.print(
+                f"  held-out {name:<7} {number(score.mean)} {interval(score.low, score.high)}  {where}",
+                markup=False,
+            )
+    if report.groups_without_spread:
+        out.print(
+            f"  {report.groups_without_spread} groups had no spread and were skipped; {report.groups_replaced} new tasks "
+            "were drawn in their place"
+        )
+    out.print(f"  metrics  {report.metrics_file}", markup=False)
+    if report.plot is not None:
+        out.print(f"  curves   {report.plot}", markup=False)
+    if report.finished:
+        out.print(f"Next: hud models checkpoints {config.model}", markup=False)
+    else:
+        out.print("Give the same command again to go on.")
+
+
+def _learn_from(
+    job: str, file: Path | None, values: dict[str, Any], supervised: dict[str, Any], as_json: bool
+) -> int:
+    """Supervised warm-up from a recorded job."""
+    from hud.errors import UsageError
+    from hud.eval import Taskset
+    from hud.train.warm_up import warm_up
+
+    if values.pop("loss", "cross_entropy") != "cross_entropy":
+        raise UsageError("--from-job learns by cross_entropy; leave --loss out.")
+    model, tasks = values.pop("model", None), values.pop("tasks", None)
+    if file is not None or model is None:
+        raise UsageError("--from-job takes MODEL, TASKS and options, no --config.")
+    taken = ("lr", "lr_schedule", "weight_decay", "max_grad_norm", "seed")
+    unused = sorted(set(values) - set(taken))
+    if unused:
+        raise UsageError(f"--{unused[0].replace('_', '-')} has no meaning with --from-job.")
+
+    async def learn() -> WarmUpReport:
+        return await warm_up(
+            model,
+            job=job,
+            tasks=None if tasks is None else Taskset.from_file(tasks),
+            **values,
+            **supervised,
+        )
+
+    report = asyncio.run(learn())
+    if as_json:
+        print_json(asdict(report))
+        return 0
+    out = console()
+    out.print(
+        f"{report.model} learned from {report.runs} runs in {report.steps} steps ({seconds(report.seconds)}): loss per token "
+        f"{number(report.first_loss)} to {number(report.last_loss)}; {report.left_out} runs left out."
+    )
+    out.print(f"Next: hud train {report.model} {tasks or 'TASKS'}", markup=False)
+    return 0
+
+
+def _numbers(pairs: tuple[str, ...]) -> dict[str, float]:
+    from hud.errors import UsageError
+
+    found = {}
+    for pair in pairs:
+        key, _, text = pair.partition("=")
+        try:
+            found[key] = float(text)
+        except ValueError:
+            raise UsageError(f"--loss-config takes KEY=NUMBER, not {pair!r}.") from None
+    return found

@@ -1,0 +1,155 @@
+"""What `hud train` shows while it works: a live panel on a terminal, one plain line for each step elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from hud.cli.output import console, interval, number
+from hud.train.plots import loss_per_token
+from hud.train.progress import Phase, Reporter, Score, SilentReporter
+
+if TYPE_CHECKING:
+    from hud.eval import StopSignal
+    from hud.train.config import TrainConfig
+
+BARS = "▁▂▃▄▅▆▇█"
+_SHOWN = 48
+"""Steps in the sparkline."""
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return numbers as a line of bars, from the lowest to the highest of them."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values)
+
+
+class Lines(SilentReporter):
+    """One plain line for each thing that happened."""
+
+    def __init__(self, config: TrainConfig, out: Console) -> None:
+        self.config = config
+        self.out = out
+
+    def started(self, run_id: str, first_step: int, steps: int) -> None:
+        going = f"going on at step {first_step + 1}" if first_step else "from the head"
+        self._say(f"training {self.config.model}: run {run_id[:12]}, {going} of {steps}")
+
+    def stepped(self, step: int, metrics: dict[str, float]) -> None:
+        self._say(f"step {step + 1}/{self.config.steps}  " + "  ".join(_figures(metrics)))
+
+    def scored(self, score: Score) -> None:
+        self._say(
+            f"held-out after {score.step} steps  {number(score.mean)} {interval(score.low, score.high)}  "
+            f"{score.runs} runs"
+        )
+
+    def note(self, text: str) -> None:
+        self._say(f"note: {text}")
+
+    def _say(self, line: str) -> None:
+        self.out.print(line, markup=False)
+
+
+class LivePanel(Lines):
+    """The state of training at a glance."""
+
+    def __init__(self, config: TrainConfig, out: Console, stop: StopSignal) -> None:
+        super().__init__(config, out)
+        self.stop = stop
+        self.doing = "starting"
+        self.total = self.played = self.step = 0
+        self.run_id = ""
+        self.rewards: list[float] = []
+        self.scores: list[Score] = []
+        self.latest: dict[str, float] = {}
+
+    def started(self, run_id: str, first_step: int, steps: int) -> None:
+        del steps
+        self.run_id, self.step = run_id, first_step
+
+    def phase(self, phase: Phase, step: int, total: int) -> None:
+        self.doing, self.step, self.total, self.played = phase, step, total, 0
+
+    def run_ended(self, reward: float | None) -> None:
+        del reward
+        self.played += 1
+
+    def stepped(self, step: int, metrics: dict[str, float]) -> None:
+        self.step, self.latest = step + 1, metrics
+        if "rollout_reward:mean" in metrics:
+            self.rewards.append(metrics["rollout_reward:mean"])
+
+    def scored(self, score: Score) -> None:
+        self.scores.append(score)
+
+    def __rich__(self) -> Panel:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column()
+        recent = self.rewards[-_SHOWN:]
+        now = number(recent[-1]) if recent else "–"
+        grid.add_row("reward", f"{now}  {sparkline(recent)}")
+        if self.config.held_out or self.scores:
+            shown = " → ".join(number(score.mean) for score in self.scores[-6:]) or "–"
+            last = f"  {interval(self.scores[-1].low, self.scores[-1].high)}" if self.scores else ""
+            grid.add_row("held-out", Text(shown + last))
+        figures = _figures(self.latest)[1:]
+        half = (len(figures) + 1) // 2
+        grid.add_row("learning", "  ".join(figures[:half]) or "–")
+        grid.add_row("", "  ".join(figures[half:]))
+        hint = (
+            "stopping after what is in flight; Ctrl-C again cancels it"
+            if self.stop.stopping
+            else ""
+        )
+        doing = f"{self.doing} {self.played}/{self.total}" if self.total else self.doing
+        grid.add_row(
+            "now",
+            f"step {min(self.step + 1, self.config.steps)}/{self.config.steps}  {doing}  {hint}",
+        )
+        return Panel(
+            Group(grid), title=f"training {self.config.model}", title_align="left", expand=False
+        )
+
+
+@contextmanager
+def reporter(config: TrainConfig, stop: StopSignal, *, quiet: bool) -> Iterator[Reporter]:
+    """Show training, while inside."""
+    out = console()
+    if quiet:
+        yield SilentReporter()
+    elif not out.is_terminal:
+        yield Lines(config, out)
+    else:
+        panel = LivePanel(config, out, stop)
+        with Live(panel, console=out, refresh_per_second=4, transient=False):
+            yield panel
+
+
+def _figures(metrics: dict[str, float]) -> list[str]:
+    """Return the numbers of a step that are worth watching, the reward first."""
+    if not metrics:
+        return [""]
+    groups, flat = metrics.get("groups_drawn:sum", 0), metrics.get("groups_without_spread:sum", 0)
+    shown = [
+        f"reward {number(metrics.get('rollout_reward:mean'))}",
+        f"loss {number(loss_per_token(metrics), 4)}",
+        f"KL {number(metrics.get('sampler_k3:mean'), 5)}",
+        f"entropy {number(metrics.get('entropy:mean'))}",
+        f"spread {groups - flat:.0f}/{groups:.0f}",
+        f"{metrics.get('tokens_per_second:mean', 0):,.0f} tokens/s",
+        f"rollouts {metrics.get('seconds_rollouts:sum', 0):.2f} s",
+        f"update {metrics.get('seconds_update:sum', 0):.2f} s",
+    ]
+    return shown

@@ -1,0 +1,83 @@
+"""Text found in a taskset: what a small model's tokenizer is learned from.
+
+Prompts, what the tools are called and say of themselves, results of tools that need no arguments, and, where a job is given, all
+that was said in its runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from hud.client import Client
+from hud.errors import UsageError
+from hud.eval.rollouts import provider_for
+from hud.trace import ChatMessage, ToolSpec, text_of
+from hud.train.recorded import conversation_of, recorded_examples
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.environment.connection import Connection
+    from hud.eval.rollouts import Provider
+    from hud.eval.taskset import Taskset
+
+MOST_TASKS = 400
+"""Tasks that are looked at; more teach a tokenizer little."""
+
+
+async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[str]:
+    """Return the text of every prompt, of the tools, and of what tools without arguments say."""
+    texts: list[str] = []
+    provider = runtime if runtime is not None else provider_for(list(tasks))
+    for task in list(tasks)[:MOST_TASKS]:
+        async with provider(task) as world:
+            texts += await _texts_of_task(world, task)
+    if not texts:
+        raise UsageError(f"Taskset {tasks.name!r} holds no text to learn a tokenizer from.")
+    return texts
+
+
+async def texts_of_job(client: Client, job: str) -> list[str]:
+    """Return everything that was said in a recorded job's runs."""
+    examples = await recorded_examples(client, job)
+    texts = [text for one in examples for text in texts_of_messages(conversation_of(one.trace))]
+    if not texts:
+        raise UsageError(f"In the runs of job {job!r} nothing was said.")
+    return texts
+
+
+def texts_of_messages(messages: Iterable[ChatMessage]) -> list[str]:
+    """Return the text of chat messages, tool calls as the template of a tiny model writes them."""
+    texts: list[str] = []
+    for message in messages:
+        if isinstance(message.get("content"), str):
+            texts.append(message["content"])
+        texts += [_call_text(call["function"]) for call in message.get("tool_calls") or []]
+    return texts
+
+
+async def _texts_of_task(world: Connection, task: Task) -> list[str]:
+    tools = await world.list_tools()
+    frame = await world.start(task.id, task.args)
+    prompt = frame.prompt
+    texts = [prompt] if isinstance(prompt, str) else [text_of(one.content) for one in prompt]
+    for tool in tools:
+        texts.append(_tool_text(tool))
+        if not tool.parameters.get("required"):
+            outcome = await world.call_tool(tool.name, {})
+            texts.append(outcome.result.text)
+    await world.cancel()
+    return texts
+
+
+def _tool_text(tool: ToolSpec) -> str:
+    names = tool.parameters.get("properties", {})
+    call = _call_text({"name": tool.name, "arguments": dict.fromkeys(names, "")})
+    return f"{tool.name}({', '.join(names)}) {tool.description} {call}"
+
+
+def _call_text(function: dict[str, Any]) -> str:
+    arguments = function["arguments"]
+    shown = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return f'<tool_call>{{"name": "{function["name"]}", "arguments": {shown}}}</tool_call>'
