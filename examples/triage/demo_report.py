@@ -1,0 +1,129 @@
+"""What the demo says while it works, and what it leaves behind: `report.json`, and the last screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+from pathlib import Path
+from typing import Any
+
+from hud.cli.main import run as hud
+from hud.train.loop import TrainReport
+from hud.train.progress import Phase, Score
+
+BARS = "▁▂▃▄▅▆▇█"
+EVERY = 25
+"""Warm-up steps between two lines."""
+
+
+class Narrator:
+    """Hears how training goes (`hud.train.progress.Reporter`), and prints a line for what matters."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.rewards: list[float] = []
+
+    def heading(self, text: str) -> None:
+        """Print the title of a phase."""
+        print(f"\n{text}", flush=True)
+
+    def line(self, text: str) -> None:
+        """Print a line within a phase."""
+        print(f"  {text}", flush=True)
+
+    def started(self, run_id: str, first_step: int, steps: int) -> None:
+        del run_id
+        self.steps = steps
+        if first_step:
+            self.line(f"going on at step {first_step}")
+
+    def phase(self, phase: Phase, step: int, total: int) -> None:
+        del phase, step, total
+
+    def run_ended(self, reward: float | None) -> None:
+        del reward
+
+    def stepped(self, step: int, metrics: dict[str, float]) -> None:
+        reward = metrics.get("rollout_reward:mean")
+        if reward is not None:
+            self.rewards.append(reward)
+            self.line(
+                f"step {step + 1:3d}/{self.steps}  reward {reward:.3f}  {sparkline(self.rewards)}  "
+                f"{metrics['seconds:sum']:.1f} s"
+            )
+        elif step % EVERY == 0 or step + 1 == self.steps:
+            loss = metrics["loss:sum"] / max(metrics.get("action_tokens:sum", 1.0), 1.0)
+            self.line(f"step {step + 1:3d}/{self.steps}  loss per token {loss:.3f}")
+
+    def scored(self, score: Score) -> None:
+        self.line(f"held-out after {score.step} steps: {shown(score)}")
+
+    def note(self, text: str) -> None:
+        self.line(text)
+
+
+def sparkline(values: list[float], width: int = 20) -> str:
+    """Draw the last values, 0 to 1, as a line of bars."""
+    return "".join(BARS[min(int(value * len(BARS)), len(BARS) - 1)] for value in values[-width:])
+
+
+def shown(score: Score) -> str:
+    """Return a score with its interval."""
+    return f"{score.mean:.3f}  95% [{score.low:.3f}, {score.high:.3f}]  ({score.runs} runs)"
+
+
+def finish(
+    folder: Path,
+    result: TrainReport,
+    seconds: dict[str, float],
+    seed: int,
+    zero_advantages: bool,
+) -> None:
+    """Write `report.json`, and print before and after, the tree, and what to type next."""
+    before, after = result.before, result.after
+    assert before is not None
+    assert after is not None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    times = [row["metrics"]["seconds:sum"] for row in result.history]
+    report: dict[str, Any] = {
+        "before": before.as_dict(),
+        "after": after.as_dict(),
+        "improved": after.low > before.high,
+        "steps": result.next_step,
+        "seed": seed,
+        "zero_advantages": zero_advantages,
+        "seconds": {
+            **{name: round(value, 1) for name, value in seconds.items()},
+            "total": round(sum(seconds.values()), 1),
+            "grpo_step_mean": round(sum(times) / len(times), 2),
+            "grpo_step_max": round(max(times), 2),
+        },
+        "peak_memory_gib": round(peak, 2),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "training_reward": [row["metrics"].get("rollout_reward:mean") for row in result.history],
+        "held_out": [score.as_dict() for score in result.scores],
+        "model": result.model,
+        "head": result.head,
+        "plot": None if result.plot is None else str(result.plot),
+    }
+    (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    print(f"\nBefore  {shown(before)}\nAfter   {shown(after)}")
+    if report["improved"]:
+        print("The intervals do not overlap: on incidents it never trained on, it got better.")
+    else:
+        print("The intervals overlap: nothing was learned that this test could show.")
+    print(f"\nIts checkpoints, ▶ at the head (home {folder / 'home'}):", flush=True)
+    hud(["models", "checkpoints", result.model])
+    print(f"\nCurve   {report['plot']}\nReport  {folder / 'report.json'}")
+    print(f"Took    {report['seconds']['total']:.0f} s, {peak:.2f} GiB at most")
+    home = f"HUD_HOME={folder / 'home'}"
+    print(
+        f"\nNext:\n"
+        f"  {home} hud eval examples/triage/held_out.py {result.model} --all   # judge it again\n"
+        f"  {home} hud jobs                                       # everything is on record\n"
+        f"  {home} hud models head {result.model} --set base                # go back, and train a branch\n"
+        f"  {home} hud train {result.model} examples/triage/tasks.py --steps 10"
+    )
