@@ -90,8 +90,11 @@ class Slots:
 
     def _take(self, placement: Placement) -> Placement:
         self._clock += 1
-        placement.slot.used = self._clock
-        placement.slot.busy = True
+        slot = placement.slot
+        slot.used = self._clock
+        slot.busy = True
+        # From here on only this much of it will stay: nobody else may copy the rest.
+        slot.tokens = slot.tokens[: placement.cached] if placement.source is None else []
         return placement
 
 

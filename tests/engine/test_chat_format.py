@@ -1,0 +1,98 @@
+"""A folder's own tokenizer and template, and prompts that extend their own ids."""
+
+import json
+
+import pytest
+from tests.engine.tiny_policy import TOOLS, tiny_folder
+from transformers import AutoTokenizer
+
+from hud.engine.chat import ChatFormat
+from hud.engine.config import DecoderConfig
+from hud.errors import UsageError
+from hud.trace import Continuation
+
+CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": 3}'}}
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Which item?"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "content": "3 apples", "tool_call_id": "1"},
+    {"role": "assistant", "content": "3"},
+    {"role": "user", "content": "Sure?"},
+]
+
+
+@pytest.fixture
+def chat():
+    return ChatFormat(tiny_folder(), DecoderConfig.from_folder(tiny_folder()))
+
+
+def test_rendering_is_that_of_transformers(chat):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_folder())
+    messages = [
+        {
+            **message,
+            "content": message["content"] or "",
+            "tool_calls": [{**CALL, "function": {"name": "look", "arguments": {"at": 3}}}],
+        }
+        if message.get("tool_calls")
+        else message
+        for message in TALK
+    ]
+    schemas = [{"type": "function", "function": tool.model_dump()} for tool in TOOLS]
+    theirs = tokenizer.apply_chat_template(
+        messages, tools=schemas, add_generation_prompt=True, tokenize=False
+    )
+    assert chat.render_text(TALK, TOOLS) == theirs
+    assert chat.render(TALK, TOOLS) == tokenizer.encode(theirs, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("covered", [2, 4])
+def test_a_later_prompt_begins_with_the_earlier_ids_unchanged(chat, covered):
+    so_far = [5, 6, 7, *chat.encode("sampled, and spelled oddly"), chat.end_id]
+    # The system message is not counted.
+    extended = chat.extend(Continuation(so_far, covered), TALK, TOOLS)
+    assert extended[: len(so_far)] == so_far
+    rest = chat.decode(extended[len(so_far) :])
+    assert rest.endswith("<|assistant|>")
+    assert ("3 apples" in rest) == (covered == 2)
+
+
+def test_a_turn_cut_at_its_length_is_closed_by_hand(chat):
+    so_far = chat.encode("cut")
+    extended = chat.extend(Continuation(so_far, 4), TALK, TOOLS)
+    assert extended[: len(so_far) + 1] == [*so_far, chat.end_id]
+
+
+def test_a_template_that_rewrites_earlier_turns_cannot_extend(tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((tiny_folder() / name).read_bytes())
+    # Like the templates that strip the thinking of every turn but the last.
+    (tmp_path / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% if m.role == 'assistant' and not loop.last %}(gone)"
+        "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
+    )
+    chat = ChatFormat(tmp_path, DecoderConfig.from_folder(tiny_folder()))
+    assert chat.extend(Continuation([1, chat.end_id], 4), TALK, TOOLS) is None
+
+
+def test_images_are_refused_in_a_sentence(chat):
+    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
+    with pytest.raises(UsageError, match="reads text only"):
+        chat.render([{"role": "user", "content": image}], [])
+
+
+def test_a_template_cannot_reach_into_this_process(tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((tiny_folder() / name).read_bytes())
+    (tmp_path / "chat_template.jinja").write_text("{{ ''.__class__.__mro__[1].__subclasses__() }}")
+    chat = ChatFormat(tmp_path, DecoderConfig.from_folder(tiny_folder()))
+    with pytest.raises(UsageError, match="refused the conversation"):
+        chat.render(TALK, [])
+
+
+def test_a_folder_without_a_template_is_told(tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes((tiny_folder() / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
+    with pytest.raises(UsageError, match="no chat template"):
+        ChatFormat(tmp_path, DecoderConfig.from_folder(tiny_folder()))

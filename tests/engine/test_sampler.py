@@ -1,0 +1,213 @@
+"""Sampling keeps its promises: exact ids, exact logprobs, whoever else is in the batch."""
+
+import asyncio
+import itertools
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.engine.tiny_policy import TOOLS, tiny_policy
+
+from hud.errors import InfrastructureFault, UsageError
+from hud.trace import Continuation, SamplingParams
+
+WORDS = ["look at item 3", "the answer", "apples and more apples", "9 8 7", ""]
+
+
+@pytest.fixture(scope="module")
+def policy():
+    made = tiny_policy(slots=8)
+    yield made
+    made.close()
+
+
+async def converse(model, openings, seed, turns, max_tokens=12, temperature=1.0):
+    """Play a conversation whose other side says `openings`; returns its completions."""
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": openings[0]},
+    ]
+    continuation, completions = None, []
+    for turn in range(turns):
+        params = SamplingParams(max_tokens=max_tokens, seed=seed + turn, temperature=temperature)
+        completion = await model.complete(messages, TOOLS, params, continuation=continuation)
+        completions.append(completion)
+        messages += [
+            {"role": "assistant", "content": completion.content},
+            {"role": "tool", "content": openings[turn % len(openings)], "tool_call_id": "x"},
+        ]
+        sample = completion.sample
+        ids = sample.prompt_token_ids + sample.output_token_ids
+        continuation = Continuation(ids, len(messages) - 2)
+    return completions
+
+
+def forward_logprobs(policy, ids, temperature=1.0):
+    length = torch.tensor([0, len(ids)])
+    with torch.no_grad():
+        hidden = policy.decoder.hidden_packed(torch.tensor(ids), torch.arange(len(ids)), length)
+        return torch.log_softmax(policy.decoder.logits(hidden) / temperature, dim=-1)
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    conversations=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from(WORDS), min_size=1, max_size=3),
+            st.integers(0, 10**6),
+            st.integers(1, 4),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    temperature=st.sampled_from([1.0, 0.7]),
+)
+def test_trained_ids_are_sampled_ids_and_a_forward_pass_gives_their_logprobs(
+    policy, conversations, temperature
+):
+    model = policy.chat_model("tiny")
+
+    async def play():
+        return await asyncio.gather(
+            *(
+                converse(model, words, seed, turns, temperature=temperature)
+                for words, seed, turns in conversations
+            )
+        )
+
+    for completions in asyncio.run(play()):
+        before = []
+        for completion in completions:
+            sample = completion.sample
+            assert completion.extended
+            assert sample.prompt_token_ids[: len(before)] == before
+            before = sample.prompt_token_ids + sample.output_token_ids
+            assert len(sample.output_logprobs) == len(sample.output_token_ids)
+        logprobs = forward_logprobs(policy, before, temperature)
+        for completion in completions:
+            sample = completion.sample
+            start = len(sample.prompt_token_ids)
+            for offset, (token, logprob) in enumerate(
+                zip(sample.output_token_ids, sample.output_logprobs, strict=True)
+            ):
+                assert abs(logprobs[start + offset - 1, token].item() - logprob) < 1e-4
+
+
+async def test_what_a_seeded_request_draws_does_not_depend_on_its_company(policy):
+    model = policy.chat_model("tiny")
+    alone = await converse(model, ["look at item 3"], seed=5, turns=2)
+    crowd = await asyncio.gather(
+        *(converse(model, ["look at item 3"], seed=seed, turns=2) for seed in (1, 5, 9, 100, 200))
+    )
+    assert [one.sample.output_token_ids for one in alone] == [
+        one.sample.output_token_ids for one in crowd[1]
+    ]
+
+
+async def test_a_later_turn_computes_only_its_new_tokens():
+    policy = tiny_policy(slots=4)
+    completions = await converse(policy.chat_model("tiny"), ["look at item 3"], seed=3, turns=6)
+    for before, after in itertools.pairwise(completions):
+        covered = len(before.sample.prompt_token_ids) + len(before.sample.output_token_ids)
+        assert (
+            after.usage.cached_tokens == covered - 1
+        )  # The last token drawn was never run through.
+    policy.close()
+
+
+async def test_a_group_computes_its_prompt_once():
+    policy = tiny_policy(slots=8)
+    model = policy.chat_model("tiny")
+    messages = [{"role": "user", "content": "apples " * 30}]
+    params = [SamplingParams(max_tokens=3, seed=seed) for seed in range(8)]
+    completions = await asyncio.gather(*(model.complete(messages, TOOLS, one) for one in params))
+    prompt = completions[0].usage.prompt_tokens
+    assert sorted(one.usage.cached_tokens for one in completions) == [0] + [prompt - 1] * 7
+    policy.close()
+
+
+async def test_more_requests_than_slots_all_end():
+    policy = tiny_policy(slots=2)
+    model = policy.chat_model("tiny")
+    completions = await asyncio.gather(
+        *(converse(model, [word], seed=3, turns=2) for word in WORDS * 2)
+    )
+    assert len(completions) == 10
+    policy.close()
+
+
+async def test_new_weights_see_no_old_keys():
+    policy = tiny_policy(slots=2)
+    model = policy.chat_model("tiny")
+    messages = [{"role": "user", "content": "look at item 3 " * 4}]
+    params = SamplingParams(max_tokens=6, seed=1)
+    await model.complete(messages, TOOLS, params)
+    with policy.exclusive(), torch.no_grad():
+        for parameter in policy.decoder.parameters():
+            parameter.mul_(1.5)
+    policy.checkpoint = "b" * 32
+    after = await model.complete(messages, TOOLS, params)
+    assert after.usage.cached_tokens == 0
+    assert after.sample.checkpoint == "b" * 32
+    ids = after.sample.prompt_token_ids + after.sample.output_token_ids
+    logprobs = forward_logprobs(policy, ids)
+    start = len(after.sample.prompt_token_ids)
+    for offset, token in enumerate(after.sample.output_token_ids):
+        assert (
+            abs(logprobs[start + offset - 1, token].item() - after.sample.output_logprobs[offset])
+            < 1e-4
+        )
+    policy.close()
+
+
+async def test_a_cancelled_request_frees_its_slot():
+    policy = tiny_policy(slots=1)
+    model = policy.chat_model("tiny")
+    messages = [{"role": "user", "content": "go"}]
+    long = asyncio.create_task(
+        model.complete(messages, [], SamplingParams(max_tokens=400, seed=1, stop=("\x00",)))
+    )
+    await asyncio.sleep(0.05)
+    long.cancel()
+    async with asyncio.timeout(20):
+        await model.complete(messages, [], SamplingParams(max_tokens=2, seed=2))
+    policy.close()
+
+
+async def test_greedy_is_greedy_and_truncation_gives_nothing_to_train_on(policy):
+    model = policy.chat_model("tiny")
+    messages = [{"role": "user", "content": "look"}]
+    greedy = await model.complete(messages, [], SamplingParams(max_tokens=4, temperature=0.0))
+    ids = greedy.sample.prompt_token_ids
+    for token in greedy.sample.output_token_ids:
+        assert forward_logprobs(policy, ids)[-1].argmax().item() == token
+        ids = [*ids, token]
+    one = await model.complete(messages, [], SamplingParams(max_tokens=4, top_k=1, seed=3))
+    assert one.sample is None
+    assert one.content == greedy.content
+
+
+async def test_a_prompt_that_fills_the_context_is_refused_and_one_near_its_end_is_cut(policy):
+    model = policy.chat_model("tiny")
+    with pytest.raises(UsageError, match="context holds 512"):
+        await model.complete([{"role": "user", "content": "9 " * 600}], [], SamplingParams())
+    near = await model.complete(
+        [{"role": "user", "content": "9 " * 240}], [], SamplingParams(max_tokens=10**6, seed=0)
+    )
+    assert near.usage.prompt_tokens + near.usage.completion_tokens <= 512
+
+
+async def test_a_closed_sampler_tells_who_waits():
+    policy = tiny_policy(slots=1)
+    model = policy.chat_model("tiny")
+    messages = [{"role": "user", "content": "go"}]
+    params = SamplingParams(max_tokens=450, seed=1, stop=("\x00",))
+    waiting = asyncio.gather(
+        *(model.complete(messages, [], params) for _ in range(3)), return_exceptions=True
+    )
+    await asyncio.sleep(0.05)
+    await asyncio.to_thread(policy.close)
+    assert any(isinstance(outcome, InfrastructureFault) for outcome in await waiting)
