@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from safetensors.torch import load_file, save_file
 
 from hud.engine.folder import load_decoder, save_decoder
@@ -122,6 +123,20 @@ class Session:
     async def optim_step(self, body: OptimStepRequest) -> OptimStepResult:
         """Update, save, append to the tree, and move the head."""
         return await self._once("step", body.idempotency_key, lambda: self._optim_step(body))
+
+    async def refresh(self) -> None:
+        """Renew the lease and empty the sampler's cache.
+
+        Keys and values that were computed in another batch differ in their last bits; with none of them left, what is
+        sampled next depends on the weights and the requests alone, as after a restart.
+        """
+
+        def work() -> None:
+            self.registry.leases.acquire(self.model_id, self.slug)
+            with self.serving.policy.exclusive():
+                pass
+
+        await self._do(work)
 
     async def render(self, conversations: Sequence[Conversation]) -> list[list[dict[str, Any]]]:
         """Return conversations as samples of this model's own tokens."""
@@ -306,6 +321,8 @@ class Session:
         """Put the trainer where a checkpoint left it; the weights are there already."""
         if checkpoint_id is None:
             self.trainer.reset()
+            # As a checkpoint would bring its random state, so does the beginning: the same one every time.
+            torch.manual_seed(0)
             return
         node = self.registry.tree.get(checkpoint_id)
         folder = self.registry.tree.present(node, self.model)

@@ -104,7 +104,10 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
     if unfinished and not fresh:
         nodes = await client.get(f"/v2/models/{model['id']}/checkpoints")
         run = _resume(client, unfinished[0], model["id"], head, nodes)
-        if run is None:
+        if run is not None:
+            run.metrics_file = _metrics_file(config, run.id)
+            await _make_up_for(run, unfinished[0]["next_step"], nodes)
+        else:
             notes.append(
                 "An unfinished run of this configuration is there, but the head has been moved away from it; this is "
                 "a new run, from the head."
@@ -116,8 +119,25 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
         run = TrainingRun(client, row["id"], model["id"], next_step=0, head=head)
     run.notes = notes
     run.folder = settings.load().home / "training" / run.id
-    run.metrics_file = Path(config.metrics_file or run.folder / "metrics.jsonl")
+    run.metrics_file = _metrics_file(config, run.id)
     return run
+
+
+def _metrics_file(config: TrainConfig, run_id: str) -> Path:
+    return Path(config.metrics_file or settings.load().home / "training" / run_id / "metrics.jsonl")
+
+
+async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, Any]]) -> None:
+    """Report steps that were saved by a process which was killed before it could report them."""
+    by_id = {node["id"]: node for node in nodes}
+    going_on, head = run.next_step, run.head
+    for done in sorted(run.nodes):
+        if done > reported:
+            node = by_id[run.nodes[done]]
+            # Groups without spread left no trace in the checkpoint: this is the mean over those learned from.
+            known = {**node["metrics"], "rollout_reward:mean": node["mean_reward"]}
+            await run.report(done - 1, known, node["id"])
+    run.next_step, run.head = going_on, head
 
 
 def _resume(

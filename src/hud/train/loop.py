@@ -175,6 +175,8 @@ class _Loop:
     async def _step(self, step: int, job: Job) -> None:
         watch, config = Stopwatch(), self.config
         started = perf_counter()
+        # A step begins as a new process would: with nothing in the sampler's cache.
+        await self.client.post(f"/v1/models/{self.run.model_id}/train/open")
         with watch.measure("rollouts"):
             model = await self.client.chat_model(config.model)
             sampled = await self.player.sample(model, self.tasks, step, job)

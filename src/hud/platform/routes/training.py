@@ -110,8 +110,9 @@ async def optim_step(request: Request, model_id: str, body: OptimStepRequest) ->
 
 @router.post(_TRAIN + "/open")
 async def open_session(request: Request, model_id: str) -> dict[str, Any]:
-    """Take the model's lease and load what training continues from."""
+    """Take the model's lease, load what training continues from, and begin with an empty cache."""
     session = await _session(request, model_id)
+    await session.refresh()
     return {"model": session.slug, "head": session.head, "step": session.step}
 
 
