@@ -1,6 +1,7 @@
 """`python -m hud.environment.channel SOURCE [--host H] [--port P]`: serve an environment.
 
-Ends when its standard input does, so that it does not outlive the process that started it with a pipe there.
+With `--follow-stdin` it ends when its standard input does, so that it does not outlive the process that
+started it with a pipe there. Exit status 2: the environment could not be loaded, as standard error says.
 """
 
 from __future__ import annotations
@@ -17,27 +18,36 @@ from hud.errors import HudError
 
 
 def main() -> int:
-    """Serve until the standard input ends, where it is a pipe."""
+    """Load and serve."""
     parser = argparse.ArgumentParser(prog="hud.environment.channel")
     parser.add_argument("source")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--follow-stdin", action="store_true")
     options = parser.parse_args()
+    if options.follow_stdin:
+        _follow_stdin()
     try:
         environment = load_environment(options.source)
     except HudError as error:
         print(error, file=sys.stderr)
         return 2
-    if options.follow_stdin:
-        threading.Thread(target=_exit_with_stdin, daemon=True).start()
     asyncio.run(ControlServer(environment).serve(options.host, options.port))
     return 0
 
 
-def _exit_with_stdin() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
+def _follow_stdin() -> None:
+    followed = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # What the environment reads there is not the other side's.
+    os.close(nothing)
+
+    def wait() -> None:
+        while os.read(followed, 4096):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from asyncio import IncompleteReadError, LimitOverrunError, StreamReader
 from typing import Any
 
@@ -18,6 +19,9 @@ from hud.errors import (
 )
 
 MAX_FRAME_BYTES = 16 << 20
+"""Longest frame on TCP."""
+PRIVATE_FRAME_BYTES = 256 << 20
+"""Longest frame between two processes of ours: a long trace with images may have to reach its grader."""
 METHOD_NOT_FOUND = -32601
 BAD_PARAMS = -32602
 BAD_STATE = -32600
@@ -32,7 +36,11 @@ _FAULTS: dict[FailureKind, type[RolloutError]] = {
 
 
 class FrameError(Exception):
-    """A frame that cannot be read: too long, or no JSON object. The connection is of no more use."""
+    """A frame that cannot be read, no JSON object. The connection is of no more use."""
+
+
+class FrameTooLongError(FrameError):
+    """A frame beyond the limit."""
 
 
 class ChannelError(Exception):
@@ -54,6 +62,20 @@ class ChannelError(Exception):
             return cls(TASK_FAILED, str(error), "environment")
         return cls(TASK_FAILED, f"{type(error).__name__}: {error}", "environment")
 
+    @classmethod
+    def told(cls, error: Any) -> ChannelError:
+        """Return the error that an error answer tells of, whatever it looks like."""
+        if not isinstance(error, dict):
+            return cls(0, str(error))
+        data = error.get("data")
+        kind = data.get("kind") if isinstance(data, dict) else None
+        code = error.get("code")
+        return cls(
+            code if isinstance(code, int) else 0,
+            str(error.get("message")),
+            kind if kind in _FAULTS else None,
+        )
+
     def as_fault(self) -> RolloutError:
         """Return the error as the fault of a rollout; a server that names no kind speaks for its environment."""
         return _FAULTS[self.kind or "environment"](str(self))
@@ -66,11 +88,11 @@ async def read_frame(reader: StreamReader) -> dict[str, Any] | None:
     except IncompleteReadError:
         return None
     except LimitOverrunError:
-        raise FrameError(f"a frame is longer than {MAX_FRAME_BYTES} bytes") from None
+        raise FrameTooLongError("a frame is longer than the limit") from None
     try:
         frame = orjson.loads(line)
     except orjson.JSONDecodeError:
-        raise FrameError("a frame is not JSON") from None
+        frame = _lenient(line)
     if not isinstance(frame, dict):
         raise FrameError("a frame is not a JSON object")
     return frame
@@ -95,4 +117,15 @@ def error_frame(identifier: Any, error: ChannelError) -> bytes:
 
 
 def _line(frame: dict[str, Any]) -> bytes:
-    return orjson.dumps(frame, default=str, option=orjson.OPT_APPEND_NEWLINE)
+    try:
+        return orjson.dumps(frame, default=str, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        # Lone surrogates and integers beyond 64 bits, which models do write: the standard library can say them.
+        return json.dumps(frame, default=str).encode() + b"\n"
+
+
+def _lenient(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise FrameError("a frame is not JSON") from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,56 +22,49 @@ from hud.environment.channel.framing import (
     TASK_FAILED,
     ChannelError,
     FrameError,
+    FrameTooLongError,
     error_frame,
     read_frame,
     result_frame,
 )
+from hud.environment.channel.sessions import Session, Sessions
 from hud.environment.environment import Environment
-from hud.environment.run import EnvironmentRun
-from hud.errors import EnvironmentFault, UsageError
+from hud.errors import UsageError
 from hud.trace import Message, Trace, parse_trace
 
-_SLOW = ("tasks.start", "tasks.grade", "tools.call")
-
-
-class Session:
-    """One run of the environment, and whether somebody is connected to it."""
-
-    def __init__(self, environment: Environment) -> None:
-        self.id = f"sess-{secrets.token_hex(4)}"
-        self.run = EnvironmentRun(environment)
-        self.opened = False
-        self.started = False
-        self.live = True
-
-    async def open(self) -> EnvironmentRun:
-        """Return the run, its initialize hooks called."""
-        if not self.opened:
-            self.opened = True
-            await self.run.open()
-        return self.run
+_TASK_CALLS = ("tasks.start", "tasks.grade")
+_SLOW = (*_TASK_CALLS, "tools.call")
+_Method = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class ControlServer:
     """Serves one environment to any number of connections."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, *, max_frame: int = MAX_FRAME_BYTES) -> None:
         self.environment = environment
-        self.sessions: dict[str, Session] = {}
+        self.sessions = Sessions(environment)
+        self.max_frame = max_frame
+        self._connected: set[asyncio.Task[Any]] = set()
 
     async def serve(self, host: str = "127.0.0.1", port: int = 8765) -> None:
         """Listen until cancelled. Prints `HUD_SERVE_PORT=<port>` once bound."""
-        server = await asyncio.start_server(self.connected, host, port, limit=MAX_FRAME_BYTES)
-        bound = server.sockets[0].getsockname()[1]
-        print(f"HUD_SERVE_PORT={bound}", flush=True)
+        server = await asyncio.start_server(self.connected, host, port, limit=self.max_frame)
+        print(f"HUD_SERVE_PORT={server.sockets[0].getsockname()[1]}", flush=True)
         try:
-            async with server:
-                await server.serve_forever()
+            await asyncio.get_running_loop().create_future()
         finally:
-            await self.close()
+            server.close()
+            for task in self._connected:
+                task.cancel()
+            if self._connected:
+                await asyncio.wait(list(self._connected))
+            await self.sessions.close()
 
     async def connected(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve one connection until it ends; its task, if it has one, stays parked."""
+        current = asyncio.current_task()
+        assert current is not None
+        self._connected.add(current)
         connection = _Connection(self, reader, writer)
         try:
             await connection.serve()
@@ -81,24 +73,7 @@ class ControlServer:
         finally:
             await connection.end()
             writer.close()
-
-    async def close(self) -> None:
-        """End every session."""
-        sessions, self.sessions = list(self.sessions.values()), {}
-        for session in sessions:
-            with contextlib.suppress(EnvironmentFault):
-                await session.run.close()
-
-    def new_session(self) -> Session:
-        """Return a new session."""
-        session = Session(self.environment)
-        self.sessions[session.id] = session
-        return session
-
-    async def drop(self, session: Session) -> None:
-        """End a session, and its run."""
-        self.sessions.pop(session.id, None)
-        await session.run.close()
+            self._connected.discard(current)
 
 
 async def serve(environment: Environment, *, host: str = "127.0.0.1", port: int = 8765) -> None:
@@ -113,11 +88,13 @@ async def serve(environment: Environment, *, host: str = "127.0.0.1", port: int 
 
 class _Connection:
     def __init__(self, server: ControlServer, reader: StreamReader, writer: StreamWriter) -> None:
-        self.server = server
+        self.environment = server.environment
+        self.sessions = server.sessions
+        self.max_frame = server.max_frame
         self.reader, self.writer = reader, writer
         self.session: Session | None = None
         self.busy: dict[asyncio.Task[None], str] = {}
-        self.methods: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+        self.methods: dict[str, _Method] = {
             "hello": self.hello,
             "tasks.list": self.list_tasks,
             "tasks.start": self.start,
@@ -125,43 +102,55 @@ class _Connection:
             "tasks.cancel": self.cancel,
             "tools.list": self.list_tools,
             "tools.call": self.call_tool,
-            "tunnel.open": self.open_tunnel,
             "bye": self.bye,
         }
 
     async def serve(self) -> None:
+        first = True
         while True:
             try:
                 frame = await read_frame(self.reader)
-            except FrameError as error:
-                if "longer" in str(error):
-                    await self.send(error_frame(None, ChannelError(TASK_FAILED, str(error))))
+            except FrameTooLongError:
+                problem = f"a frame has at most {self.max_frame} bytes"
+                await self.send(error_frame(None, ChannelError(TASK_FAILED, problem)))
+                return
+            except FrameError:
                 return
             if frame is None:
                 return
             method = str(frame.get("method"))
+            if first and method == "tunnel.open":
+                await self.answer(self.open_tunnel, method, frame)
+                return
+            first = False
             if method in _SLOW:
                 # Beside the reader, so that a cancel or a heartbeat is heard meanwhile.
-                task = asyncio.create_task(self.answer(method, frame))
+                task = asyncio.create_task(self.answer(self.methods[method], method, frame))
                 self.busy[task] = method
                 task.add_done_callback(self.busy.pop)
+                await asyncio.sleep(0)  # A task that is cancelled before it began answers nobody.
             else:
-                await self.answer(method, frame)
+                await self.answer(self.methods.get(method), method, frame)
             if method == "bye":
                 return
 
-    async def answer(self, method: str, frame: dict[str, Any]) -> None:
+    async def answer(self, handler: _Method | None, method: str, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")
         try:
-            handler = self.methods.get(method)
             if handler is None:
                 raise ChannelError(METHOD_NOT_FOUND, f"method not found: {method}")
-            params = frame.get("params") or {}
-            if not isinstance(params, dict):
+            params = frame.get("params")
+            if params is not None and not isinstance(params, dict):
                 raise ChannelError(BAD_PARAMS, f"{method}: params must be an object")
-            reply = result_frame(identifier, await handler(params))
+            reply = result_frame(identifier, await handler(params or {}))
+            if len(reply) > self.max_frame:
+                raise ChannelError(
+                    TASK_FAILED,
+                    f"{method}: the answer has {len(reply)} bytes; a frame has at most {self.max_frame}",
+                    "environment",
+                )
         except asyncio.CancelledError:
-            error = ChannelError(TASK_FAILED, f"tasks.cancel interrupted {method}", "environment")
+            error = ChannelError(TASK_FAILED, "tasks.cancel interrupted the task", "environment")
             reply = error_frame(identifier, error)
         except Exception as error:
             reply = error_frame(identifier, ChannelError.of(error))
@@ -175,23 +164,35 @@ class _Connection:
 
     async def end(self) -> None:
         """The connection is over: a task that was started stays, anything else ends."""
-        for task, method in list(self.busy.items()):
-            if method != "tasks.start":
+        await self.interrupt(but="tasks.start")
+        if self.session is not None:
+            await self.sessions.leave(self.session)
+
+    async def interrupt(self, *, but: str = "") -> None:
+        """Cancel the calls that are still running, and wait for all of them."""
+        for task, method in self.busy.items():
+            if method != but:
                 task.cancel()
         if self.busy:
             await asyncio.wait(list(self.busy))
-        if self.session is None:
-            return
-        self.session.live = False
-        if not self.session.started:
-            with contextlib.suppress(EnvironmentFault):
-                await self.server.drop(self.session)
 
     def own_session(self) -> Session:
         """Return this connection's session; a `hello` is not required first."""
         if self.session is None:
-            self.session = self.server.new_session()
+            self.session = self.sessions.new()
         return self.session
+
+    def claim(self, method: str) -> None:
+        """Refuse a task call while another one runs."""
+        current = asyncio.current_task()
+        if any(other in _TASK_CALLS for task, other in self.busy.items() if task is not current):
+            raise ChannelError(BAD_STATE, f"{method}: a task call is still running")
+
+    async def move_to(self, session: Session) -> None:
+        """Take over a parked session, and end the one that this connection had."""
+        own, self.session = self.session, session
+        if own is not None:
+            await self.sessions.leave(own)
 
     # -- methods ------------------------------------------------------------------------------------
 
@@ -200,38 +201,31 @@ class _Connection:
         if wanted is not None and not isinstance(wanted, str):
             raise ChannelError(BAD_PARAMS, "hello: session_id must be a string")
         if wanted is not None and (self.session is None or self.session.id != wanted):
-            session = self.server.sessions.get(wanted)
-            if session is None:
-                raise ChannelError(BAD_STATE, f"hello: unknown session {wanted}")
-            if session.live:
-                raise ChannelError(BAD_STATE, f"hello: session {wanted} has a live connection")
-            session.live = True
-            self.session = session
-        environment = self.server.environment
+            await self.move_to(self.sessions.resume(wanted))
         return {
             "session_id": self.own_session().id,
-            "env": {"name": environment.name, "version": environment.version},
+            "env": {"name": self.environment.name, "version": self.environment.version},
             "bindings": [],
-            "reward_range": list(environment.reward_range),
+            "reward_range": list(self.environment.reward_range),
         }
 
     async def list_tasks(self, params: dict[str, Any]) -> dict[str, Any]:
         del params
-        return {
-            "tasks": [template.row() for template in self.server.environment.templates.values()]
-        }
+        return {"tasks": [template.row() for template in self.environment.templates.values()]}
 
     async def start(self, params: dict[str, Any]) -> dict[str, Any]:
-        task_id, args = params.get("id"), params.get("args") or {}
+        task_id, args = params.get("id"), params.get("args")
+        args = {} if args is None else args
         if not isinstance(task_id, str):
             raise ChannelError(BAD_PARAMS, "tasks.start: id must be a string")
         if not isinstance(args, dict):
             raise ChannelError(BAD_PARAMS, "tasks.start: args must be an object")
-        if task_id not in self.server.environment.templates:
-            known = ", ".join(self.server.environment.templates) or "none"
+        if task_id not in self.environment.templates:
+            known = ", ".join(self.environment.templates) or "none"
             raise ChannelError(
                 BAD_PARAMS, f"unknown task {task_id!r} (there are: {known})", "environment"
             )
+        self.claim("tasks.start")
         session = self.own_session()
         run = await session.open()
         session.started = False
@@ -240,35 +234,19 @@ class _Connection:
         return {"prompt": _plain(frame.prompt)}
 
     async def grade(self, params: dict[str, Any]) -> dict[str, Any]:
-        if any(method == "tasks.start" for method in self.busy.values()):
-            raise ChannelError(BAD_STATE, "tasks.grade: a task call is still running")
+        self.claim("tasks.grade")
+        if not self.own_session().started:
+            await self.move_to(self.sessions.adopt())
         session = self.own_session()
-        if not session.started:
-            session = self._adopt(session)
         session.started = False
-        answer = params.get("answer")
-        trace = parse_trace(params["trace"]) if isinstance(params.get("trace"), dict) else None
+        answer, trace = params.get("answer"), params.get("trace")
         text = "" if answer is None else answer if isinstance(answer, str) else _json(answer)
-        return await session.run.grade(text, trace or Trace(content=text))
-
-    def _adopt(self, own: Session) -> Session:
-        parked = [one for one in self.server.sessions.values() if one.started and not one.live]
-        if not parked:
-            raise ChannelError(BAD_STATE, "no task in progress")
-        if len(parked) > 1:
-            names = ", ".join(one.id for one in parked)
-            raise ChannelError(BAD_STATE, f"several tasks are parked; name a session: {names}")
-        self.server.sessions.pop(own.id, None)
-        self.session = parked[0]
-        self.session.live = True
-        return self.session
+        played = parse_trace(trace) if isinstance(trace, dict) else Trace(content=text)
+        return await session.run.grade(text, played)
 
     async def cancel(self, params: dict[str, Any]) -> dict[str, Any]:
         del params
-        for task in list(self.busy):
-            task.cancel()
-        if self.busy:
-            await asyncio.wait(list(self.busy))
+        await self.interrupt()
         session = self.own_session()
         session.started = False
         await session.run.cancel()
@@ -276,14 +254,23 @@ class _Connection:
 
     async def list_tools(self, params: dict[str, Any]) -> dict[str, Any]:
         del params
-        return {"tools": [spec.model_dump() for spec in self.server.environment.tool_specs]}
+        return {"tools": [spec.model_dump() for spec in self.environment.tool_specs]}
 
     async def call_tool(self, params: dict[str, Any]) -> dict[str, Any]:
-        name, arguments = params.get("name"), params.get("arguments") or {}
+        name, arguments, timeout = (
+            params.get("name"),
+            params.get("arguments"),
+            params.get("timeout"),
+        )
+        arguments = {} if arguments is None else arguments
         if not isinstance(name, str):
             raise ChannelError(BAD_PARAMS, "tools.call: name must be a string")
+        if not isinstance(arguments, dict | str):
+            raise ChannelError(BAD_PARAMS, "tools.call: arguments must be an object")
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise ChannelError(BAD_PARAMS, "tools.call: timeout must be a number")
         run = await self.own_session().open()
-        outcome = await run.call_tool(name, arguments, timeout=params.get("timeout"))
+        outcome = await run.call_tool(name, arguments, timeout=timeout)
         return {"result": outcome.result.model_dump(by_alias=True), "state": outcome.state}
 
     async def open_tunnel(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -291,23 +278,22 @@ class _Connection:
         if not isinstance(name, str):
             raise ChannelError(BAD_PARAMS, "tunnel.open: capability must be a string")
         raise ChannelError(
-            TASK_FAILED, f"environment {self.server.environment.name!r} has no capability {name!r}"
+            TASK_FAILED, f"environment {self.environment.name!r} has no capability {name!r}"
         )
 
     async def bye(self, params: dict[str, Any]) -> dict[str, Any]:
         del params
-        if self.session is not None:
-            await self.server.drop(self.session)
-            self.session = None
+        await self.interrupt()
+        session, self.session = self.session, None
+        if session is not None:
+            await self.sessions.drop(session)
         return {"goodbye": True}
 
 
 def _plain(prompt: str | list[Message]) -> Any:
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else [message.model_dump(by_alias=True) for message in prompt]
-    )
+    if isinstance(prompt, str):
+        return prompt
+    return [message.model_dump(by_alias=True) for message in prompt]
 
 
 def _json(value: Any) -> str:

@@ -1,43 +1,42 @@
 """The warm server behind `ForkRuntime`: it has imported the environment, and forks a child for each rollout.
 
 Single-threaded and without an event loop, so that forking it is safe and cheap. It talks with the process
-that started it over a socket of messages (file descriptor 3):
+that started it over a socket of messages, JSON each:
 
-    in   {"fork": n, "memory_mb", "cpu_seconds", "wall_seconds"} and the child's end of a stream; {"kill": n}
-    out  {"ready": {...}} or {"failed": "sentence"}; {"ended": n, "status", "limit", "said"}
+    in   {"fork": n, "limits": {...}} with the child's end of a stream; {"kill": n}
+    out  {"ready": true} with a memory file of the manifest, or {"failed": "sentence"};
+         {"forked": n, "pid"} or {"refused": n, "why"}; {"ended": n, "status", "limit", "said"}
 
-When that socket ends, everything here is killed. A child that ends takes its whole process group with it.
+When that socket ends, everything here is killed. A child that ends takes all that it started with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
-import random
-import resource
 import select
 import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from hud.environment.channel.framing import MAX_FRAME_BYTES
-from hud.environment.channel.server import ControlServer
+from hud.environment.channel.client import RemoteConnection
 from hud.environment.environment import Environment
 from hud.environment.loading import load_environment
 from hud.errors import HudError
+from hud.eval.runtimes.child import Limits, adopt_orphans, live_and_leave, serve_stream
+from hud.trace import Trace
 
-CONTROL = 3
 MESSAGE_BYTES = 1 << 16
-_SAID_BYTES = 2000
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+_SAID_BYTES = 4000
+_DRAIN_BYTES = 1 << 20
+_REHEARSALS = 12
 
 
 @dataclass
@@ -46,11 +45,31 @@ class Child:
 
     number: int
     pid: int
+    limits: Limits
     output: int
-    """Memory file of what it prints."""
+    """Reading end of what it prints."""
     deadline: float
-    limit: str | None = None
+    said: bytes = b""
+    """The last that it printed."""
+    killed_for: str | None = None
     """Which limit it was killed for."""
+
+    def listen(self) -> None:
+        """Read what it printed; keep the tail."""
+        taken = 0
+        with suppress(BlockingIOError):
+            while taken < _DRAIN_BYTES and (chunk := os.read(self.output, 1 << 16)):
+                taken += len(chunk)
+                self.said = (self.said + chunk)[-_SAID_BYTES:]
+
+    def passed_limit(self, status: int, cpu_seconds: float) -> str | None:
+        """Return the limit that it was ended for."""
+        most = self.limits.cpu_seconds
+        if status == -signal.SIGXCPU:
+            return "cpu_seconds"
+        if status == -signal.SIGKILL and most is not None and cpu_seconds >= most:
+            return self.killed_for or "cpu_seconds"
+        return self.killed_for
 
 
 class Zygote:
@@ -60,38 +79,48 @@ class Zygote:
         self.environment = environment
         self.control = control
         self.children: dict[int, Child] = {}
+        self.outputs: dict[int, Child] = {}
+        self.own = set(_descendants())
+        """What the environment started when it was imported; it lives as long as this process."""
+        self.wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.poller = select.epoll()
+        self.poller.register(control, select.EPOLLIN)
+        self.poller.register(self.wake, select.EPOLLIN)
 
     def serve(self) -> None:
         """Work until the other side is gone."""
-        wake_read, wake_write = os.pipe()
-        for end in (wake_read, wake_write):
-            os.set_blocking(end, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        poller = select.poll()
-        poller.register(self.control, select.POLLIN)
-        poller.register(wake_read, select.POLLIN)
-        self.say({"ready": _manifest(self.environment)})
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         while True:
-            for descriptor, _ in poller.poll(self._wait()):
-                if descriptor == wake_read:
-                    os.read(wake_read, 4096)
-                elif not self._hear():
+            for descriptor, _ in self.poller.poll(self._wait()):
+                if descriptor == self.wake:
+                    os.read(self.wake, 4096)
+                elif descriptor in self.outputs:
+                    self._listen(descriptor)
+                elif descriptor == self.control.fileno() and not self._hear():
                     return
             self._enforce()
             self._reap()
 
     def say(self, message: dict[str, Any]) -> None:
         """Send a message; a listener that is gone is noticed by the next read."""
-        try:
+        with suppress(ConnectionError):
             self.control.send(orjson.dumps(message))
-        except (BrokenPipeError, ConnectionError):
-            return
 
-    def kill_all(self) -> None:
-        """Kill every child and what it started."""
-        for child in self.children.values():
-            _kill_group(child.pid)
+    def end(self) -> None:
+        """Kill everything that came from here, and this process with it."""
+        deadline = time.monotonic() + 2.0
+        while time.monotonic() < deadline:
+            for child in self.children.values():
+                _kill_group(child.pid)
+            for pid in _descendants():
+                _kill(pid)
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.002)
+            except ChildProcessError:
+                break
+        os.killpg(0, signal.SIGKILL)
 
     def _hear(self) -> bool:
         data, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 1)
@@ -99,146 +128,181 @@ class Zygote:
             return False
         message = orjson.loads(data)
         if "fork" in message:
-            self._fork(message, descriptors[0])
-        elif (child := self._numbered(message["kill"])) is not None:
-            _kill_group(child.pid)
+            try:
+                child = self._fork(message, *descriptors)
+            except (OSError, TypeError) as error:  # No memory, processes or descriptors are left.
+                self.say({"refused": message["fork"], "why": str(error)})
+            else:
+                self.say({"forked": child.number, "pid": child.pid})
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+        else:
+            for child in self.children.values():
+                if child.number == message["kill"]:
+                    _kill_group(child.pid)
         return True
 
-    def _fork(self, request: dict[str, Any], stream: int) -> None:
-        output = os.memfd_create("output", os.MFD_CLOEXEC)
-        pid = os.fork()
-        if pid == 0:
-            _be_child(self.environment, request, stream, output)
-        os.close(stream)
-        seconds = request.get("wall_seconds")
+    def _fork(self, request: dict[str, Any], stream: int) -> Child:
+        limits = Limits(**request["limits"])
+        output, theirs = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                own = (self.control.fileno(), self.poller.fileno(), self.wake, self._wake_write)
+                foreign = (*own, output, *self.outputs)
+                live_and_leave(self.environment, limits, stream, theirs, foreign)
+        except OSError:
+            os.close(output)
+            raise
+        finally:
+            os.close(theirs)
+        os.set_blocking(output, False)
+        self.poller.register(output, select.EPOLLIN)
+        seconds = limits.wall_seconds
         deadline = float("inf") if seconds is None else time.monotonic() + seconds
-        self.children[pid] = Child(request["fork"], pid, output, deadline)
+        child = Child(request["fork"], pid, limits, output, deadline)
+        self.children[pid] = self.outputs[output] = child
+        return child
 
-    def _numbered(self, number: int) -> Child | None:
-        return next((child for child in self.children.values() if child.number == number), None)
+    def _listen(self, output: int) -> None:
+        """Read what a child printed. One that closed its output is heard of when it ends."""
+        child, before = self.outputs[output], self.outputs[output].said
+        child.listen()
+        if child.said == before:
+            self.poller.modify(output, 0)
 
     def _wait(self) -> float | None:
-        """Return how long nothing can happen, in milliseconds."""
+        """Return how long nothing can happen, in seconds."""
         soonest = min((child.deadline for child in self.children.values()), default=float("inf"))
-        return (
-            None if soonest == float("inf") else max(0.0, (soonest - time.monotonic()) * 1000) + 1
-        )
+        return None if soonest == float("inf") else max(0.0, soonest - time.monotonic()) + 0.001
 
     def _enforce(self) -> None:
         now = time.monotonic()
         for child in self.children.values():
             if child.deadline <= now:
-                child.limit, child.deadline = "wall_seconds", float("inf")
+                child.killed_for, child.deadline = "wall_seconds", float("inf")
                 _kill_group(child.pid)
 
     def _reap(self) -> None:
-        while self.children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        """Take leave of the processes that ended; what they left behind is ended too."""
+        reaped = False
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
             if pid == 0:
-                return
+                break
+            reaped = True
             child = self.children.pop(pid, None)
-            if child is None:
-                continue
-            _kill_group(pid)  # What it started and left behind.
-            code = os.waitstatus_to_exitcode(status)
-            limit = "cpu_seconds" if code == -signal.SIGXCPU else child.limit
-            size = os.fstat(child.output).st_size
-            said = os.pread(child.output, _SAID_BYTES, max(0, size - _SAID_BYTES))
-            os.close(child.output)
-            self.say(
-                {
-                    "ended": child.number,
-                    "status": code,
-                    "limit": limit,
-                    "said": said.decode("utf-8", "replace"),
-                }
-            )
+            if child is not None:
+                _kill_group(pid)
+                code = os.waitstatus_to_exitcode(status)
+                self._tell_end(child, code, usage.ru_utime + usage.ru_stime)
+        if reaped:
+            for pid in _descendants():
+                if pid not in self.children and pid not in self.own:
+                    _kill(pid)
+
+    def _tell_end(self, child: Child, status: int, cpu_seconds: float) -> None:
+        child.listen()
+        del self.outputs[child.output]
+        os.close(child.output)  # Which the poller notices by itself.
+        self.say(
+            {
+                "ended": child.number,
+                "status": status,
+                "limit": child.passed_limit(status, cpu_seconds),
+                "said": child.said.decode("utf-8", "replace"),
+            }
+        )
 
 
-def _be_child(environment: Environment, request: dict[str, Any], stream: int, output: int) -> None:
-    """Serve one rollout over `stream`, then leave without running anything of the parent's."""
-    status = 1
+def _descendants() -> list[int]:
+    """Return this process's children, those it adopted among them; none where the kernel does not tell."""
+    pid = os.getpid()
     try:
-        os.setsid()
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.closerange(CONTROL, CONTROL + 1)
-        _limit(request)
-        random.seed()
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            numpy.random.seed()
-        asyncio.run(_serve(environment, socket.socket(fileno=stream)))
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-
-async def _serve(environment: Environment, stream: socket.socket) -> None:
-    reader, writer = await asyncio.open_connection(sock=stream, limit=MAX_FRAME_BYTES)
-    server = ControlServer(environment)
-    await server.connected(reader, writer)
-    await server.close()
-
-
-def _limit(request: dict[str, Any]) -> None:
-    if request.get("memory_mb") is not None:
-        # Address space beyond what forking brought along: the limit is on what the rollout itself takes.
-        with open("/proc/self/statm", encoding="ascii") as file:
-            inherited = int(file.read().split()[0]) * resource.getpagesize()
-        most = inherited + request["memory_mb"] * (1 << 20)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    if request.get("cpu_seconds") is not None:
-        soft = max(1, round(request["cpu_seconds"]))
-        resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 1))
+        with open(f"/proc/self/task/{pid}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
 
 
 def _kill_group(pid: int) -> None:
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        # Not yet its own group's leader, or all of it gone.
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        _kill(pid)  # Not yet its own group's leader, or all of it gone.
 
 
-def _manifest(environment: Environment) -> dict[str, Any]:
-    return {
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+async def _rehearse() -> None:
+    """Play a rollout of nothing, so that what every child runs is in the interpreter's fast form already.
+
+    Code that first gets fast after the fork is rewritten in each child: a page copied for each rewrite.
+    """
+    environment = Environment("rehearsal")
+
+    @environment.template(id="nothing")
+    async def nothing(word: str = "") -> Any:
+        yield word
+        yield 1.0
+
+    @environment.tool
+    async def touch(word: str) -> str:
+        return word
+
+    ours, theirs = socket.socketpair()
+    serving = asyncio.ensure_future(serve_stream(environment, theirs))
+    reader, writer = await asyncio.open_connection(sock=ours)
+    connection = RemoteConnection(reader, writer, address="rehearsal")
+    await connection.start("nothing", {"word": "a"})
+    await connection.call_tool("touch", {"word": "a"})
+    await connection.grade("a", Trace(content="a"))
+    await connection.close()
+    await serving
+
+
+def _publish(environment: Environment, control: socket.socket) -> None:
+    manifest = {
         "name": environment.name,
         "version": environment.version,
         "reward_range": environment.reward_range,
-        "pid": os.getpid(),
+        "tools": [spec.model_dump() for spec in environment.tool_specs],
     }
+    file = os.memfd_create("manifest")
+    with open(file, "wb", closefd=False) as writer:
+        writer.write(orjson.dumps(manifest))
+    socket.send_fds(control, [b'{"ready": true}'], [file])
+    os.close(file)
 
 
-def main() -> None:
+def main(descriptor: int, source: str) -> None:
     """Load the environment, and serve."""
-    control = socket.socket(fileno=CONTROL)
+    control = socket.socket(fileno=descriptor)
+    control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us.
     try:
-        environment = load_environment(sys.argv[1])
-    except HudError as error:
-        control.send(orjson.dumps({"failed": str(error)[: MESSAGE_BYTES // 2]}))
+        environment = load_environment(source)
+    except (Exception, SystemExit) as error:
+        told = str(error) if isinstance(error, HudError) else f"{source}: {error!r}"
+        control.send(orjson.dumps({"failed": told[: MESSAGE_BYTES // 4]}))
         return
+    for _ in range(_REHEARSALS):
+        asyncio.run(_rehearse())
+    adopt_orphans()
+    zygote = Zygote(environment, control)
+    sys.stdout.flush()
+    sys.stderr.flush()
     gc.collect()
     gc.freeze()  # The children's collector then leaves the shared pages alone.
-    zygote = Zygote(environment, control)
     try:
+        _publish(environment, control)
         zygote.serve()
     finally:
-        zygote.kill_all()
-
-
-if __name__ == "__main__":
-    main()
+        zygote.end()

@@ -1,0 +1,255 @@
+"""The warm server of a `ForkRuntime`, and its children, seen from the process that plays the rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import asdict
+from itertools import count
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter
+
+from hud.environment.channel import RemoteConnection
+from hud.environment.channel.client import Loss
+from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
+from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
+from hud.eval.runtimes.child import Limits
+from hud.eval.runtimes.exits import told_exit
+from hud.eval.runtimes.zygote import MESSAGE_BYTES
+from hud.trace import ToolSpec
+
+_SPECS = TypeAdapter(list[ToolSpec])
+_END_SECONDS = 2.0
+"""How long a process that was told to end may take, before it is killed."""
+
+
+class Child:
+    """One rollout's process."""
+
+    def __init__(self, server: WarmServer, number: int, limits: Limits) -> None:
+        self.server = server
+        self.number = number
+        self.limits = limits
+        self.pid: int | None = None
+        self.ended: asyncio.Future[dict[str, Any]] = server.loop.create_future()
+        self.connection: RemoteConnection
+
+    async def why_lost(self) -> Loss:
+        """Return what became of the process."""
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                end = await asyncio.shield(self.ended)
+        except TimeoutError:
+            return Loss("it closed its connection, but runs on")
+        if "machinery" in end:
+            return Loss(end["machinery"], InfrastructureFault)
+        if end["limit"] is not None:
+            return Loss(f"it passed its limit {end['limit']}={asdict(self.limits)[end['limit']]:g}")
+        return Loss(told_exit(end["status"], end["said"]))
+
+    async def close(self) -> None:
+        """Hang up; a process that does not end by itself is killed."""
+        try:
+            await self.connection.close()
+            await self._over()
+        finally:
+            if not self.ended.done():
+                self.server.say({"kill": self.number})
+                await self._over()
+            self.server.forget(self)
+
+    async def _over(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await asyncio.shield(self.ended)
+
+
+class WarmServer:
+    """A process that has imported an environment and forks itself for each rollout."""
+
+    def __init__(
+        self, source: str, process: subprocess.Popen[bytes], control: socket.socket
+    ) -> None:
+        self.source = source
+        self.process = process
+        self.control = control
+        self.loop = asyncio.get_running_loop()
+        self.dead = False
+        self.manifest: dict[str, Any] = {}
+        self.tools: list[ToolSpec] = []
+        self._ready: asyncio.Future[None] = self.loop.create_future()
+        self._children: dict[int, Child] = {}
+        self._numbers = count(1)
+        self._pid = os.getpid()
+        self.loop.add_reader(control, self._hear)
+        atexit.register(self.stop)
+
+    @classmethod
+    async def start(cls, source: str, timeout: float) -> WarmServer:
+        """Start an interpreter that loads the environment, and wait until it has."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        # The path as it is here: what this process can import, the environment can import too.
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}\n"
+            "from hud.eval.runtimes import zygote\n"
+            f"zygote.main({theirs.fileno()}, {source!r})"
+        )
+        # Not asyncio's: the server outlives the event loop's child watching, and starting it takes a moment.
+        process = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # What the environment prints while it is imported is no output of ours.
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()
+        server = cls(source, process, ours)
+        try:
+            async with asyncio.timeout(timeout):
+                await server._ready
+        except TimeoutError:
+            server.kill()
+            raise EnvironmentFault(f"{source} was not imported within {timeout:g} s.") from None
+        except BaseException:
+            server.kill()
+            raise
+        return server
+
+    async def fork(self, limits: Limits) -> Child:
+        """Fork a child, and connect to it."""
+        ours, theirs = socket.socketpair()
+        child = Child(self, next(self._numbers), limits)
+        self._children[child.number] = child
+        request = orjson.dumps({"fork": child.number, "limits": asdict(limits)})
+        try:
+            await self._send(request, theirs.fileno())
+            reader, writer = await asyncio.open_connection(sock=ours, limit=PRIVATE_FRAME_BYTES)
+        except BaseException as error:
+            ours.close()
+            self.say({"kill": child.number})
+            self.forget(child)
+            if not isinstance(error, OSError):
+                raise
+            raise InfrastructureFault(
+                f"The warm server of {self.source} is gone: {error}."
+            ) from error
+        finally:
+            theirs.close()
+        child.connection = connection = RemoteConnection(
+            reader,
+            writer,
+            address=f"fork:{child.number}",
+            why_lost=child.why_lost,
+            max_frame=PRIVATE_FRAME_BYTES,
+        )
+        connection.name, connection.version = self.manifest["name"], self.manifest["version"]
+        low, high = self.manifest["reward_range"]
+        connection.reward_range = (low, high)
+        connection.tools = self.tools
+        return child
+
+    async def _send(self, request: bytes, descriptor: int) -> None:
+        while True:
+            try:
+                socket.send_fds(self.control, [request], [descriptor])
+            except BlockingIOError:
+                await asyncio.sleep(0.001)
+            else:
+                return
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send a message; a server that is gone has killed what it would be asked to."""
+        with contextlib.suppress(OSError):
+            self.control.send(orjson.dumps(message))
+
+    def forget(self, child: Child) -> None:
+        """A child is over."""
+        self._children.pop(child.number, None)
+
+    def stop(self) -> None:
+        """Hang up: the server kills its children and itself. One that does not is killed."""
+        self._detach()
+        if os.getpid() != self._pid:
+            return  # A fork of ours, at its own exit.
+        try:
+            self.process.wait(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the server and what it forked, now."""
+        self._detach()
+        for pid in (self.process.pid, *(child.pid for child in self._children.values())):
+            # A group keeps its number while anything of it lives, and then only is it killed.
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _detach(self) -> None:
+        atexit.unregister(self.stop)
+        self.dead = True
+        if self.control.fileno() >= 0:
+            with contextlib.suppress(RuntimeError, ValueError):
+                self.loop.remove_reader(self.control)
+            self.control.close()
+
+    def _hear(self) -> None:
+        try:
+            data, files, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, files = b"", []
+        if not data:
+            self._died()
+            return
+        message = orjson.loads(data)
+        if "ready" in message:
+            self._greeted(*files)
+        elif "failed" in message:
+            self._settle(UsageError(message["failed"]))
+        elif "forked" in message:
+            if message["forked"] in self._children:
+                self._children[message["forked"]].pid = message["pid"]
+        elif "refused" in message:
+            self._ended(message["refused"], {"machinery": f"it was not forked: {message['why']}"})
+        else:
+            self._ended(message["ended"], message)
+
+    def _greeted(self, file: int) -> None:
+        with open(file, "rb") as reader:
+            reader.seek(0)
+            self.manifest = orjson.loads(reader.read())
+        self.tools = _SPECS.validate_python(self.manifest["tools"])
+        self._settle(None)
+
+    def _settle(self, error: Exception | None) -> None:
+        if self._ready.done():
+            return
+        if error is None:
+            self._ready.set_result(None)
+        else:
+            self._ready.set_exception(error)
+
+    def _ended(self, number: int, end: dict[str, Any]) -> None:
+        child = self._children.get(number)
+        if child is not None and not child.ended.done():
+            child.ended.set_result(end)
+
+    def _died(self) -> None:
+        """The server is gone without having been told to."""
+        self.kill()
+        how = told_exit(self.process.returncode, "")
+        self._settle(EnvironmentFault(f"{self.source} could not be imported: {how}."))
+        for number in list(self._children):
+            self._ended(number, {"machinery": f"the warm server died ({how})"})
