@@ -6,6 +6,9 @@ application in this process, over `HUD_HOME`.
 
 from __future__ import annotations
 
+import os
+import re
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +20,32 @@ if TYPE_CHECKING:
     from hud.trace import ChatModel
 
 _clients: dict[tuple[Path, str | None, str | None], Client] = {}
-_recorders: dict[Path, JournalRecorder] = {}
+_recorders: dict[tuple[Path, str | None, str | None], JournalRecorder] = {}
+_inherited: list[Client] = []
+_lock = threading.Lock()
 
 
 def connect() -> Client:
     """Return the client of the platform that the settings name now."""
+    with _lock:
+        return _connected(settings.load())
+
+
+def recorder() -> JournalRecorder:
+    """Return this process's recorder for the platform that the settings name now."""
+    from hud.client.recording import JournalRecorder  # Serialization; a mere caller needs none.
+
     now = settings.load()
+    key = (now.home, now.api_url, now.api_key)
+    with _lock:
+        found = _recorders.get(key)
+        if found is None or found.closed:
+            found = JournalRecorder(_journals(now.home, now.api_url), _connected(now))
+            _recorders[key] = found
+        return found
+
+
+def _connected(now: settings.Settings) -> Client:
     key = (now.home, now.api_url, now.api_key)
     client = _clients.get(key)
     if client is None:
@@ -30,17 +53,10 @@ def connect() -> Client:
     return client
 
 
-def recorder() -> JournalRecorder:
-    """Return this process's recorder for the current `HUD_HOME`."""
-    from hud.client.recording import (
-        JournalRecorder,  # Loads the platform, which a mere caller may not need.
-    )
-
-    home = settings.load().home
-    found = _recorders.get(home)
-    if found is None or found.closed:
-        found = _recorders[home] = JournalRecorder(home, connect())
-    return found
+def _journals(home: Path, api_url: str | None) -> Path:
+    """Where what is meant for a platform is kept until it has it: what is a server's is not for this machine."""
+    folder = home / "journal"
+    return folder if api_url is None else folder / re.sub(r"[^A-Za-z0-9.-]+", "_", api_url)
 
 
 async def chat_model(slug: str, checkpoint: str | None = None) -> ChatModel:
@@ -53,11 +69,25 @@ async def chat_model(slug: str, checkpoint: str | None = None) -> ChatModel:
 
 def disconnect(home: Path) -> None:
     """Close what this process holds open for a `HUD_HOME`."""
-    held = _recorders.pop(home, None)
-    if held is not None:
+    with _lock:
+        recorders = [_recorders.pop(key) for key in list(_recorders) if key[0] == home]
+        clients = [_clients.pop(key) for key in list(_clients) if key[0] == home]
+    for held in recorders:
         held.close()
-    for key in [key for key in _clients if key[0] == home]:
-        _clients.pop(key).close()
+    for client in clients:
+        client.close()
 
+
+def _forget() -> None:
+    """Begin afresh in a forked child: connections to a database do not survive a fork."""
+    global _lock
+    _lock = threading.Lock()
+    # Kept, unused: even closing them here would be felt by the parent.
+    _inherited.extend(_clients.values())
+    _clients.clear()
+    _recorders.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 __all__ = ["Client", "chat_model", "connect", "disconnect", "recorder"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 RETRIED = (502, 503, 504)
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 2.0
+LONGEST_WAIT_SECONDS = 30.0
+"""Most that a server may ask for with `Retry-After`."""
 TIMEOUT_SECONDS = 600.0
 _KINDS: dict[int, type[HudError]] = {
     400: UsageError,
@@ -51,6 +54,7 @@ class Client:
         self._key = api_key
         self._home = home
         self._embedded: EmbeddedPlatform | None = None
+        self._opening = threading.Lock()
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
             WeakKeyDictionary()
         )
@@ -61,12 +65,13 @@ class Client:
         if self.api_url is not None:
             return None
         if self._embedded is None:
-            from hud.client.embedded import (
-                EmbeddedPlatform,  # Loads a web framework and the database.
-            )
+            with self._opening:  # The recorder's thread and its caller may both be first.
+                if self._embedded is None:
+                    # Loads a web framework and the database.
+                    from hud.client.embedded import EmbeddedPlatform
 
-            assert self._home is not None
-            self._embedded = EmbeddedPlatform(self._home)
+                    assert self._home is not None
+                    self._embedded = EmbeddedPlatform(self._home)
         return self._embedded
 
     async def get(self, path: str, *, params: dict[str, Any] | None = None) -> Any:
@@ -126,6 +131,7 @@ class Client:
         content = body if isinstance(body, bytes | None) else orjson.dumps(body, default=str)
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         wait = FIRST_WAIT_SECONDS
+        asked: float | None = None
         for attempt in range(1, ATTEMPTS + 1):
             last = attempt == ATTEMPTS or not retry or self.api_url is None
             try:
@@ -133,7 +139,7 @@ class Client:
                     method, path, content=content, params=params, headers={"content-type": kind}
                 )
             except httpx.TransportError as error:
-                if last:
+                if last or isinstance(error, httpx.TimeoutException):
                     where = self.api_url or "the platform of this process"
                     raise PlatformError(
                         f"{where} did not answer: {error or type(error).__name__}.", 503
@@ -141,7 +147,8 @@ class Client:
             else:
                 if answer.status_code not in RETRIED or last:
                     return _content(answer)
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2))
+                asked = _retry_after(answer)
+            await asyncio.sleep(wait * random.uniform(0.8, 1.2) if asked is None else asked)
             wait *= 2
         raise AssertionError("unreachable")
 
@@ -157,6 +164,12 @@ class Client:
                 headers={"authorization": f"Bearer {self._key}"} if self._key else None,
             )
         return pool
+
+
+def _retry_after(answer: httpx.Response) -> float | None:
+    """Return how long the server asks to wait, where it says so in seconds."""
+    said = answer.headers.get("retry-after", "")
+    return min(float(said), LONGEST_WAIT_SECONDS) if said.isdecimal() else None
 
 
 def _content(answer: httpx.Response) -> Any:

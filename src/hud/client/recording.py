@@ -1,4 +1,4 @@
-"""The recorder: a journal for durability, and a thread that ships it to the platform in batches.
+"""The recorder: what happens becomes lines of a journal, which a thread ships to the platform.
 
 Hot path: recording an event is encoding it and, once for each turn of the event loop, one `write`. See
 docs/decisions/0001-journal-before-store.md.
@@ -12,46 +12,38 @@ import os
 import socket
 import threading
 import time
-from concurrent.futures import Future
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from hud.client.client import Client
-from hud.errors import HudError, StoreError
+from hud.client.encoding import encode_json, encode_step
+from hud.client.shipping import Shipper
+from hud.errors import StoreError
 from hud.trace import AgentStep, Sample, Step
 from hud.trace.columns import added_prompt
-from hud.trace.journal import Journal, encode_event
+from hud.trace.journal import encode_event
 
 if TYPE_CHECKING:
     from hud.eval.job import Job
     from hud.eval.run import Run
 
-BATCH_BYTES = 4 << 20
-SHIP_EVERY_SECONDS = 0.05
-KEEP_BYTES = 1 << 20
-"""The journal is emptied when the store has all of it and it has grown beyond this."""
+_open: weakref.WeakSet[JournalRecorder] = weakref.WeakSet()
 
 
 class JournalRecorder:
-    """Records to the journal of one `HUD_HOME`, and ships it through `client`."""
+    """Records to a journal in `folder`, and ships it through `client`. Safe to use from several threads."""
 
-    def __init__(self, home: Path, client: Client) -> None:
-        self.home = home
+    def __init__(self, folder: Path, client: Client) -> None:
         self.closed = False
-        self._client = client
+        self._shipper = Shipper(folder, client)
         self._lock = threading.Lock()
         self._buffer: list[bytes] = []
-        self._scheduled = False
+        self._scheduled: asyncio.AbstractEventLoop | None = None
+        """The event loop whose turn's end the buffer waits for."""
         self._last_prompt: dict[str, tuple[int, list[int]]] = {}
         self._failure: StoreError | None = None
-        self._journal = Journal(home)
-        self._shipped = 0
-        self._waiting: list[Future[None]] = []
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._ship, name="hud-recorder", daemon=True)
-        self._thread.start()
+        _open.add(self)
         atexit.register(self.close)
 
     # -- events -------------------------------------------------------------------------------------
@@ -66,20 +58,18 @@ class JournalRecorder:
             "host": socket.gethostname(),
             "at": _now(),
         }
-        self._add(encode_event(b"J", job.id, 0, orjson.dumps(payload)))
+        self._add(encode_event(b"J", job.id, 0, encode_json(payload)))
 
     def job_ended(self, job: Job) -> None:
         status = "interrupted" if job.interrupted else "completed"
-        self._add(encode_event(b"Z", job.id, 0, orjson.dumps({"status": status, "at": _now()})))
+        self._add(encode_event(b"Z", job.id, 0, encode_json({"status": status, "at": _now()})))
 
     def run_started(self, run: Run) -> None:
-        self._add(encode_event(b"R", run.trace_id, 0, orjson.dumps(_opening(run))))
+        self._add(encode_event(b"R", run.trace_id, 0, encode_json(_opening(run))))
 
     def step_recorded(self, trace_id: str, step: Step) -> None:
         sample = step.sample if isinstance(step, AgentStep) else None
-        exclude = {"sample"} if sample is not None else None
-        payload = step.__pydantic_serializer__.to_json(step, exclude_none=True, exclude=exclude)
-        line = encode_event(b"S", trace_id, step.step_id, payload)
+        line = encode_event(b"S", trace_id, step.step_id, encode_step(step))
         if sample is not None:
             line += self._tokens(trace_id, step.step_id, sample)
         self._add(line)
@@ -105,31 +95,32 @@ class JournalRecorder:
             "cost_usd": usage.cost_usd,
             "ended_at": None if run.ended_at is None else round(run.ended_at.timestamp() * 1e6),
         }
-        self._add(encode_event(b"E", run.trace_id, 0, orjson.dumps(payload, default=str)))
+        self._add(encode_event(b"E", run.trace_id, 0, encode_json(payload)))
 
     async def flush(self) -> None:
         """Wait until everything recorded is in the store; raises `StoreError` if it cannot be."""
+        if self.closed:
+            return
         self._write()
         if self._failure is not None:
             raise self._failure
-        waiter: Future[None] = Future()
-        with self._lock:
-            if self._shipped == self._journal.size:
-                return
-            self._waiting.append(waiter)
-        self._wake.set()
-        await asyncio.wrap_future(waiter)
+        await self._shipper.flush()
 
     def close(self) -> None:
         """Ship what is left, and close the journal; what could not be shipped stays in it."""
         if self.closed:
             return
+        self._write()
         self.closed = True
         atexit.unregister(self.close)
-        self._write()
-        self._wake.set()
-        self._thread.join(timeout=60)
-        self._journal.close()
+        self._shipper.close()
+
+    def abandon(self) -> None:
+        """Let go in a forked child: the journal is its parent's."""
+        self.closed = True
+        self._buffer.clear()
+        atexit.unregister(self.close)
+        self._shipper.abandon()
 
     # -- inside -------------------------------------------------------------------------------------
 
@@ -146,95 +137,66 @@ class JournalRecorder:
             "checkpoint": sample.checkpoint,
             "temperature": sample.temperature,
         }
-        return encode_event(b"T", trace_id, step_id, orjson.dumps(payload))
+        return encode_event(b"T", trace_id, step_id, encode_json(payload))
 
     def _add(self, line: bytes) -> None:
         """Queue a line; everything of one turn of the event loop is written at its end, in one call."""
+        if self.closed:
+            raise StoreError("This recorder was closed; open another with hud.client.recorder().")
+        with self._lock:
+            self._buffer.append(line)
         if self._failure is not None:
             raise self._failure
-        self._buffer.append(line)
-        if self._scheduled:
-            return
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             self._write()
-            return
-        self._scheduled = True
-        loop.call_soon(self._write)
+        else:
+            if self._scheduled is None:
+                self._scheduled = loop
+                loop.call_soon(self._write)
+            elif self._scheduled is not loop:
+                # Another thread's loop, or one that was stopped before its turn ended.
+                self._write()
+        if self._failure is not None:
+            raise self._failure
 
     def _write(self) -> None:
-        self._scheduled = False
-        if not self._buffer:
-            return
-        data = b"".join(self._buffer)
         with self._lock:
+            self._scheduled = None
+            if not self._buffer:
+                return
             try:
-                self._journal.append(data)
+                self._shipper.append(b"".join(self._buffer))
             except StoreError as error:
-                # The lines stay in the buffer; whoever records or flushes next is told.
+                # The lines stay in the buffer; whoever records is told, and the next flush tries again.
                 self._failure = error
                 return
-        self._buffer.clear()
-        if not self._wake.is_set() and self._journal.size - self._shipped > BATCH_BYTES:
-            self._wake.set()
-
-    def _ship(self) -> None:
-        """Ship what was written, batch by batch, until closed. Runs in a thread with an event loop of its own."""
-        with asyncio.Runner() as runner:
-            while True:
-                closing = self.closed
-                while self._pending():
-                    try:
-                        runner.run(self._ship_batch())
-                    except HudError as error:
-                        self._give_up(error)
-                        return
-                self._release()
-                if closing:
-                    return
-                self._wake.wait(SHIP_EVERY_SECONDS)
-                self._wake.clear()
-
-    def _pending(self) -> bool:
-        with self._lock:
-            return self._shipped < self._journal.size
-
-    async def _ship_batch(self) -> None:
-        with self._lock:
-            batch = self._journal.read(self._shipped, BATCH_BYTES)
-        await self._client.post("/v2/ingest", batch, retry=True)
-        with self._lock:
-            self._shipped += len(batch)
-            if self._shipped == self._journal.size and (self._shipped > KEEP_BYTES or self.closed):
-                self._journal.clear()
-                self._shipped = 0
-
-    def _release(self) -> None:
-        with self._lock:
-            done = self._shipped == self._journal.size
-            waiting, self._waiting = (self._waiting, []) if done else ([], self._waiting)
-            if done and self.closed:
-                self._journal.clear()
-                self._shipped = 0
-        for waiter in waiting:
-            waiter.set_result(None)
-
-    def _give_up(self, error: HudError) -> None:
-        """The store refuses: the journal keeps everything, and whoever records or flushes next is told."""
-        self._failure = error if isinstance(error, StoreError) else StoreError(str(error))
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            waiter.set_exception(self._failure)
+            self._failure = None
+            self._buffer.clear()
 
 
 def process_started(pid: int) -> str | None:
     """Return when a process of this machine started, as its kernel counts; None if it is gone or unknown."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
         return None
+    # Killed, and not yet waited for by its parent: gone.
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def process_lives(pid: int, started: str | None) -> bool:
+    """True while the process of this machine lives that had this id when it `started`."""
+    if started is not None:
+        return process_started(pid) == started
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _opening(run: Run) -> dict[str, Any]:
@@ -256,3 +218,13 @@ def _task(task: Any) -> Any:
 
 def _now() -> int:
     return time.time_ns() // 1000
+
+
+def _abandon_all() -> None:
+    for recorder in list(_open):
+        if not recorder.closed:
+            recorder.abandon()
+
+
+# A forked child must not ship, empty or hold the lock of its parent's journal.
+os.register_at_fork(after_in_child=_abandon_all)

@@ -22,7 +22,7 @@ class Platform:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.store = Store.in_folder(home)
-        recover(self.store, home)
+        recover(self.store, home / "journal")
 
     @cached_property
     def registry(self) -> Registry:

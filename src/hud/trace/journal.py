@@ -2,11 +2,11 @@
 
 One file for each recording process, one event a line:
 
-    KIND <tab> ID <tab> STEP <tab> JSON
+    CHECKSUM <tab> KIND <tab> ID <tab> STEP <tab> JSON
 
-JSON escapes tabs and newlines, so a line is split without being parsed. A line without its newline is the torn
-end of a process that died, and is dropped. A file is locked by the process that writes it; one that can be
-locked has lost its writer, and may be taken over.
+JSON escapes tabs and newlines, so a line is split without being parsed. A last line without its newline is the
+torn end of a process that died, and is dropped; any other line whose checksum is wrong is damaged. A file is
+locked by the process that writes it; one that can be locked has lost its writer, and may be taken over.
 """
 
 from __future__ import annotations
@@ -14,44 +14,67 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 from hud.errors import StoreError
 from hud.trace.ids import new_id
 
-Kind = Literal[b"J", b"R", b"S", b"T", b"E", b"Z"]
-"""J: a job starts. R: a run starts. S: a step ended. T: that step's tokens. E: a run ended. Z: a job ended."""
+
+class Event(NamedTuple):
+    """One line."""
+
+    kind: bytes
+    """J: a job starts. R: a run starts. S: a step ended. T: that step's tokens. E: a run ended. Z: a job ended."""
+    identifier: str
+    """Of the job or of the trace."""
+    step: int
+    """0 where the event is no step's."""
+    payload: bytes
 
 
 def encode_event(kind: bytes, identifier: str, step: int, payload: bytes) -> bytes:
     """Return one line."""
-    return b"%b\t%b\t%d\t%b\n" % (kind, identifier.encode(), step, payload)
+    body = b"%b\t%b\t%d\t%b" % (kind, identifier.encode(), step, payload)
+    return b"%08x\t%b\n" % (zlib.crc32(body), body)
 
 
-def decode_events(data: bytes) -> Iterator[tuple[bytes, str, int, bytes]]:
-    """Yield `(kind, id, step, payload)` of every whole line."""
+def decode_events(data: bytes) -> Iterator[Event | None]:
+    """Yield every whole line's event in order; None for a damaged line."""
     for line in data.split(b"\n")[:-1]:
-        kind, identifier, step, payload = line.split(b"\t", 3)
-        yield kind, identifier.decode(), int(step), payload
+        try:
+            if int(line[:8], 16) != zlib.crc32(memoryview(line)[9:]):
+                raise ValueError("checksum")
+            _, kind, identifier, step, payload = line.split(b"\t", 4)
+            event = Event(kind, identifier.decode(), int(step), payload)
+        except ValueError:
+            yield None
+        else:
+            yield event
 
 
 class Journal:
     """One process's journal, opened for appending."""
 
-    def __init__(self, home: Path) -> None:
-        folder = home / "journal"
+    def __init__(self, folder: Path) -> None:
+        self.size = 0
+        while not self._create(folder):
+            # Somebody looking for orphans found it between its creation and its lock, and removed it.
+            os.close(self._file)
+
+    def _create(self, folder: Path) -> bool:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.path = folder / f"{os.getpid()}-{new_id()[:8]}.journal"
-            self._file = os.open(
-                self.path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600
-            )
+            flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise _told(folder, error) from error
         fcntl.flock(self._file, fcntl.LOCK_EX)
-        self.size = 0
+        return os.fstat(self._file).st_nlink > 0
 
     def append(self, data: bytes) -> None:
         """Append whole lines. Raises `StoreError` if they do not fit on the disk; then none of them is there."""
@@ -83,22 +106,45 @@ class Journal:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
 
+    def abandon(self) -> None:
+        """Close this process's hold of the file, and leave the file to whoever else writes it."""
+        os.close(self._file)
 
-def orphaned_journals(home: Path) -> Iterator[tuple[Path, bytes]]:
-    """Yield the journals whose process is gone, with what they hold; each is removed once it was dealt with."""
-    for path in sorted((home / "journal").glob("*.journal")):
+
+def orphaned_journals(folder: Path) -> Iterator[bytes]:
+    """Yield what the journals of processes that are gone hold; each is removed once it was dealt with."""
+    for path in sorted(folder.glob("*.journal")):
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
+        except OSError as error:
+            raise _told(path, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield path, _read_all(file)
-            path.unlink(missing_ok=True)
+            if os.fstat(file).st_nlink > 0:
+                yield _read_all(file)
+                path.unlink(missing_ok=True)
         except BlockingIOError:
             continue
         finally:
             os.close(file)
+
+
+def set_aside(folder: Path, data: bytes, damaged: Iterable[int]) -> None:
+    """Keep the damaged lines of `data`, by their numbers, in a file beside the journals, and say so."""
+    lines = data.split(b"\n")
+    kept = b"".join(lines[number] + b"\n" for number in damaged)
+    if not kept:
+        return
+    path = folder / "damaged.lines"
+    with path.open("ab") as file:
+        file.write(kept)
+    count = kept.count(b"\n")
+    warnings.warn(
+        f"{count} recorded events are damaged and could not be stored; they are kept in {path}.",
+        stacklevel=2,
+    )
 
 
 def _read_all(file: int) -> bytes:
@@ -109,11 +155,15 @@ def _read_all(file: int) -> bytes:
 
 
 def _told(path: Path, error: OSError) -> StoreError:
-    free = ""
-    existing = next((place for place in (path, *path.parents) if place.exists()), None)
-    if existing is not None:
-        free = f"; {shutil.disk_usage(existing).free / 1e6:,.0f} MB are free there"
     return StoreError(
-        f"Nothing can be recorded in {path}: {error.strerror}{free}. What was recorded before is kept. "
-        "Free some space, or set HUD_HOME to another folder."
+        f"Nothing can be recorded in {path}: {error.strerror}{free_space(path)}. "
+        "What was recorded before is kept. Free some space, or set HUD_HOME to another folder."
     )
+
+
+def free_space(path: Path) -> str:
+    """Say how much is free where `path` is, to follow another clause."""
+    existing = next((place for place in (path, *path.parents) if place.exists()), None)
+    if existing is None:
+        return ""
+    return f"; {shutil.disk_usage(existing).free / 1e6:,.1f} MB are free there"

@@ -20,11 +20,14 @@ Offset = Annotated[int, Query(ge=0)]
 
 
 @router.post("/ingest")
-async def ingest_journal(request: Request) -> dict[str, int]:
-    """Take over journal lines (see `hud.trace.journal`). Repetitions change nothing."""
+async def ingest_journal(request: Request) -> dict[str, Any]:
+    """Take over journal lines (see `hud.trace.journal`). Repetitions change nothing.
+
+    `damaged` are the numbers of the lines that were not understood, from 0.
+    """
     data = await request.body()
-    count = await run_in_threadpool(ingest, request.app.state.platform.store, data)
-    return {"events": count}
+    ingested = await run_in_threadpool(ingest, request.app.state.platform.store, data)
+    return {"events": ingested.events, "damaged": ingested.damaged}
 
 
 @router.get("/jobs")

@@ -2,78 +2,119 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
 
+from hud.errors import UsageError
 from hud.platform.store import tables
 from hud.platform.store.store import Store
 from hud.trace.columns import pack_ids, pack_logprobs
-from hud.trace.journal import decode_events, orphaned_journals
+from hud.trace.journal import Event, decode_events, orphaned_journals, set_aside
 
+_Row = dict[str, Any]
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
 
 
-def ingest(store: Store, data: bytes) -> int:
-    """Write a batch of journal lines in one transaction; returns how many there were."""
-    jobs: dict[str, dict[str, Any]] = {}
-    job_ends: list[dict[str, Any]] = []
-    opened: dict[str, dict[str, Any]] = {}
-    ended: dict[str, dict[str, Any]] = {}
-    steps: list[dict[str, Any]] = []
-    samples: list[dict[str, Any]] = []
-    count = 0
-    for kind, identifier, step, payload in decode_events(data):
-        count += 1
+def ingest(store: Store, data: bytes) -> Ingested:
+    """Write a batch of journal lines in one transaction; damaged ones are counted out."""
+    batch = _Batch()
+    damaged: list[int] = []
+    number = -1
+    for number, event in enumerate(decode_events(data)):
+        try:
+            if event is None:
+                raise ValueError("checksum")
+            batch.add(event)
+        except (ValueError, KeyError, TypeError, OverflowError):
+            damaged.append(number)
+    try:
+        with store.begin() as connection:
+            batch.write(connection)
+    except IntegrityError as error:
+        raise UsageError(f"These are no events of a recorder: {error.orig}.") from error
+    return Ingested(number + 1 - len(damaged), damaged)
+
+
+def recover(store: Store, folder: Path) -> int:
+    """Ingest the journals of processes that died; returns how many events they held."""
+    events = 0
+    for data in orphaned_journals(folder):
+        ingested = ingest(store, data)
+        set_aside(folder, data, ingested.damaged)
+        events += ingested.events
+    return events
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What became of a batch."""
+
+    events: int
+    damaged: list[int]
+    """Numbers of the lines that could not be understood, from 0."""
+
+
+class _Batch:
+    """Events of one transaction, as rows."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, _Row] = {}
+        self.job_ends: list[_Row] = []
+        self.opened: dict[str, _Row] = {}
+        self.ended: dict[str, _Row] = {}
+        self.steps: list[_Row] = []
+        self.samples: list[_Row] = []
+
+    def add(self, event: Event) -> None:
+        """Take an event over; raises, and stays as it was, where the event is not one of ours."""
+        kind, identifier, step, payload = event
         if kind == b"S":
-            steps.append({"trace_id": identifier, "step_id": step, "payload": payload})
+            self.steps.append({"trace_id": identifier, "step_id": step, "payload": payload})
         elif kind == b"T":
-            samples.append(_sample(identifier, step, orjson.loads(payload)))
+            self.samples.append(_sample(identifier, step, orjson.loads(payload)))
         elif kind == b"R":
-            opened[identifier] = _run(identifier, orjson.loads(payload))
+            self.opened[identifier] = _run(identifier, orjson.loads(payload))
         elif kind == b"E":
-            opened.pop(identifier, None)
-            ended[identifier] = _run(identifier, orjson.loads(payload))
+            self.ended[identifier] = _run(identifier, orjson.loads(payload))
+            self.opened.pop(identifier, None)
         elif kind == b"J":
-            jobs[identifier] = _job(identifier, orjson.loads(payload))
+            self.jobs[identifier] = _job(identifier, orjson.loads(payload))
         elif kind == b"Z":
             end = orjson.loads(payload)
-            job_ends.append({"job": identifier, "status": end["status"], "ended": end["at"]})
-    with store.begin() as connection:
-        _upsert(
-            connection,
-            tables.jobs,
-            list(jobs.values()),
-            update=("status", "pid", "process_started", "host"),
-        )
-        _upsert(connection, tables.runs, list(opened.values()))
-        _upsert(connection, tables.runs, list(ended.values()), update=_RUN_COLUMNS[1:])
-        _upsert(connection, tables.steps, steps)
-        _upsert(connection, tables.samples, samples)
-        if job_ends:
+            self.job_ends.append({"job": identifier, "status": end["status"], "ended": end["at"]})
+        else:
+            raise ValueError(f"kind {kind!r}")
+
+    def write(self, connection: sa.Connection) -> None:
+        """Bring the rows into the tables."""
+        again = ("status", "pid", "process_started", "host")
+        upsert(connection, tables.jobs, list(self.jobs.values()), update=again)
+        upsert(connection, tables.runs, list(self.opened.values()))
+        upsert(connection, tables.runs, list(self.ended.values()), update=_RUN_COLUMNS[1:])
+        upsert(connection, tables.steps, self.steps)
+        upsert(connection, tables.samples, self.samples)
+        if self.job_ends:
             # Microseconds as they are: the column's type would convert a datetime, and these are none.
             ended_at = sa.type_coerce(sa.bindparam("ended"), sa.BigInteger)
             connection.execute(
                 sa.update(tables.jobs)
                 .where(tables.jobs.c.id == sa.bindparam("job"))
                 .values(status=sa.bindparam("status"), ended_at=ended_at),
-                job_ends,
+                self.job_ends,
             )
-    return count
 
 
-def recover(store: Store, home: Path) -> int:
-    """Ingest the journals of processes that died; returns how many events they held."""
-    return sum(ingest(store, data) for _, data in orphaned_journals(home))
-
-
-def _upsert(
-    connection: sa.Connection, table: sa.Table, rows: list[dict[str, Any]], update: Any = ()
+def upsert(
+    connection: sa.Connection, table: sa.Table, rows: list[_Row], update: Sequence[str] = ()
 ) -> None:
-    """Insert rows; where one is there already, take over the columns of `update`, or leave it."""
+    """Insert rows of stored values; where one is there already, take over the columns of `update`, or leave it."""
     if not rows:
         return
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert

@@ -1,0 +1,186 @@
+"""The shipper: owns a process's journal, and a thread that brings what is in it to the platform.
+
+It knows bytes, offsets and acknowledgements; what the bytes mean is the recorder's business. As long as the
+platform does not acknowledge, the journal keeps everything, and it is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+from hud.client.client import Client
+from hud.errors import HudError, PlatformError, StoreError
+from hud.trace.journal import Journal, orphaned_journals, set_aside
+
+BATCH_BYTES = 4 << 20
+GATHER_SECONDS = 0.05
+"""How long events are gathered before they are shipped, unless somebody waits."""
+KEEP_BYTES = 1 << 20
+"""The journal is emptied when the store has all of it and it has grown beyond this."""
+ROTATE_BYTES = 64 << 20
+"""Once so much of the journal was shipped, what is left moves to a new one."""
+RETRY_SECONDS = 2.0
+PATIENCE_SECONDS = 10.0
+"""How long a flush waits for a platform that does not answer."""
+
+
+class Shipper:
+    """A journal in `folder`, shipped through `client` until closed."""
+
+    def __init__(self, folder: Path, client: Client) -> None:
+        self.folder = folder
+        self._client = client
+        self._journal = Journal(folder)
+        self._lock = threading.Lock()
+        self._shipped = 0
+        """Bytes of the journal that the platform has."""
+        self._gone = 0
+        """Bytes that were shipped and are no longer in the journal."""
+        self._waiting: list[tuple[int, float, Future[None]]] = []
+        self._something = threading.Event()
+        self._hurry = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="hud-shipper", daemon=True)
+        self._thread.start()
+
+    def append(self, data: bytes) -> None:
+        """Write whole lines to the journal; raises `StoreError` if they do not fit."""
+        with self._lock:
+            self._journal.append(data)
+            much = self._journal.size - self._shipped > BATCH_BYTES
+        if not self._something.is_set():
+            self._something.set()
+        if much:
+            self._hurry.set()
+
+    async def flush(self) -> None:
+        """Wait until everything appended is in the store; raises `StoreError` if it does not get there."""
+        shipped: Future[None] = Future()
+        with self._lock:
+            written = self._gone + self._journal.size
+            if written == self._gone + self._shipped:
+                return
+            self._waiting.append((written, time.monotonic() + PATIENCE_SECONDS, shipped))
+        self._hurry.set()
+        self._something.set()
+        await asyncio.wrap_future(shipped)
+
+    def close(self) -> None:
+        """Ship what is left and close the journal; what could not be shipped stays there for the next process."""
+        self._closing = True
+        self._hurry.set()
+        self._something.set()
+        self._thread.join(timeout=60)
+        with self._lock:
+            if self._shipped == self._journal.size:
+                self._journal.clear()
+            self._journal.close()
+
+    def abandon(self) -> None:
+        """Let go in a forked child: the journal, and the thread, are its parent's."""
+        self._closing = True
+        self._journal.abandon()
+
+    # -- the thread ---------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        with asyncio.Runner() as runner:
+            if self._client.api_url is not None:  # The embedded platform looks for orphans itself.
+                with contextlib.suppress(HudError):
+                    runner.run(send_orphans(self._client, self.folder))
+            while True:
+                self._something.wait()
+                self._hurry.wait(GATHER_SECONDS)
+                closing = self._closing
+                self._something.clear()
+                self._hurry.clear()
+                try:
+                    while self._pending():
+                        runner.run(self._ship_batch())
+                        self._tell_waiting()
+                # Whatever it is, it must reach whoever waits, and must not end the thread.
+                except Exception as error:
+                    self._tell_failure(error, closing)
+                    self._something.set()
+                    if not closing:
+                        self._hurry.wait(RETRY_SECONDS)
+                if closing:
+                    return
+
+    def _pending(self) -> bool:
+        with self._lock:
+            return self._shipped < self._journal.size
+
+    async def _ship_batch(self) -> None:
+        with self._lock:
+            batch = self._journal.read(self._shipped, BATCH_BYTES)
+        await send(self._client, self.folder, batch)
+        with self._lock:
+            self._shipped += len(batch)
+            if self._shipped == self._journal.size and self._shipped > KEEP_BYTES:
+                self._journal.clear()
+                self._gone += self._shipped
+                self._shipped = 0
+            elif self._shipped > ROTATE_BYTES:
+                self._rotate()
+
+    def _rotate(self) -> None:
+        """Move what is not shipped to a new journal, so that constant recording does not fill the disk."""
+        left = self._journal.read(self._shipped, self._journal.size - self._shipped)
+        new = Journal(self.folder)
+        try:
+            new.append(left)
+        except StoreError:
+            new.close()
+            return
+        # Until here both hold it; ingesting twice changes nothing.
+        self._journal.clear()
+        self._journal.close()
+        self._journal = new
+        self._gone += self._shipped
+        self._shipped = 0
+
+    def _tell_waiting(self) -> None:
+        with self._lock:
+            there = self._gone + self._shipped
+            done = [future for target, _, future in self._waiting if target <= there]
+            self._waiting = [waiter for waiter in self._waiting if waiter[0] > there]
+        for future in done:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
+
+    def _tell_failure(self, error: Exception, closing: bool) -> None:
+        """Tell those whose patience is over; only for a platform that does not answer they have any."""
+        final = closing or not isinstance(error, PlatformError)
+        now = time.monotonic()
+        with self._lock:
+            over = [waiter for waiter in self._waiting if final or waiter[1] <= now]
+            self._waiting = [waiter for waiter in self._waiting if waiter not in over]
+        for _, _, future in over:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(self._explained(error))
+
+    def _explained(self, error: Exception) -> StoreError:
+        reason = str(error) if isinstance(error, HudError) else f"{type(error).__name__}: {error}."
+        explained = StoreError(
+            f"{reason} What was recorded is kept in {self._journal.path} and is stored when it can be."
+        )
+        explained.__cause__ = error
+        return explained
+
+
+async def send(client: Client, folder: Path, batch: bytes) -> None:
+    """Bring journal lines to the platform; what it cannot understand is kept aside in `folder`."""
+    answer = await client.post("/v2/ingest", batch)
+    set_aside(folder, batch, answer["damaged"])
+
+
+async def send_orphans(client: Client, folder: Path) -> None:
+    """Bring what processes left that died before their platform had it."""
+    for data in orphaned_journals(folder):
+        await send(client, folder, data)
