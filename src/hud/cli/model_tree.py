@@ -7,9 +7,17 @@ from typing import Any
 
 from hud.cli.output import number
 
+_SHORTEST_FOLD = 4
+"""Fewer uneventful checkpoints in a row than this are drawn one by one."""
 
-def draw_tree(model: dict[str, Any], nodes: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield one line for the beginning and one for each checkpoint, in the order in which they were made."""
+
+def draw_tree(
+    model: dict[str, Any], nodes: list[dict[str, Any]], *, everything: bool = True
+) -> Iterator[str]:
+    """Yield one line for the beginning and one for each checkpoint, in the order in which they were made.
+
+    Unless `everything` is wanted, stretches of checkpoints whose files were pruned are one line.
+    """
     lanes: list[str | None] = [None]
     places: dict[str | None, int] = {None: 0}
     origin = model["config"]["origin_checkpoint"]
@@ -25,6 +33,7 @@ def draw_tree(model: dict[str, Any], nodes: list[dict[str, Any]]) -> Iterator[st
     yield f"{'▶' if at_start else '○'} {model['model_name']}  {began}"
     names = {node["id"]: node["name"] for node in nodes}
     width = max((len(node["name"]) for node in nodes), default=0)
+    folds = {} if everything else _folds(nodes)
     for place, node in enumerate(nodes):
         parent = node["prev_model_checkpoint_id"]
         home = places.get(parent, 0)
@@ -35,6 +44,10 @@ def draw_tree(model: dict[str, Any], nodes: list[dict[str, Any]]) -> Iterator[st
         lanes[lane] = node["id"]
         places[node["id"]] = lane
         waiting = _waiting(nodes[place + 1 :], lanes)
+        if place in folds:
+            if folds[place]:
+                yield f"{_graph(node, lane, home, waiting, '┆')} {folds[place]} more steps, files pruned (--all)"
+            continue
         branch = "" if straight else f"  from {names.get(parent, 'the beginning')}"
         yield f"{_graph(node, lane, home, waiting)} {node['name']:<{width}}  {describe(node)}{branch}"
 
@@ -54,14 +67,43 @@ def describe(node: dict[str, Any]) -> str:
     return "  ".join(part for part in parts if part)
 
 
+def _folds(nodes: list[dict[str, Any]]) -> dict[int, int]:
+    """Return which nodes are folded away: the last of a stretch with its length, the others with 0."""
+    children: dict[str | None, int] = {}
+    for node in nodes:
+        parent = node["prev_model_checkpoint_id"]
+        children[parent] = children.get(parent, 0) + 1
+    folds: dict[int, int] = {}
+    stretch: list[int] = []
+    ends: list[dict[str, Any] | None] = [*nodes, None]
+    for place, one in enumerate(ends):
+        dull = (
+            one is not None
+            and one["pruned"]
+            and not one["is_active"]
+            and place > 0
+            and one["prev_model_checkpoint_id"] == nodes[place - 1]["id"]
+            and children.get(one["id"], 0) == 1
+        )
+        if dull:
+            stretch.append(place)
+            continue
+        if len(stretch) >= _SHORTEST_FOLD:
+            folds |= {**dict.fromkeys(stretch, 0), stretch[-1]: len(stretch)}
+        stretch = []
+    return folds
+
+
 def _waiting(later: list[dict[str, Any]], lanes: list[str | None]) -> set[int]:
     """Lanes whose newest node still has children to come."""
     parents = {node["prev_model_checkpoint_id"] for node in later}
     return {place for place, tip in enumerate(lanes) if tip in parents}
 
 
-def _graph(node: dict[str, Any], lane: int, home: int, waiting: set[int]) -> str:
-    mark = "▶" if node["is_active"] else "●"
+def _graph(
+    node: dict[str, Any], lane: int, home: int, waiting: set[int], mark: str | None = None
+) -> str:
+    mark = mark or ("▶" if node["is_active"] else "●")
     cells = []
     for place in range(lane):
         if place < home or lane == home:

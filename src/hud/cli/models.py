@@ -140,8 +140,11 @@ def create(
 
 @command.command()
 @click.argument("slug")
+@click.option(
+    "--all", "everything", is_flag=True, help="Draw stretches of pruned checkpoints, too."
+)
 @as_json_option
-def checkpoints(slug: str, as_json: bool) -> None:
+def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
     """Draw the tree of a model's checkpoints, oldest first; ▶ is the head."""
     from hud.cli.model_tree import draw_tree
 
@@ -150,7 +153,7 @@ def checkpoints(slug: str, as_json: bool) -> None:
     if as_json:
         print_json(nodes)
         return
-    for line in draw_tree(model, nodes):
+    for line in draw_tree(model, nodes, everything=everything):
         console().print(line, markup=False)
 
 

@@ -24,7 +24,11 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode())
+    click.echo(
+        orjson.dumps(
+            value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str
+        ).decode()
+    )
 
 
 def table(*columns: str, title: str | None = None) -> Table:

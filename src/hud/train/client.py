@@ -215,7 +215,10 @@ class TrainingClient:
         weights = [
             [0.0] * leaf.numel() if leaf.grad is None else (-leaf.grad).tolist() for leaf in leaves
         ]
-        numbers = {name: float(value) for name, value in metrics.items()}
+        numbers = {
+            name: float(value) if isinstance(value, int | float) else value.item()
+            for name, value in metrics.items()
+        }
         return await self.backward(forward.forward_id, weights, metrics=numbers)
 
     async def available_losses(self) -> list[str]:

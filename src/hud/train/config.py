@@ -156,7 +156,8 @@ def load_config(path: Path | None, overrides: dict[str, Any]) -> TrainConfig:
 
 
 def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
+    # A misspelt name first: a missing one may only be its shadow.
+    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return (

@@ -1,0 +1,138 @@
+"""`hud models`: every subcommand, its JSON, and the tree as it is drawn."""
+
+import json
+
+import pytest
+
+from hud.cli.main import run
+from hud.cli.model_tree import draw_tree
+from hud.cli.train_panel import sparkline
+from hud.client import disconnect
+
+TASKS = '''
+from hud import Environment
+
+env = Environment("vowels")
+
+@env.tool
+def alphabet() -> str:
+    """All letters."""
+    return "abcdefghijklmnopqrstuvwxyz"
+
+@env.template()
+async def say(word: str):
+    answer = yield f"say {word}"
+    yield min(1.0, len(answer) / 20)
+
+tasks = [say(word=word) for word in ("red", "green", "blue", "yellow")]
+'''
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    monkeypatch.setenv("HUD_HOME", str(folder))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.py").write_text(TASKS)
+    yield folder
+    disconnect(folder)
+
+
+@pytest.fixture
+def hud(home, capsys):
+    def call(line, code=0):
+        capsys.readouterr()
+        assert run(line.split()) == code
+        captured = capsys.readouterr()
+        return captured.out if code == 0 else captured.err
+
+    return call
+
+
+CREATE = (
+    "models create tiny --tasks tasks.py --hidden 32 --layers 1 --vocab-size 300 --max-context 96"
+)
+TRAIN = "train tiny tasks.py --steps 2 --group 4 --tasks-per-step 2 --max-tokens 8 --lr 0.001 --max-turns 2"
+
+
+def test_a_model_is_made_trained_branched_compared_exported_and_removed(hud, tmp_path):
+    assert "No models yet" in hud("models")
+    assert "Next: hud train tiny tasks.py" in hud(CREATE)
+    assert json.loads(hud("models list --json"))[0]["model_name"] == "tiny"
+    report = json.loads(hud(f"{TRAIN} --held-out tasks.py --json"))
+    assert report["finished"]
+    assert [score["step"] for score in report["scores"]] == [0, 2]
+    assert (tmp_path / "home" / "training" / report["run_id"] / "curves.png").stat().st_size > 1000
+    nodes = json.loads(hud("models checkpoints tiny --json"))
+    assert [node["is_active"] for node in nodes] == [False, True]
+
+    assert "serves the weights it began with" in hud("models head tiny --set base")
+    assert nodes[0]["name"] in hud(f"models head tiny --set {nodes[0]['id'][:8]}")
+    hud(f"{TRAIN} --fresh --seed 1")
+    drawn = hud("models checkpoints tiny")
+    assert f"from {nodes[0]['name']}" in drawn, "training on from an older node makes a branch"
+    assert drawn.count("▶") == 1
+
+    compared = json.loads(
+        hud("models compare tiny base head --taskset tasks.py --max-tokens 8 --json")
+    )
+    assert compared["tasks"] == 4
+    assert compared["difference"]["low"] <= compared["difference"]["mean"]
+
+    hud("models fork tiny --name branch")
+    hud("models export tiny -o out")
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert "not empty" in hud("models export tiny -o out", 2)
+    hud("models add out --name again")
+    assert "'branch' began with its files" in hud("models rm tiny -y", 2)
+    for slug in ("branch", "tiny", "again"):
+        assert f"Removed {slug}" in hud(f"models rm {slug} -y")
+    assert json.loads(hud("models list --json")) == []
+
+
+def test_what_is_not_there_is_said_with_close_matches(hud):
+    hud(CREATE)
+    assert "did you mean 'tiny'" in hud("models head tiney", 2)
+    assert "no checkpoint 'step-9'" in hud("models head tiny --set step-9", 2)
+    assert "already a model 'tiny'" in hud(CREATE, 2)
+
+
+def node(name, parent=None, *, active=False, pruned=False, reward=0.5):
+    return {
+        "id": name, "name": name, "prev_model_checkpoint_id": parent, "is_active": active, "pruned": pruned,
+        "metrics": {"loss:sum": -1.0, "action_tokens:sum": 10.0}, "mean_reward": reward, "loss_fn": "ppo",
+    }  # fmt: skip
+
+
+MODEL = {"model_name": "m", "config": {"origin_checkpoint": None, "source": "preset tiny"}}
+
+
+def test_a_branch_gets_a_lane_of_its_own():
+    nodes = [node("a"), node("b", "a"), node("c", "a", active=True), node("d", "b"), node("e", "c")]
+    lines = [line.partition("  reward")[0] for line in draw_tree(MODEL, nodes)]
+    assert lines[0].startswith("○ m")
+    assert lines[1:] == ["● a", "● b", "├─▶ c", "● │ d", "  ● e"]
+
+
+def test_without_checkpoints_the_beginning_serves():
+    assert next(draw_tree(MODEL, [])).startswith("▶ m  began with preset tiny")
+
+
+def test_stretches_of_pruned_checkpoints_are_one_line():
+    names = [f"n{place}" for place in range(8)]
+    nodes = [
+        node(name, parent, pruned=0 < place < 6, active=place == 7)
+        for place, (name, parent) in enumerate(zip(names, [None, *names], strict=False))
+    ]
+    lines = list(draw_tree(MODEL, nodes, everything=False))
+    assert lines[2] == "┆ 5 more steps, files pruned (--all)"
+    assert len(lines) == 5
+    assert len(list(draw_tree(MODEL, nodes))) == 9
+
+
+def test_a_sparkline_spans_its_values():
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert sparkline([]) == ""
+    assert sparkline([0.3, 0.3]) == "▁▁"

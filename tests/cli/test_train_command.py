@@ -1,0 +1,106 @@
+"""`hud train`: settings by one name everywhere, and refusals that say what to do."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from test_models_command import CREATE, TRAIN, home, hud  # noqa: F401
+
+from hud.train.config import TrainConfig
+
+
+def test_every_setting_is_an_option():
+    from hud.cli.train import command
+
+    options = {name for one in command.params for name in (one.name,)}
+    assert set(TrainConfig.model_fields) <= options
+
+
+def test_settings_come_from_toml_and_the_command_line_wins(hud, tmp_path):  # noqa: F811
+    hud(CREATE)
+    (tmp_path / "train.toml").write_text(
+        'model = "tiny"\ntasks = "tasks.py"\nsteps = 7\ngroup = 4\ntasks_per_step = 2\nmax_tokens = 8\n'
+        'loss = "ppo"\n[loss_config]\nepsilon = 0.1\n'
+    )
+    report = json.loads(hud("train --config train.toml --steps 1 --json"))
+    assert (report["finished"], report["next_step"]) == (True, 1)
+    runs = (tmp_path / "home" / "training").iterdir()
+    lines = [json.loads(line) for line in (next(runs) / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["step"] == 0
+    assert "clip_fraction:mean" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("lerning_rate = 1", "no setting 'lerning_rate'"),
+        ('model = "tiny"\nmax_lag = 2', "leave max_lag at 0"),
+        ('model = "tiny"\nloss = "pppo"', "no loss 'pppo'"),
+        ('model = "tiny"\n[loss_config]\nbeta = 1', "takes no key 'beta'"),
+        ('model = "tiny"\nloss = "cross_entropy"', "--from-job"),
+        ("steps = ", "is not TOML"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_one_sentence(hud, tmp_path, content, told):  # noqa: F811
+    (tmp_path / "train.toml").write_text(content)
+    assert told in hud("train --config train.toml", 2)
+
+
+def test_arguments_that_make_no_sense_are_refused(hud):  # noqa: F811
+    hud(CREATE)
+    assert "There is no model 'tinny'" in hud(
+        "train tinny tasks.py --group 2 --tasks-per-step 2", 2
+    )
+    assert "--epochs goes with --from-job" in hud("train tiny tasks.py --epochs 2", 2)
+    assert "tasks_per_step to 4 or less" in hud("train tiny tasks.py --tasks-per-step 9", 2)
+    assert "KEY=NUMBER" in hud("train tiny tasks.py --loss-config epsilon=x", 2)
+    assert "no runtime 'moon'" in hud("train tiny tasks.py --tasks-per-step 2 --runtime moon", 2)
+    assert "no meaning with --from-job" in hud("train tiny tasks.py --from-job x --group 4", 2)
+    assert "There are no tasks" in hud("train tiny", 2)
+
+
+def test_a_recorded_job_warms_a_model_up(hud, tmp_path):  # noqa: F811
+    hud(CREATE)
+    (tmp_path / "teacher.py").write_text("def agent(messages, tools, trace):\n    return 'aeiou'\n")
+    done = json.loads(hud("eval tasks.py teacher.py:agent --all --group 2 --runtime local --json"))
+    job = done["job_id"]
+    report = json.loads(hud(f"train tiny tasks.py --from-job {job} --epochs 10 --batch 4 --json"))
+    assert report["runs"] == 8
+    assert report["steps"] == 20
+    assert report["last_loss"] < report["first_loss"]
+    assert "None of the 8 runs" in hud(f"train tiny tasks.py --from-job {job} --min-reward 2", 2)
+
+
+HOLD = textwrap.dedent(
+    """
+    import asyncio
+    from hud.client import connect
+
+    async def hold():
+        model = await connect().get("/v2/models/tiny")
+        await connect().post(f"/v1/models/{model['id']}/train/open")
+        print("held", flush=True)
+        await asyncio.sleep(60)
+
+    asyncio.run(hold())
+    """
+)
+
+
+def test_the_second_to_train_a_model_is_told_who_holds_it(hud):  # noqa: F811
+    hud(CREATE)
+    process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline().strip() == "held"
+        told = hud(TRAIN, 2)
+        assert f"process {process.pid} on " in told
+        assert "hud models fork tiny" in told
+        assert "cannot be moved" in hud("models head tiny --set base", 2)
+        assert "cannot be removed" in hud("models rm tiny -y", 2)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert "Finished at step 2" in hud(TRAIN)
