@@ -50,5 +50,5 @@ def list_traces(
     """The runs of a job, in the order in which they started."""
     store = request.app.state.platform.store
     job = reading.find_job(store, job_id)
-    items, total = reading.runs_page(store, job["id"], limit, offset)
+    items, total = reading.runs_page(store, job, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}

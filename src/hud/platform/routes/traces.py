@@ -1,6 +1,7 @@
 """Routes of traces.
 
-GET /v2/trace/{id}      GET /v2/trace/{id}/events      GET /v2/trace/{id}/full
+GET /v2/trace/{id}                   GET /v2/trace/{id}/events      GET /v2/trace/{id}/full
+POST /v2/trace/job/{job_id}/enter    POST /v2/trace/{id}/enter      POST /v2/trace/{id}/exit
 """
 
 from __future__ import annotations
@@ -9,12 +10,78 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel
 
-from hud.platform.store import reading
-from hud.trace import ToolResult, text_of
+from hud.platform.store import reading, reporting
+from hud.trace import ToolResult, TraceStatus, plain, text_of
 from hud.trace.content import Message
 
 router = APIRouter(prefix="/v2/trace")
+
+
+class JobEntered(BaseModel):
+    """A job begins."""
+
+    name: str = "job"
+    group: int = 1
+    taskset_id: str | None = None
+
+
+class RunEntered(BaseModel):
+    """A run begins."""
+
+    job_id: str | None = None
+    group_id: str | None = None
+    task_slug: str | None = None
+    model: str | None = None
+
+
+class RunExited(BaseModel):
+    """A run ended."""
+
+    status: TraceStatus = "completed"
+    reward: float | None = None
+    error: str | None = None
+    evaluation_result: dict[str, Any] | None = None
+    stop_reason: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@router.post("/job/{job_id}/enter")
+def enter_job(request: Request, job_id: str, body: JobEntered) -> dict[str, str]:
+    """Hear that a job begins. Repetitions change nothing."""
+    taskset = plain(body.taskset_id) if body.taskset_id is not None else None
+    store = request.app.state.platform.store
+    reporting.job_entered(store, plain(job_id), body.name, body.group, taskset)
+    return {"id": plain(job_id)}
+
+
+@router.post("/{trace_id}/enter")
+def enter_trace(request: Request, trace_id: str, body: RunEntered) -> dict[str, str]:
+    """Hear that a run begins; its end may have been heard before."""
+    known = body.model_dump(exclude_none=True)
+    if "task_slug" in known:
+        known["slug"] = known.pop("task_slug")
+    for name in {"job_id", "group_id"} & known.keys():
+        known[name] = plain(known[name])
+    reporting.run_entered(request.app.state.platform.store, plain(trace_id), known)
+    return {"id": plain(trace_id)}
+
+
+@router.post("/{trace_id}/exit")
+def exit_trace(request: Request, trace_id: str, body: RunExited) -> dict[str, str]:
+    """Hear how a run ended; that it began may be heard later, or never."""
+    reporting.run_exited(
+        request.app.state.platform.store,
+        plain(trace_id),
+        status=body.status,
+        reward=body.reward,
+        error=body.error,
+        evaluation=body.evaluation_result,
+        stop_reason=body.stop_reason,
+        extra=body.metadata,
+    )
+    return {"id": plain(trace_id)}
 
 
 @router.get("/{trace_id}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from hud.client.recording import process_started
+from hud.client.recording import process_lives
 from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.platform.store.store import Store
 from hud.trace.columns import unpack_ids, unpack_logprobs
 from hud.trace.ids import plain
 
-_FEWEST_DIGITS = 4
+_START = re.compile("[0-9a-f]{4,31}")
+"""A start of an id: hexadecimal, so that "g" sorts after all that it can go on with."""
 
 
 def jobs_page(store: Store, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
@@ -49,12 +51,13 @@ def find_job(store: Store, reference: str) -> dict[str, Any]:
 
 
 def runs_page(
-    store: Store, job_id: str, limit: int | None, offset: int
+    store: Store, job: dict[str, Any], limit: int | None, offset: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return a page of a job's runs in the order in which they started, and how many there are."""
+    """Return a page of the runs of `job` (see `find_job`) as they started, and how many there are."""
     runs = tables.runs
+    over = job["status"] != "running"
     with store.read() as connection:
-        of_job = runs.c.job_id == job_id
+        of_job = runs.c.job_id == job["id"]
         total = connection.execute(
             sa.select(sa.func.count()).select_from(runs).where(of_job)
         ).scalar_one()
@@ -65,7 +68,7 @@ def runs_page(
             .offset(offset)
         )
         rows = connection.execute(query if limit is None else query.limit(limit)).mappings().all()
-    return [_run(row) for row in rows], total
+    return [_run(row, over) for row in rows], total
 
 
 def find_run(store: Store, reference: str) -> dict[str, Any]:
@@ -73,7 +76,9 @@ def find_run(store: Store, reference: str) -> dict[str, Any]:
     runs = tables.runs
     with store.read() as connection:
         query = sa.select(runs).where(_matches(runs.c.trace_id, reference)).limit(2)
-        return _run(_only(connection.execute(query).mappings().all(), "trace", reference))
+        row = _only(connection.execute(query).mappings().all(), "trace", reference)
+    pending = row["status"] == "running" and row["job_id"] is not None
+    return _run(row, pending and _is_over(store, row["job_id"]))
 
 
 def trace_steps(store: Store, trace_id: str) -> list[dict[str, Any]]:
@@ -93,7 +98,7 @@ def trace_steps(store: Store, trace_id: str) -> list[dict[str, Any]]:
     for step_id, payload in rows:
         step: dict[str, Any] = orjson.loads(payload)
         if step_id in whole:
-            step["sample"] = whole[step_id]
+            step["sample"] = {**step.get("sample", {}), **whole[step_id]}
         payloads.append(step)
     return payloads
 
@@ -129,6 +134,7 @@ def _sums(connection: sa.Connection, job_ids: list[str]) -> dict[str, dict[str, 
             sa.func.avg(runs.c.reward).label("reward"),
             sa.func.sum(runs.c.completion_tokens).label("completion_tokens"),
             sa.func.count(runs.c.failure_kind).label("failed"),
+            sa.func.count(sa.case((runs.c.status == "running", 1))).label("running"),
         )
         .where(runs.c.job_id.in_(job_ids))
         .group_by(runs.c.job_id)
@@ -137,15 +143,11 @@ def _sums(connection: sa.Connection, job_ids: list[str]) -> dict[str, dict[str, 
 
 
 def _job(row: Any, sums: dict[str, Any]) -> dict[str, Any]:
-    status = row["status"]
-    if status == "running" and row["host"] == socket.gethostname():
-        alive = row["pid"] is not None and process_started(row["pid"]) == row["process_started"]
-        status = "running" if alive else "interrupted"
     return {
         "id": row["id"],
         "name": row["name"],
         "taskset_name": row["name"],
-        "status": status,
+        "status": _job_status(row, sums),
         "group_size": row["group_size"],
         "created_at": row["created_at"].isoformat(),
         "ended_at": row["ended_at"].isoformat() if row["ended_at"] else None,
@@ -157,19 +159,44 @@ def _job(row: Any, sums: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run(row: Any) -> dict[str, Any]:
+def _job_status(row: Any, sums: dict[str, Any]) -> str:
+    if row["status"] != "running":
+        return str(row["status"])
+    if row["pid"] is None:
+        # Reported over HTTP, where no job ever says that it ended.
+        done = sums.get("runs", 0) > 0 and sums["running"] == 0
+        return "completed" if done else "running"
+    if row["host"] == socket.gethostname() and not process_lives(
+        row["pid"], row["process_started"]
+    ):
+        return "interrupted"
+    return "running"
+
+
+def _is_over(store: Store, job_id: str) -> bool:
+    try:
+        return bool(find_job(store, job_id)["status"] != "running")
+    except NotFoundError:
+        return False
+
+
+def _run(row: Any, job_is_over: bool) -> dict[str, Any]:
     values = dict(row)
     for name in ("task", "grade", "extra"):
         values[name] = orjson.loads(values[name]) if values[name] is not None else None
     for name in ("started_at", "ended_at"):
         values[name] = values[name].isoformat() if values[name] is not None else None
-    return {"id": values["trace_id"], **values}
+    if values["status"] == "running" and job_is_over:
+        values["status"] = "cancelled"
+        values["error"] = "Interrupted: its process ended before the run did."
+    return {"id": values["trace_id"], "start_time": values["started_at"], **values}
 
 
 def _matches(column: sa.ColumnElement[str], reference: str) -> sa.ColumnElement[bool]:
+    """The id itself, or its start: as a range, which an index answers and LIKE would not."""
     wanted = plain(reference)
-    if len(wanted) >= _FEWEST_DIGITS and wanted.isalnum():
-        return column.startswith(wanted)
+    if _START.fullmatch(wanted):
+        return sa.and_(column >= wanted, column < wanted + "g")
     return column == wanted
 
 

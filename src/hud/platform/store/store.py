@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from hud.errors import StoreError
 from hud.platform.store import tables
+from hud.trace.journal import free_space
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0001"
@@ -27,7 +28,7 @@ BUSY_SECONDS = 30
 class Store:
     """A database with the tables of `tables`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str | sa.URL) -> None:
         self.url = sa.make_url(url)
         self.engine = sa.create_engine(self.url, **_options(self.url))
         if self.url.get_backend_name() == "sqlite":
@@ -44,7 +45,7 @@ class Store:
             raise StoreError(
                 f"HUD_HOME {home} cannot be made: {error.strerror}. Set HUD_HOME to a folder that can be written."
             ) from error
-        return cls(f"sqlite:///{home / 'hud.db'}")
+        return cls(sa.URL.create("sqlite", database=str(home / "hud.db")))
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
@@ -131,8 +132,11 @@ def _sentence(url: sa.URL, error: DBAPIError) -> str:
     reason = str(error.orig)
     if "malformed" in reason or "not a database" in reason:
         return f"{where} is damaged ({reason}). Move it away, or restore a copy."
-    if "full" in reason:
-        return f"{where} cannot grow: the disk is full. Free some space, or set HUD_HOME to another disk."
+    if "full" in reason or "disk I/O" in reason:
+        return (
+            f"{where} cannot be written: {reason}{free_space(Path(where))}. What was recorded before is kept. "
+            "Free some space, or set HUD_HOME to another disk."
+        )
     if "unable to open" in reason or "readonly" in reason:
         return f"{where} cannot be opened for writing ({reason}). Set HUD_HOME to a folder that can be written."
     return f"{where}: {reason}."

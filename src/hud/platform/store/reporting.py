@@ -1,0 +1,86 @@
+"""What a client reports about jobs and runs over HTTP: that they began, and how a run ended.
+
+Reports may come twice, in any order, or not at all: each takes over what it knows and leaves the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import orjson
+
+from hud.platform.store import tables
+from hud.platform.store.ingest import upsert
+from hud.platform.store.store import Store
+
+_COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
+
+
+def job_entered(store: Store, job_id: str, name: str, group: int, taskset_id: str | None) -> None:
+    """A job begins, or goes on."""
+    row = {
+        "id": job_id,
+        "name": name,
+        "taskset_id": taskset_id,
+        "group_size": group,
+        "status": "running",
+        "extra": "{}",
+        "created_at": _now(),
+    }
+    with store.begin() as connection:
+        upsert(connection, tables.jobs, [row], update=("name", "group_size", "taskset_id"))
+
+
+def run_entered(store: Store, trace_id: str, known: dict[str, Any]) -> None:
+    """A run begins; `known` holds columns of `runs`."""
+    _report(store, trace_id, known)
+
+
+def run_exited(
+    store: Store,
+    trace_id: str,
+    *,
+    status: str,
+    reward: float | None,
+    error: str | None,
+    evaluation: dict[str, Any] | None,
+    stop_reason: str | None,
+    extra: dict[str, Any] | None,
+) -> None:
+    """A run ended."""
+    # Clients report 0.0 for a run that never got a grade: only a grade makes a reward.
+    graded = evaluation is not None and not evaluation.get("isError")
+    measured = graded and reward is not None and math.isfinite(reward)
+    ended = {
+        "status": status,
+        "reward": reward if measured else None,
+        "error": error,
+        "grade": _json(evaluation),
+        "stop_reason": stop_reason,
+        "extra": _json(extra),
+        "content": evaluation.get("content") if evaluation is not None else None,
+        "ended_at": _now(),
+    }
+    _report(store, trace_id, ended)
+
+
+def _report(store: Store, trace_id: str, known: dict[str, Any]) -> None:
+    new = {
+        "trace_id": trace_id,
+        "attempt": 0,
+        "status": "running",
+        "started_at": _now(),
+        **dict.fromkeys(_COUNTS, 0),
+    }
+    with store.begin() as connection:
+        upsert(connection, tables.runs, [{**new, **known}], update=tuple(known))
+
+
+def _json(value: dict[str, Any] | None) -> bytes | None:
+    return None if value is None else orjson.dumps(value)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
