@@ -1,0 +1,56 @@
+"""Whatever happened is recorded; what JSON has no form for is recorded as text."""
+
+import numpy as np
+import orjson
+import pytest
+
+from hud.client.encoding import encode_json, encode_step
+from hud.trace import AgentStep, Sample, Step, ToolCall, ToolStep, parse_step
+
+nest: dict = {}
+nest["self"] = nest
+
+
+class Thing:
+    def __repr__(self):
+        return "<a thing>"
+
+
+@pytest.mark.parametrize(
+    ("value", "recorded"),
+    [
+        (Thing(), "<a thing>"),
+        (np.float32(1.5), 1.5),
+        ({1: Thing()}, {"1": "<a thing>"}),
+        ("half \ud800 a pair", "half \\ud800 a pair"),
+        (b"\xff", "\\xff"),
+        (float("nan"), None),
+        (10**30, 1e30),
+    ],
+)
+def test_odd_values_are_recorded(value, recorded):
+    for data in (
+        encode_step(Step(extra={"state": value})),
+        encode_json({"extra": {"state": value}}),
+    ):
+        read = orjson.loads(data)["extra"]["state"]
+        assert read == recorded or str(recorded) in str(read)
+
+
+def test_a_nest_without_end_is_cut():
+    assert b"self" in encode_step(Step(extra=nest))
+    assert b"self" in encode_json(nest)
+
+
+def test_nulls_among_arguments_are_kept():
+    step = ToolStep(step_id=1, call=ToolCall(id="1", name="x", arguments={"a": None, "b": [None]}))
+    assert parse_step(orjson.loads(encode_step(step))) == step
+
+
+def test_a_step_leaves_its_tokens_to_their_columns():
+    sample = Sample(prompt_token_ids=[1], output_token_ids=[2], output_logprobs=[-1.0])
+    assert "sample" not in orjson.loads(encode_step(AgentStep(sample=sample)))
+    sample.prompt_chunks = [{"type": "image"}]
+    assert orjson.loads(encode_step(AgentStep(sample=sample)))["sample"] == {
+        "prompt_chunks": [{"type": "image"}]
+    }
