@@ -6,6 +6,7 @@ It reads the command line and asks the platform through `hud.client`; drawing th
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -273,7 +274,13 @@ def _ask(method: str, path: str, body: Any = None) -> Any:
         call = getattr(connect(), method)
         return await (call(path) if body is None else call(path, body))
 
-    return asyncio.run(ask())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(ask())
+    # A program that has an event loop of its own calls the command: the question gets another one, elsewhere.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, ask()).result()
 
 
 async def _create(body: dict[str, Any], source: Path, job: str | None, runtime: str) -> Any:

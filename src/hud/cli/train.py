@@ -124,7 +124,8 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
         f"\n{verb} at step {report.next_step} of {config.steps}: {done} steps in {seconds(report.seconds)}."
     )
     if report.before is not None and report.after is not None:
-        for name, score in (("before", report.before), ("after", report.after)):
+        measured = [("before", report.before), ("after", report.after)]
+        for name, score in measured if report.after.step else measured[:1]:
             where = f"step {score.step}"
             out.print(
                 f"  held-out {name:<7} {number(score.mean)} {interval(score.low, score.high)}  {where}",

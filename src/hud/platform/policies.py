@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hud.engine.folder import load_decoder, read_weights, save_decoder
-from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge
+from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
 from hud.engine.policy import Policy
 from hud.errors import ConflictError
 from hud.platform.checkpoints import SAMPLER, link_or_copy
@@ -24,6 +24,7 @@ from hud.platform.records import ModelConfig, ModelRecord, Weights
 
 if TYPE_CHECKING:
     from hud.engine.decoder import Decoder
+    from hud.engine.trainer import Trainer
     from hud.platform.registry import Registry
     from hud.trace import ChatModel
 
@@ -179,6 +180,16 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
     if config.lora_targets:
         return LoraConfig(rank=shape.rank, alpha=shape.alpha, targets=config.lora_targets)
     return shape
+
+
+def write_policy(trainer: Trainer, base: Path, folder: Path) -> None:
+    """Write what a trainer has learned to a fresh folder: its adapter, or a whole model with `base`'s tokenizer."""
+    folder.mkdir()
+    if trainer.lora is not None:
+        save_adapter(trainer.decoder, trainer.lora, folder, base=str(base))
+    else:
+        save_decoder(trainer.decoder, folder)
+        link_companions(base, folder)
 
 
 def companions(folder: Path) -> list[Path]:

@@ -10,7 +10,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,30 +17,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from safetensors.torch import load_file, save_file
 
-from hud.engine.folder import load_decoder, save_decoder
-from hud.engine.lora import save_adapter
+from hud.engine.folder import load_decoder
 from hud.engine.trainer import Trainer
-from hud.errors import ConflictError, HudError, NotFoundError, StoreError, UsageError
+from hud.errors import ConflictError, HudError, NotFoundError, StoreError
+from hud.platform.accumulation import Accumulated, as_tensors, resolve_input
 from hud.platform.checkpoints import (
     SAMPLER,
     STATE,
     Manifest,
     write_checkpoint,
 )
-from hud.platform.policies import link_companions, lora_config
+from hud.platform.policies import lora_config, write_policy
 from hud.platform.records import CheckpointRecord, ModelRecord
 from hud.platform.rendering import render_conversation
-from hud.platform.store import reading
 from hud.platform.tree import node_name
-from hud.trace import new_id, parse_trace
-from hud.train.batches import Batch, make_batch, payload_of
+from hud.trace import new_id
+from hud.train.batches import Batch, make_batch
 from hud.train.datums import Datum
 from hud.train.loss_config import parse_loss
 from hud.train.metrics import merge
 from hud.train.types import (
     BackwardRequest,
     BuiltinLoss,
-    DatumTensors,
     ForwardBackwardRequest,
     ForwardBackwardResult,
     ForwardRequest,
@@ -63,19 +60,6 @@ MOST_ANSWERS = 64
 """Answers kept for repeated requests."""
 
 
-@dataclass
-class _Accumulated:
-    """What went into the gradient since the last step."""
-
-    metrics: list[dict[str, float]] = field(default_factory=list)
-    traces: int = 0
-    datums: int = 0
-    tokens: int = 0
-    reward_sum: float = 0.0
-    rewards: int = 0
-    loss_fn: str | None = None
-
-
 class Session:
     """The training state of one model in this process."""
 
@@ -88,11 +72,13 @@ class Session:
         )
         self.slug, self.model_id = model.slug, model.id
         self.broken = False
+        self.owner: str | None = None
+        """Who has the session to himself, as long as he is not done: a training run of this process."""
         self._thread = thread
         self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
         self._answers: OrderedDict[tuple[str, str], Any] = OrderedDict()
         self._steps: dict[str, int] = {}
-        self._accumulated = _Accumulated()
+        self._accumulated = Accumulated()
         self.registry.leases.acquire(model.id, model.slug)
         try:
             # Read under the lease: whoever held it before may have moved the head.
@@ -124,14 +110,21 @@ class Session:
         """Update, save, append to the tree, and move the head."""
         return await self._once("step", body.idempotency_key, lambda: self._optim_step(body))
 
-    async def refresh(self) -> None:
-        """Renew the lease and empty the sampler's cache.
+    async def refresh(self, owner: str | None) -> None:
+        """Renew the lease and empty the sampler's cache; an `owner` keeps other owners out until `close`.
 
         Keys and values that were computed in another batch differ in their last bits; with none of them left, what is
         sampled next depends on the weights and the requests alone, as after a restart.
         """
 
         def work() -> None:
+            if owner is not None:
+                if self.owner not in (None, owner):
+                    raise ConflictError(
+                        f"Model {self.slug!r} is being trained by another run of this process. Wait for it to end, or train "
+                        f"a fork: hud models fork {self.slug} --name {self.slug}-2"
+                    )
+                self.owner = owner
             self.registry.leases.acquire(self.model_id, self.slug)
             with self.serving.policy.exclusive():
                 pass
@@ -176,7 +169,7 @@ class Session:
         loss = parse_loss(body.loss_fn, body.loss_fn_config)
         self.registry.leases.acquire(self.model_id, self.slug)
         supervised = body.loss_fn == BuiltinLoss.CROSS_ENTROPY
-        payloads = [self._payload(one, supervised) for one in body.inputs]
+        payloads = [resolve_input(self.store, one, supervised=supervised) for one in body.inputs]
         batch = self._batch(payloads, body, loss_fn=body.loss_fn)
         metrics = dict(batch.metrics)
         if loss.needs_reference:
@@ -187,33 +180,20 @@ class Session:
             )
         else:
             metrics |= {"loss:sum": 0.0}
-        self._count(metrics, batch.datums, batch.num_traces, body.loss_fn)
-        rewards = [one.reward for one in payloads if one.failure is None]
-        self._accumulated.reward_sum += math.fsum(rewards)
-        self._accumulated.rewards += len(rewards)
+        self._accumulated.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
+        self._accumulated.add_rewards([one.reward for one in payloads if one.failure is None])
         return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
 
     def _forward(self, body: ForwardRequest) -> ForwardResult:
         self.registry.leases.acquire(self.model_id, self.slug)
-        payloads = [self._payload(one, False) for one in body.inputs]
+        payloads = [resolve_input(self.store, one) for one in body.inputs]
         batch = self._batch(payloads, body, keep_all=True)
         logprobs = self.trainer.forward(batch.datums)
         forward_id = new_id()
         while len(self._forwards) >= MOST_FORWARDS:
             self._forwards.popitem(last=False)
         self._forwards[forward_id] = (batch.datums, batch.num_traces)
-        grouped = body.group_ids is not None or body.group_size is not None
-        data = [
-            DatumTensors(
-                reward=datum.reward,
-                traj_idx=datum.traj_idx,
-                group_idx=datum.group_idx if grouped else None,
-                logprobs=row.tolist(),
-                sampling_logprobs=datum.logprobs.tolist(),
-                mask=datum.mask.tolist(),
-            )
-            for datum, row in zip(batch.datums, logprobs, strict=True)
-        ]
+        data = [as_tensors(*pair) for pair in zip(batch.datums, logprobs, strict=True)]
         return ForwardResult(forward_id=forward_id, data=data)
 
     def _backward(self, body: BackwardRequest) -> ForwardBackwardResult:
@@ -226,9 +206,8 @@ class Session:
         datums, traces = found
         metrics = {**self.trainer.backward(datums, body.weights), **body.metrics}
         del self._forwards[body.forward_id]
-        self._count(metrics, datums, traces, "custom")
-        self._accumulated.reward_sum += math.fsum(datum.reward for datum in datums)
-        self._accumulated.rewards += len(datums)
+        self._accumulated.add(metrics, datums, traces, "custom")
+        self._accumulated.add_rewards([datum.reward for datum in datums])
         return ForwardBackwardResult(metrics=metrics, num_datums=len(datums))
 
     def _optim_step(self, body: OptimStepRequest) -> OptimStepResult:
@@ -292,7 +271,7 @@ class Session:
             name=node_name(step, identifier),
             folder=place,
             created_at=datetime.now(UTC),
-            mean_reward=total.reward_sum / total.rewards if total.rewards else None,
+            mean_reward=total.mean_reward,
             learning_rate=body.learning_rate,
             loss_fn=total.loss_fn,
             num_traces=total.traces,
@@ -306,14 +285,7 @@ class Session:
 
     def _write(self, folder: Path) -> None:
         """Write what the next step and the sampler need into a fresh folder."""
-        sampler = folder / SAMPLER
-        sampler.mkdir()
-        decoder = self.serving.policy.decoder
-        if self.trainer.lora is not None:
-            save_adapter(decoder, self.trainer.lora, sampler, base=str(self.model.folder))
-        else:
-            save_decoder(decoder, sampler)
-            link_companions(self.model.folder, sampler)
+        write_policy(self.trainer, self.model.folder, folder / SAMPLER)
         state = {name: tensor.contiguous() for name, tensor in self.trainer.state_dict().items()}
         save_file(state, folder / STATE)
 
@@ -347,30 +319,6 @@ class Session:
         except BaseException:
             self.broken = True
             raise
-
-    def _payload(self, one: str | TrajectoryPayload, supervised: bool) -> TrajectoryPayload:
-        """Return an input as it is trained on; a trace id is resolved where traces are stored."""
-        if isinstance(one, TrajectoryPayload):
-            return one
-        run = reading.find_run(self.store, one)
-        if run["reward"] is None and not supervised:
-            raise UsageError(
-                f"Trace {one!r} has no reward ({run['error'] or run['status']}); leave it out, with its group."
-            )
-        trace = parse_trace(
-            {
-                "trace_id": run["trace_id"],
-                "stop_reason": run["stop_reason"],
-                "steps": reading.trace_steps(self.store, run["trace_id"]),
-            }
-        )
-        payload = payload_of(trace, run["reward"] or 0.0, timed_out_reward=supervised)
-        if payload is None:
-            raise UsageError(
-                f"Trace {one!r} holds no token ids: no policy of this platform sampled it. Learn from it by "
-                "warm_up (hud train --from-job), which makes ids of its text."
-            )
-        return payload
 
     def _batch(
         self,
@@ -415,16 +363,6 @@ class Session:
         reference = load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
         self.trainer.reference = reference.requires_grad_(False)
 
-    def _count(
-        self, metrics: dict[str, float], datums: list[Datum], traces: int, loss_fn: str
-    ) -> None:
-        total = self._accumulated
-        total.metrics.append(metrics)
-        total.traces += traces
-        total.datums += len(datums)
-        total.tokens += sum(datum.length for datum in datums)
-        total.loss_fn = loss_fn
-
     def _result(self, node: CheckpointRecord) -> OptimStepResult:
         folder = node.folder or Path()
         return OptimStepResult(
@@ -438,7 +376,7 @@ class Session:
     def _forget(self, *, answers: bool = True) -> None:
         self.trainer.zero_grad()
         self._forwards.clear()
-        self._accumulated = _Accumulated()
+        self._accumulated = Accumulated()
         if answers:
             self._answers.clear()
 

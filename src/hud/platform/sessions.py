@@ -47,10 +47,14 @@ class Sessions:
         registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
         await self._on_thread(model.id, lambda: self._move(model, checkpoint_id))
 
-    async def close(self, model_id: str) -> None:
-        """Give a model's lease back and drop what was accumulated; the policy goes on serving."""
-        session = self._open.pop(model_id, None)
-        if session is not None:
+    async def close(self, model_id: str, owner: str | None = None) -> None:
+        """Give a model's lease back and drop what was accumulated; the policy goes on serving.
+
+        An `owner` closes only a session that is his.
+        """
+        session = self._open.get(model_id)
+        if session is not None and owner in (None, session.owner):
+            del self._open[model_id]
             await self._on_thread(model_id, session.close)
 
     async def forget(self, model_id: str) -> None:

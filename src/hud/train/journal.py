@@ -14,6 +14,7 @@ from typing import Any
 from hud import settings
 from hud.client import Client
 from hud.errors import StoreError
+from hud.trace import new_id
 from hud.train.config import TrainConfig
 from hud.train.progress import Score
 
@@ -25,6 +26,8 @@ class TrainingRun:
     client: Client
     id: str
     model_id: str
+    owner: str
+    """Keeps other training runs of this process out of the model's session."""
     next_step: int
     head: str | None
     """The model's head, as this run last saw or set it."""
@@ -91,9 +94,24 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
     Raises `ConflictError` where another process trains the model. With `fresh`, nothing is resumed.
     """
     model = await client.get("/v2/models/resolve", params={"model": config.model})
-    opened = await client.post(f"/v1/models/{model['id']}/train/open")
-    head = opened["head"]
-    known = await client.get("/v2/training-runs", params={"model": model["id"]})
+    owner = new_id()
+    opened = await client.post(f"/v1/models/{model['id']}/train/open", {"owner": owner})
+    try:
+        return await _open_run(client, config, model["id"], opened["head"], owner, fresh)
+    except BaseException:
+        await close_session(client, model["id"], owner)
+        raise
+
+
+async def close_session(client: Client, model_id: str, owner: str) -> None:
+    """Give the model's session and lease back."""
+    await client.post(f"/v1/models/{model_id}/train/close", {"owner": owner})
+
+
+async def _open_run(
+    client: Client, config: TrainConfig, model_id: str, head: str | None, owner: str, fresh: bool
+) -> TrainingRun:
+    known = await client.get("/v2/training-runs", params={"model": model_id})
     unfinished = [
         row
         for row in known["items"]
@@ -102,8 +120,8 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
     notes: list[str] = []
     run = None
     if unfinished and not fresh:
-        nodes = await client.get(f"/v2/models/{model['id']}/checkpoints")
-        run = _resume(client, unfinished[0], model["id"], head, nodes)
+        nodes = await client.get(f"/v2/models/{model_id}/checkpoints")
+        run = _resume(client, unfinished[0], model_id, owner, head, nodes)
         if run is not None:
             run.metrics_file = _metrics_file(config, run.id)
             await _make_up_for(run, unfinished[0]["next_step"], nodes)
@@ -114,9 +132,9 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
             )
     if run is None:
         state = {"fingerprint": config.fingerprint, "start": head, "checkpoint": head}
-        body = {"model": model["id"], "config": config.model_dump(mode="json"), "state": state}
+        body = {"model": model_id, "config": config.model_dump(mode="json"), "state": state}
         row = await client.post("/v2/training-runs", body)
-        run = TrainingRun(client, row["id"], model["id"], next_step=0, head=head)
+        run = TrainingRun(client, row["id"], model_id, owner, next_step=0, head=head)
     run.notes = notes
     run.folder = settings.load().home / "training" / run.id
     run.metrics_file = _metrics_file(config, run.id)
@@ -144,6 +162,7 @@ def _resume(
     client: Client,
     row: dict[str, Any],
     model_id: str,
+    owner: str,
     head: str | None,
     nodes: list[dict[str, Any]],
 ) -> TrainingRun | None:
@@ -153,8 +172,8 @@ def _resume(
     path: dict[int, str] = {}
     place = head
     while place is not None and place in keys:
-        owner, _, step = keys[place].partition(":")
-        if owner != row["id"]:
+        run_id, _, step = keys[place].partition(":")
+        if run_id != row["id"]:
             break
         path[int(step) + 1] = place
         place = parents[place]
@@ -169,6 +188,7 @@ def _resume(
         client,
         row["id"],
         model_id,
+        owner,
         next_step=next_step,
         head=head,
         scores=[score for score in scores if score.step <= next_step],

@@ -21,7 +21,7 @@ from hud.eval.scheduling import StopSignal
 from hud.eval.taskset import Taskset
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
-from hud.train.journal import TrainingRun, open_run
+from hud.train.journal import TrainingRun, close_session, open_run
 from hud.train.plots import draw_curves
 from hud.train.progress import Reporter, Score, SilentReporter, Stopwatch
 from hud.train.pruning import prune
@@ -167,7 +167,7 @@ class _Loop:
 
     async def close(self) -> None:
         """Give the model's lease back, and close what the runtime holds."""
-        await self.client.post(f"/v1/models/{self.run.model_id}/train/close")
+        await close_session(self.client, self.run.model_id, self.run.owner)
         aclose = getattr(self.player.runtime, "aclose", None)
         if aclose is not None:
             await aclose()
@@ -176,7 +176,8 @@ class _Loop:
         watch, config = Stopwatch(), self.config
         started = perf_counter()
         # A step begins as a new process would: with nothing in the sampler's cache.
-        await self.client.post(f"/v1/models/{self.run.model_id}/train/open")
+        path = f"/v1/models/{self.run.model_id}/train/open"
+        await self.client.post(path, {"owner": self.run.owner})
         with watch.measure("rollouts"):
             model = await self.client.chat_model(config.model)
             sampled = await self.player.sample(model, self.tasks, step, job)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client, connect
 from hud.errors import UsageError
-from hud.trace import AgentStep
+from hud.trace import AgentStep, new_id
 from hud.train.batches import payload_of
 from hud.train.client import TrainingClient
+from hud.train.journal import close_session
 from hud.train.progress import Reporter, SilentReporter
 from hud.train.pruning import prune
 from hud.train.recorded import Example, conversation_of, examples_of, recorded_examples
@@ -85,7 +86,8 @@ async def warm_up(
         )
     trainer = TrainingClient(model, client=client)
     model_id = await trainer.model_id()
-    await client.post(f"/v1/models/{model_id}/train/open")
+    owner = new_id()
+    await client.post(f"/v1/models/{model_id}/train/open", {"owner": owner})
     try:
         payloads = await _payloads(client, model_id, chosen)
         order: list[TrajectoryPayload] = []
@@ -115,7 +117,7 @@ async def warm_up(
             shown.stepped(step, {**result.metrics, "learning_rate": rate})
         await prune(client, model_id, made_here[:-1])
     finally:
-        await client.post(f"/v1/models/{model_id}/train/close")
+        await close_session(client, model_id, owner)
     return WarmUpReport(
         model=model,
         runs=len(chosen),

@@ -47,6 +47,12 @@ class NewTrainingRun(_Strict):
     state: dict[str, Any]
 
 
+class OwnerRequest(_Strict):
+    """Who opens or closes a session: a name of its own for each training run."""
+
+    owner: str | None = None
+
+
 class Conversation(_Strict):
     """One run as chat messages, its assistant's turns among them, and the tools that it was offered."""
 
@@ -109,10 +115,12 @@ async def optim_step(request: Request, model_id: str, body: OptimStepRequest) ->
 
 
 @router.post(_TRAIN + "/open")
-async def open_session(request: Request, model_id: str) -> dict[str, Any]:
+async def open_session(
+    request: Request, model_id: str, body: OwnerRequest | None = None
+) -> dict[str, Any]:
     """Take the model's lease, load what training continues from, and begin with an empty cache."""
     session = await _session(request, model_id)
-    await session.refresh()
+    await session.refresh(body.owner if body is not None else None)
     return {"model": session.slug, "head": session.head, "step": session.step}
 
 
@@ -124,10 +132,13 @@ async def render(request: Request, model_id: str, body: RenderRequest) -> dict[s
 
 
 @router.post(_TRAIN + "/close")
-async def close(request: Request, model_id: str) -> dict[str, Any]:
+async def close(
+    request: Request, model_id: str, body: OwnerRequest | None = None
+) -> dict[str, Any]:
     """End the session: what was accumulated is dropped, and the lease is free."""
     platform = _platform(request)
-    await platform.sessions.close(platform.registry.model(model_id).id)
+    owner = body.owner if body is not None else None
+    await platform.sessions.close(platform.registry.model(model_id).id, owner)
     return {"closed": True}
 
 

@@ -1,0 +1,218 @@
+"""What a step plays, what it learns from, and when the loop gives up or goes on."""
+
+import asyncio
+import itertools
+import json
+
+import pytest
+
+from hud import Environment
+from hud.client import connect, disconnect
+from hud.errors import UsageError
+from hud.eval import StopSignal, Taskset
+from hud.train.config import TrainConfig, make_config
+from hud.train.loop import train, warm_up
+from hud.train.progress import SilentReporter
+from hud.train.seeds import draw_tasks, seed_of
+
+TEXTS = ["say red green blue yellow", "aeiou"] * 3
+SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
+WORDS = ["red", "green", "blue", "yellow", "black", "white"]
+SMALL = {"group": 4, "tasks_per_step": 2, "max_tokens": 8, "max_turns": 1, "steps": 2, "lr": 1e-3}
+
+env = Environment("vowels")
+
+
+@env.template()
+async def say(word: str):
+    answer = yield f"say {word}"
+    yield min(1.0, len(answer) / 30)
+
+
+@env.template()
+async def hopeless(word: str):
+    yield f"say {word}"
+    yield 0.0
+
+
+@env.template()
+async def broken(word: str):
+    yield f"say {word}"
+    raise RuntimeError("the grader fell over")
+
+
+def tasks_of(template):
+    return Taskset("words", [template(word=word) for word in WORDS])
+
+
+@pytest.fixture
+async def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    monkeypatch.setenv("HUD_HOME", str(folder))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
+    yield folder
+    disconnect(folder)
+
+
+def test_every_task_is_drawn_before_any_twice():
+    steps = [list(itertools.islice(draw_tasks(range(6), 0, step, 2), 2)) for step in range(3)]
+    assert sorted(itertools.chain(*steps)) == list(range(6))
+
+
+def test_no_task_comes_twice_in_a_step_and_draws_repeat():
+    drawn = list(draw_tasks(range(5), 3, 7, 4))
+    assert sorted(drawn) == list(range(5))
+    assert drawn == list(draw_tasks(range(5), 3, 7, 4))
+    assert drawn != list(draw_tasks(range(5), 4, 7, 4))
+
+
+def test_seeds_differ_by_every_part_of_their_place():
+    places = [
+        (0, 1, "a", 0),
+        (0, 1, "a", 1),
+        (0, 2, "a", 0),
+        (1, 1, "a", 0),
+        (0, 1, "b", 0),
+        (0, "1", "a0"),
+    ]
+    assert len({seed_of(*place) for place in places}) == len(places)
+
+
+async def test_a_step_learns_and_tells_what_it_measured(home):
+    report = await train(TrainConfig(model="m", **SMALL), tasks=tasks_of(say))
+    assert report.finished
+    metrics = report.history[0]["metrics"]
+    for name in (
+        "rollout_reward:mean",
+        "loss:sum",
+        "grad_norm:mean",
+        "seconds_rollouts:sum",
+        "sampled_tokens:sum",
+    ):
+        assert name in metrics, name
+    lines = [json.loads(line) for line in report.metrics_file.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1]
+    assert report.plot.exists()
+
+
+async def test_zero_advantages_change_no_weight(home):
+    platform = connect().embedded.platform
+    policy = platform.policies.serving(platform.registry.model("m")).policy
+    before = {name: p.detach().clone() for name, p in policy.decoder.named_parameters()}
+    config = TrainConfig(model="m", zero_advantages=True, **SMALL)
+    report = await train(config, tasks=tasks_of(say))
+    assert report.finished
+    assert report.head is not None
+    assert all(bool((before[n] == p).all()) for n, p in policy.decoder.named_parameters())
+
+
+async def test_groups_without_spread_are_replaced_a_bounded_number_of_times(home):
+    mixed = Taskset("mixed", [hopeless(word=w) for w in WORDS] + [say(word=w) for w in WORDS])
+    config = TrainConfig(model="m", **{**SMALL, "steps": 3, "dynamic_sampling": 2})
+    report = await train(config, tasks=mixed)
+    assert report.finished
+    assert report.groups_without_spread > 0
+    assert report.groups_replaced > 0
+    assert all(row["metrics"]["groups_drawn:sum"] <= 6 for row in report.history)
+
+
+async def test_tasks_that_never_differ_end_with_advice(home):
+    config = TrainConfig(model="m", **{**SMALL, "steps": 20})
+    with pytest.raises(UsageError, match="steps in a row had no group with spread"):
+        await train(config, tasks=tasks_of(hopeless))
+
+
+async def test_failures_that_are_not_the_agents_are_never_trained_on(home):
+    half = Taskset("half", [broken(word=w) for w in WORDS[:2]] + [say(word=w) for w in WORDS[2:4]])
+    config = TrainConfig(model="m", **{**SMALL, "tasks_per_step": 4, "steps": 1})
+    report = await train(config, tasks=half)
+    metrics = report.history[0]["metrics"]
+    assert metrics["failed_rollouts:sum"] >= 8
+    assert metrics["runs:sum"] == 8
+
+
+async def test_the_same_configuration_goes_on_and_a_finished_run_is_not_repeated(home):
+    stop = StopSignal()
+
+    class StopAfterOne(SilentReporter):
+        def stepped(self, step, metrics):
+            stop.request()
+
+    config = TrainConfig(model="m", **{**SMALL, "steps": 3})
+    first = await train(config, tasks=tasks_of(say), reporter=StopAfterOne(), stop=stop)
+    assert (first.finished, first.next_step) == (False, 1)
+    second = await train(config, tasks=tasks_of(say))
+    assert (second.run_id, second.first_step, second.finished) == (first.run_id, 1, True)
+    third = await train(config, tasks=tasks_of(say))
+    assert third.run_id != first.run_id
+    assert third.first_step == 0
+
+
+async def test_a_head_that_was_moved_away_begins_a_new_run(home):
+    stop = StopSignal()
+
+    class StopAfterTwo(SilentReporter):
+        notes: list[str] = []  # noqa: RUF012
+
+        def stepped(self, step, metrics):
+            if step == 1:
+                stop.request()
+
+        def note(self, text):
+            self.notes.append(text)
+
+    config = TrainConfig(model="m", **{**SMALL, "steps": 4})
+    watch = StopAfterTwo()
+    first = await train(config, tasks=tasks_of(say), reporter=watch, stop=stop)
+    nodes = await connect().get("/v2/models/m/checkpoints")
+    # Back along its own path: the run goes on from there.
+    await connect().put("/v2/models/m/head", {"checkpoint_id": nodes[0]["id"]})
+    again = await train(config, tasks=tasks_of(say), stop=_stopped_at_once(), reporter=watch)
+    assert (again.run_id, again.first_step) == (first.run_id, 1)
+    # Elsewhere: it is another run.
+    await warm_up("m", job_runs := await _recorded(), batch=4)
+    assert job_runs
+    other = await train(config, tasks=tasks_of(say), stop=_stopped_at_once(), reporter=watch)
+    assert other.run_id != first.run_id
+    assert "head has been moved" in watch.notes[-1]
+
+
+async def test_pruning_keeps_the_newest_and_the_scored(home):
+    config = TrainConfig(model="m", **{**SMALL, "steps": 5, "keep": 2, "eval_every": 2})
+    report = await train(config, tasks=tasks_of(say), held_out=tasks_of(say))
+    nodes = await connect().get("/v2/models/m/checkpoints")
+    assert [node["step"] for node in nodes if not node["pruned"]] == [2, 4, 5]
+    assert [score.step for score in report.scores] == [0, 2, 4, 5]
+
+
+async def test_warm_up_teaches_what_a_script_said_and_keeps_one_checkpoint(home):
+    report = await warm_up("m", await _recorded(), epochs=15, batch=6, lr=1e-2)
+    assert report.last_loss < 0.3 * report.first_loss
+    nodes = await connect().get("/v2/models/m/checkpoints")
+    assert [node["pruned"] for node in nodes] == [True] * (len(nodes) - 1) + [False]
+
+
+async def test_two_trainings_of_one_model_at_once_do_not_mix(home):
+    config = TrainConfig(model="m", **SMALL)
+    first, second = await asyncio.gather(
+        train(config, tasks=tasks_of(say)),
+        train(make_config({**config.model_dump(), "seed": 1}), tasks=tasks_of(say)),
+        return_exceptions=True,
+    )
+    outcomes = [one for one in (first, second) if isinstance(one, Exception)]
+    assert len(outcomes) == 1
+    assert "being trained by another run" in str(outcomes[0])
+
+
+async def _recorded():
+    from hud.agents import ScriptedAgent
+
+    agent = ScriptedAgent(lambda messages, tools, trace: "aeiou")
+    return (await tasks_of(say).run(agent, group=2)).runs
+
+
+def _stopped_at_once():
+    stop = StopSignal()
+    stop.request()
+    return stop
