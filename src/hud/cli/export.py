@@ -43,4 +43,6 @@ async def _export(reference: str, output: Path) -> None:
         partial.replace(output)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
+    finally:
+        partial.unlink(missing_ok=True)
     console().print(f"{count(written, 'run')} of {job['name']} written to {output}")

@@ -57,7 +57,7 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
     out = console()
     out.print(f"[bold]{job['name']}[/bold]  {job['id']}  {job['status']}")
     out.print(
-        f"{count(job['runs'], 'run')}, {job['graded']} graded, mean reward {number(job['reward'])}"
+        f"{count(job['runs'], 'run')}, {job['graded']:,} graded, mean reward {number(job['reward'])}"
     )
     shown = table("trace", "task", "#", "reward", "steps", "tokens", "status")
     for run in runs:
@@ -72,7 +72,7 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
         )
     out.print(shown)
     if job["runs"] > len(runs):
-        out.print(f"The first {len(runs)} of {job['runs']}; --limit shows more.")
+        out.print(f"The first {len(runs):,} of {job['runs']:,}; --limit shows more.")
     out.print("Next: hud trace ID · hud export", job["id"][:12])
 
 

@@ -63,7 +63,8 @@ def _told(step: Any) -> list[tuple[str, str]]:
         told += [(message.role, message.text) for message in step.messages]
     elif step.task_call is not None:
         call = step.task_call
-        told.append((call.phase, f"{call.name} {json.dumps(call.arguments, default=str)}"))
+        score = f"  score {call.result.get('score')}" if isinstance(call.result, dict) else ""
+        told.append((call.phase, f"{call.name} {json.dumps(call.arguments, default=str)}{score}"))
     if step.error:
         told.append(("error", step.error))
     return told
@@ -71,12 +72,10 @@ def _told(step: Any) -> list[tuple[str, str]]:
 
 def _short(text: str) -> str:
     lines = text.splitlines() or [""]
-    head = "\n               ".join(line[:200] for line in lines[:12])
-    return (
-        head
-        if len(lines) <= 12
-        else f"{head}\n               … {len(lines) - 12} lines more (--full)"
-    )
+    shown = [line if len(line) <= 200 else f"{line[:199]}…" for line in lines[:12]]
+    if len(lines) > 12:
+        shown.append(f"… {len(lines) - 12} lines more (--full)")
+    return f"\n{' ' * 15}".join(shown)
 
 
 def _grade_tree(subscores: list[dict[str, Any]], depth: int = 0) -> list[str]:

@@ -1,0 +1,117 @@
+"""`hud jobs`, `hud trace` and `hud export` show what was recorded."""
+
+import asyncio
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import hud.client
+from hud import Environment
+from hud.cli.main import run
+from hud.eval import Taskset
+from hud.trace import AgentStep, Sample, ToolCall, ToolResult, ToolStep
+from hud.trace.export import SCHEMA
+
+env = Environment("shop")
+
+
+@env.template()
+async def buy(item: str = "tea"):
+    answer = yield f"What does {item} cost?"
+    if item == "glass":
+        raise RuntimeError("the scales broke")
+    right = 1.0 if answer == "3" else 0.0
+    yield {"score": right, "subscores": [{"name": "price named", "value": right, "weight": 1.0}]}
+
+
+async def agent(run):
+    call = ToolCall(id="1", name="price", arguments={"item": "tea"})
+    run.record(AgentStep(reasoning="I had better look", tool_calls=[call]))
+    run.record(ToolStep(call=call, result=ToolResult.of_text("line\n" * 20 + "w" * 300)))
+    sample = Sample(prompt_token_ids=[1, 2], output_token_ids=[3], output_logprobs=[-0.5])
+    run.record(AgentStep(content="It is [bold]3[/bold]", sample=sample))
+    run.trace.content = "3"
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("HUD_HOME", str(home))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield asyncio.run(Taskset("shop", [buy(item="tea"), buy(item="glass")]).run(agent, group=2))
+    hud.client.disconnect(home)
+
+
+def said(capsys, *arguments):
+    assert run(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def test_jobs_are_listed(job, capsys):
+    shown = said(capsys, "jobs")
+    assert job.id[:12] in shown
+    assert "completed" in shown
+    listed = json.loads(said(capsys, "jobs", "--json"))
+    assert [(one["id"], one["runs"], one["failed"], one["reward"]) for one in listed] == [
+        (job.id, 4, 2, 1.0)
+    ]
+
+
+def test_a_job_is_shown_with_its_runs(job, capsys):
+    shown = said(capsys, "jobs", job.id[:8], "--limit", "3")
+    assert "4 runs, 2 graded, mean reward 1.000" in shown
+    assert "The first 3 of 4" in shown
+    whole = json.loads(said(capsys, "jobs", job.id, "--json"))
+    assert [run["reward"] for run in whole["traces"]] == [1.0, 1.0, None, None]
+    assert "grader:" in said(capsys, "jobs", job.id)
+
+
+def test_a_trace_reads_as_a_conversation(job, capsys):
+    shown = said(capsys, "trace", job.runs[0].trace_id[:8])
+    for part in [
+        "What does tea cost?",
+        "I had better look",
+        'price {"item": "tea"}',
+        "9 lines more (--full)",
+        "It is [bold]3[/bold]",
+        "score 1.0",
+        "price named: 1.000  weight 1",
+    ]:
+        assert part in shown
+    assert "w" * 300 not in shown
+    assert "w" * 300 in said(capsys, "trace", job.runs[0].trace_id, "--full")
+
+
+def test_a_trace_in_json_has_its_tokens(job, capsys):
+    whole = json.loads(said(capsys, "trace", job.runs[0].trace_id, "--json"))
+    samples = [step["sample"] for step in whole["trace"]["steps"] if "sample" in step]
+    assert [sample["output_token_ids"] for sample in samples] == [[3]]
+
+
+def test_export_writes_one_valid_line_a_run(job, capsys, tmp_path):
+    assert "4 runs of" in said(capsys, "export", job.id[:8], "-o", "out.jsonl")
+    validator = Draft202012Validator(json.loads(SCHEMA.read_bytes()))
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    for line in lines:
+        validator.validate(line)
+    assert [line["trace_id"] for line in lines] == [run.trace_id for run in job.runs]
+    assert lines[0]["samples"][0]["output_logprobs"] == [-0.5]
+    assert (lines[2]["reward"], lines[2]["failure_kind"]) == (None, "grader")
+
+
+def test_what_cannot_be_written_or_found_is_told_in_a_sentence(job, capsys, tmp_path):
+    assert run(["export", job.id, "-o", "no/such/folder.jsonl"]) == 2
+    assert "no/such/folder.jsonl cannot be written" in capsys.readouterr().err
+    assert run(["trace", "ffffffff"]) == 2
+    assert "There is no trace 'ffffffff'" in capsys.readouterr().err
+    assert run(["export", "ffffffff"]) == 2
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_nothing_recorded_is_no_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "empty"))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    assert "No job is recorded yet" in said(capsys, "jobs")
+    hud.client.disconnect(tmp_path / "empty")
