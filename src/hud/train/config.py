@@ -41,21 +41,32 @@ class TrainConfig(BaseModel):
     lr: float = Field(default=1e-4, gt=0)
     """Peak learning rate."""
     lr_schedule: ScheduleName = "constant"
+    """Shape of the learning rate over the steps."""
     warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the rate rises to its peak."""
     lr_floor: float = Field(default=0.0, ge=0, le=1)
     """Where a falling schedule ends, as a fraction of the peak."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
+    """AdamW: decay of the mean gradient."""
     beta2: float = Field(default=0.95, ge=0, lt=1)
+    """AdamW: decay of the mean squared gradient."""
     eps: float = Field(default=1e-8, gt=0)
+    """AdamW: added to the denominator."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW: decoupled weight decay."""
     max_grad_norm: float | None = Field(default=None, gt=0)
+    """Gradients longer than this are scaled down to it."""
 
     loss: str = "importance_sampling"
+    """importance_sampling, ppo, cispo, dro, gspo or dppo."""
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; those it does not take are errors."""
     reward_scale: float = 1.0
+    """Multiplies every advantage."""
     baseline: Literal["mean", "leave_one_out", "none"] = "mean"
+    """What a run's reward is compared with: its group's mean, that of the group's others, or nothing."""
     divide_by_std: bool = False
+    """Divide advantages by the standard deviation of their group's rewards."""
     failed_runs: Literal["drop_group", "drop_run", "zero"] = "drop_run"
     """What an environment's, grader's or machine's failure does to its group."""
     zero_advantages: bool = False
@@ -68,10 +79,13 @@ class TrainConfig(BaseModel):
     max_tokens: int = Field(default=256, ge=1)
     """Most tokens in a turn."""
     temperature: float = Field(default=1.0, gt=0)
+    """Of sampling for training."""
     system_prompt: str | None = None
+    """Said to the policy before every prompt."""
     runtime: str = "local"
     """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
     max_concurrent: int = Field(default=64, ge=1)
+    """Rollouts at a time; 1 makes a run repeatable bit for bit."""
     rollout_timeout: float = Field(default=600.0, gt=0)
     """Seconds."""
 
@@ -82,8 +96,10 @@ class TrainConfig(BaseModel):
     eval_group: int = Field(default=1, ge=1)
     """Runs of each held-out task."""
     eval_temperature: float = Field(default=1.0, ge=0)
+    """Of sampling for held-out scores; 0 is greedy."""
 
     seed: int = 0
+    """Of the draws of tasks and tokens."""
     keep: int = Field(default=8, ge=0)
     """Newest checkpoints whose files stay, beside the head, the scored ones and those that forks need. 0: all."""
     metrics_file: str | None = None
