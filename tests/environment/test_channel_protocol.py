@@ -302,8 +302,8 @@ async def test_cancel_interrupts_a_slow_start_and_heartbeats_are_answered_meanwh
         session = (await client.call("hello"))["session_id"]
         slow_id = client.send("tasks.start", {"id": "slow", "args": {"setup": 60}})
         assert (await client.call("hello", {"session_id": session}))["session_id"] == session
-        code, message = await client.call("hello", {"session_id": "sess-other"})
-        assert code == -32600
+        other = await client.call("hello", {"session_id": "sess-other"})
+        assert other == (-32600, "hello: unknown session sess-other")
         cancel_id = client.send("tasks.cancel")
         interrupted, cancelled = await client.hear(), await client.hear()
         assert interrupted["id"] == slow_id

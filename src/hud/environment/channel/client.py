@@ -69,6 +69,8 @@ class RemoteConnection:
         self.tools: list[ToolSpec] | None = None
         self.why_lost = why_lost
         self.max_frame = max_frame
+        self.hung = False
+        """True when the goodbye was not answered: the other side must be ended by whoever started it."""
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._unanswered: set[int] = set()
         self._last = 0
@@ -100,9 +102,10 @@ class RemoteConnection:
         try:
             await connection.hello()
         except EnvironmentFault as error:
+            answered = connection._lost is None
             await connection._hang_up()
-            if connection._lost is None:
-                raise  # It answered, with an error: asking again would not help.
+            if answered:
+                raise  # With an error: asking again would not help.
             raise InfrastructureFault(str(error)) from error
         except BaseException:
             await connection._hang_up()
@@ -190,7 +193,7 @@ class RemoteConnection:
                 async with asyncio.timeout(patience):
                     await self.call("bye", {})
         except TimeoutError:
-            return  # Whoever started the process ends it.
+            self.hung = True
         except RolloutError as error:
             if self._lost is None and not _is_unknown_method(error):
                 raise
@@ -231,10 +234,12 @@ class RemoteConnection:
             loss = Loss(str(error)) if self.why_lost is None else await self.why_lost()
         except FrameError as error:
             loss = Loss(str(error))
-        self._lost = loss
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(self._fault(loss))
+        finally:
+            # Also where this task is cancelled: nobody may wait for an answer that is not listened for.
+            self._lost = loss
+            for future in self._pending.values():
+                if not future.done():
+                    future.set_exception(self._fault(loss))
 
     def _settle(self, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")

@@ -59,7 +59,8 @@ class Child:
         """Hang up; a process that does not end by itself is killed."""
         try:
             await self.connection.close()
-            await self._over()
+            if not self.connection.hung:
+                await self._over()
         finally:
             if not self.ended.done():
                 self.server.say({"kill": self.number})
@@ -184,6 +185,7 @@ class WarmServer:
             self.process.wait(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
+        self._all_ended("the runtime was closed")
 
     def kill(self) -> None:
         """Kill the server and what it forked, now."""
@@ -251,5 +253,9 @@ class WarmServer:
         self.kill()
         how = told_exit(self.process.returncode, "")
         self._settle(EnvironmentFault(f"{self.source} could not be imported: {how}."))
-        for number in list(self._children):
-            self._ended(number, {"machinery": f"the warm server died ({how})"})
+        self._all_ended(f"the warm server died ({how})")
+
+    def _all_ended(self, why: str) -> None:
+        if not self.loop.is_closed():
+            for number in list(self._children):
+                self._ended(number, {"machinery": why})

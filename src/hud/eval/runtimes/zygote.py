@@ -54,13 +54,17 @@ class Child:
     killed_for: str | None = None
     """Which limit it was killed for."""
 
-    def listen(self) -> None:
-        """Read what it printed; keep the tail."""
+    def listen(self) -> bool:
+        """Read what it printed, and keep the tail; False when nothing more can come."""
         taken = 0
         with suppress(BlockingIOError):
-            while taken < _DRAIN_BYTES and (chunk := os.read(self.output, 1 << 16)):
+            while taken < _DRAIN_BYTES:
+                chunk = os.read(self.output, 1 << 16)
+                if not chunk:
+                    return False
                 taken += len(chunk)
                 self.said = (self.said + chunk)[-_SAID_BYTES:]
+        return True
 
     def passed_limit(self, status: int, cpu_seconds: float) -> str | None:
         """Return the limit that it was ended for."""
@@ -96,7 +100,8 @@ class Zygote:
                 if descriptor == self.wake:
                     os.read(self.wake, 4096)
                 elif descriptor in self.outputs:
-                    self._listen(descriptor)
+                    if not self.outputs[descriptor].listen():
+                        self.poller.unregister(descriptor)
                 elif descriptor == self.control.fileno() and not self._hear():
                     return
             self._enforce()
@@ -164,13 +169,6 @@ class Zygote:
         child = Child(request["fork"], pid, limits, output, deadline)
         self.children[pid] = self.outputs[output] = child
         return child
-
-    def _listen(self, output: int) -> None:
-        """Read what a child printed. One that closed its output is heard of when it ends."""
-        child, before = self.outputs[output], self.outputs[output].said
-        child.listen()
-        if child.said == before:
-            self.poller.modify(output, 0)
 
     def _wait(self) -> float | None:
         """Return how long nothing can happen, in seconds."""
