@@ -324,3 +324,28 @@ async def test_a_pinned_checkpoint_does_not_follow_the_head(home, platform):
         [{"role": "user", "content": "x"}], [], SamplingParams(max_tokens=2, seed=1)
     )
     assert done.sample.checkpoint == first.checkpoint_id
+
+
+async def test_steps_that_are_not_saved_serve_at_once_and_are_part_of_the_next_checkpoint(
+    home, platform
+):
+    await make()
+    trainer = TrainingClient("m")
+    base = weights_of(platform)
+    await trainer.forward_backward(await sampled([0.0, 1.0]))
+    unsaved = await trainer.optim_step(learning_rate=1e-2, save=False)
+    assert (unsaved.step, unsaved.checkpoint_id) == (1, "")
+    ahead = weights_of(platform)
+    assert not same(base, ahead)
+    batch = await sampled(
+        [0.0, 1.0], seed=5
+    )  # Asking for the model must not bring the old weights back.
+    assert same(ahead, weights_of(platform))
+    saved = await trainer.step(batch, learning_rate=1e-2)
+    assert saved.step == 2
+    assert len(await trainer.checkpoints()) == 1
+    await trainer.forward_backward(batch)
+    await trainer.optim_step(learning_rate=1e-2, save=False)
+    after = load_file(f"{saved.sampler_path}/model.safetensors")
+    await platform.sessions.close(platform.registry.model("m").id)
+    assert same(after, weights_of(platform)), "what was not saved is gone when the session ends"

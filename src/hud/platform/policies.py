@@ -80,7 +80,7 @@ class Policies:
         with found.lock:
             # Another process may have trained it, or moved its head.
             head = self.registry.model(model.id).head_checkpoint_id
-            if found.policy.checkpoint != head:
+            if found.policy.checkpoint != head and not self._ahead(found):
                 self.move(found, model, head)
         return found
 
@@ -122,6 +122,11 @@ class Policies:
         save_decoder(decoder, folder)
         for path in companions(weights.folder):
             shutil.copyfile(path, folder / path.name)
+
+    def _ahead(self, serving: Serving) -> bool:
+        """True when the weights are those of steps that no checkpoint stands for yet (`save=False`)."""
+        version = serving.policy.checkpoint
+        return version is not None and not self.registry.tree.has(version)
 
     def _chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
         model = self.registry.model(slug)

@@ -79,6 +79,8 @@ class Session:
         self._answers: OrderedDict[tuple[str, str], Any] = OrderedDict()
         self._steps: dict[str, int] = {}
         self._accumulated = Accumulated()
+        self._unsaved = 0  # Steps since the last checkpoint,
+        self._last_saved: str | None = None  # which is this one while there are any.
         self.registry.leases.acquire(model.id, model.slug)
         try:
             # Read under the lease: whoever held it before may have moved the head.
@@ -143,7 +145,7 @@ class Session:
     @property
     def head(self) -> str | None:
         """The checkpoint that the next step begins from."""
-        return self.serving.policy.checkpoint
+        return self._last_saved if self._unsaved else self.serving.policy.checkpoint
 
     @property
     def step(self) -> int:
@@ -161,6 +163,8 @@ class Session:
 
     def close(self) -> None:
         """Drop what was accumulated and give the lease back."""
+        if self._unsaved:
+            self._roll_back(self.head)
         self._forget()
         self.broken = True
         self.registry.leases.release(self.model_id)
@@ -233,19 +237,24 @@ class Session:
                     body.weight_decay,
                     body.max_grad_norm,
                 )
-                node = self._save(body, measured)
+                made = self._save(body, measured) if body.save else None
             except BaseException:
                 # The weights have changed and nothing stands for them: back to what does.
                 self._roll_back(head)
                 raise
-            self.serving.policy.checkpoint = node.id
+            # Weights that are not saved serve under a name of their own: caches must not mix them up.
+            self.serving.policy.checkpoint = new_id() if made is None else made.id
+        if made is None:
+            self._last_saved, self._unsaved = head, self._unsaved + 1
+            self._forwards.clear()
+            return self._not_saved(head)
         self._forget(answers=False)
-        return self._result(node)
+        return self._result(made)
 
     def _save(self, body: OptimStepRequest, measured: dict[str, float]) -> CheckpointRecord:
         """Write the checkpoint, then record it and move the head."""
         total, head = self._accumulated, self.head
-        identifier, step = new_id(), self.step + 1
+        identifier, step = new_id(), self.step + self._unsaved + 1
         metrics: dict[str, Any] = {
             name: value
             for name, value in {**merge(total.metrics), **measured}.items()
@@ -373,10 +382,17 @@ class Session:
             model=self.slug,
         )
 
+    def _not_saved(self, head: str | None) -> OptimStepResult:
+        step = self.step + self._unsaved
+        return OptimStepResult(
+            step=step, checkpoint_id=head or "", sampler_path="", state_path="", model=self.slug
+        )
+
     def _forget(self, *, answers: bool = True) -> None:
         self.trainer.zero_grad()
         self._forwards.clear()
         self._accumulated = Accumulated()
+        self._unsaved = 0
         if answers:
             self._answers.clear()
 

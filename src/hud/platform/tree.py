@@ -50,6 +50,13 @@ class Tree:
             raise NotFoundError(f"There is no checkpoint {checkpoint_id!r}.")
         return _record(row)
 
+    def has(self, checkpoint_id: str) -> bool:
+        """True for the whole id of a checkpoint of any model."""
+        nodes = tables.checkpoints
+        with self.store.read() as connection:
+            query = sa.select(nodes.c.id).where(nodes.c.id == checkpoint_id)
+            return connection.execute(query).one_or_none() is not None
+
     def nodes(self, model: ModelRecord) -> list[CheckpointRecord]:
         """Return a model's own checkpoints, oldest first."""
         nodes = tables.checkpoints

@@ -111,9 +111,13 @@ class TrainingClient:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        save: bool = True,
         idempotency_key: str | None = None,
     ) -> OptimStepResult:
-        """Apply what was accumulated, save it as a checkpoint under the head, and move the head to it."""
+        """Apply what was accumulated, save it as a checkpoint under the head, and move the head to it.
+
+        With `save=False` it is applied only, and the answer names the head as it was: for many small steps.
+        """
         request = OptimStepRequest(
             learning_rate=learning_rate,
             beta1=beta1,
@@ -121,9 +125,12 @@ class TrainingClient:
             eps=eps,
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
+            save=save,
             idempotency_key=idempotency_key,
         )
-        return OptimStepResult.model_validate(await self._train("optim-step", request))
+        # `save` is ours: a server that does not know it is only told when it matters.
+        unsaid = {"save"} if save else set()
+        return OptimStepResult.model_validate(await self._train("optim-step", request, unsaid))
 
     async def step(
         self,
@@ -256,9 +263,10 @@ class TrainingClient:
         self._given = Client(api_url=api_url or base_url, api_key=api_key)
         return self._given
 
-    async def _train(self, call: str, request: BaseModel) -> Any:
+    async def _train(self, call: str, request: BaseModel, unsaid: set[str] | None = None) -> Any:
         path = f"/v1/models/{await self.model_id()}/train/{call}"
-        return await self._platform.post(path, request.model_dump(exclude_none=True))
+        body = request.model_dump(exclude_none=True, exclude=unsaid)
+        return await self._platform.post(path, body)
 
     async def _get_train(self, call: str) -> Any:
         return await self._platform.get(f"/v1/models/{await self.model_id()}/train/{call}")

@@ -162,6 +162,8 @@ class OptimStepRequest(_Strict):
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float | None = Field(default=None, gt=0)
     """Scale the gradient down to this norm where it is longer."""
+    save: bool = True
+    """False: apply only. A later step's checkpoint stands for this one too; until then a kill loses it."""
     idempotency_key: str | None = None
 
 

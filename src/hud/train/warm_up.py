@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from hud.eval.taskset import Taskset
 
 _RENDERED_AT_ONCE = 200
-_PRUNE_EVERY = 8
+_SAVE_EVERY = 100
+"""Steps between two checkpoints: the small steps of imitation are many, and nobody goes back to them."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +108,18 @@ async def warm_up(
             result = await trainer.forward_backward(
                 part, loss_fn="cross_entropy", loss_fn_config={"token_mean": 1.0}
             )
+            save = (step + 1) % _SAVE_EVERY == 0 or step + 1 == steps
             made = await trainer.optim_step(
-                learning_rate=rate, weight_decay=weight_decay, max_grad_norm=max_grad_norm
+                learning_rate=rate,
+                weight_decay=weight_decay,
+                max_grad_norm=max_grad_norm,
+                save=save,
             )
-            made_here.append(made.checkpoint_id)
-            if step % _PRUNE_EVERY == 0:
+            if save:
+                made_here.append(made.checkpoint_id)
                 await prune(client, model_id, made_here[:-1])
             losses.append(_mean_loss(result.metrics))
             shown.stepped(step, {**result.metrics, "learning_rate": rate})
-        await prune(client, model_id, made_here[:-1])
     finally:
         await close_session(client, model_id, owner)
     return WarmUpReport(
