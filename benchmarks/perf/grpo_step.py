@@ -1,0 +1,73 @@
+"""One GRPO step on the demo's policy: 64 rollouts of several turns, then the update, checkpoint included.
+
+Prints the median seconds of a step and of its phases, and the ratio of the whole step to its two unavoidable
+phases, rollouts and update: what is above 1 is packing, the checkpoint, metrics and Python.
+
+The policy is a small model of the demo's shape after a short warm-up, in a folder of its own that is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "examples" / "triage"))
+
+STEPS = 8
+WARM_UP_RUNS = 1200
+
+
+async def main() -> None:
+    import demo as triage
+
+    from hud import Taskset
+    from hud.train.config import TrainConfig
+    from hud.train.loop import train
+
+    folder = Path(tempfile.mkdtemp(prefix="grpo-step-"))
+    os.environ["HUD_HOME"] = str(folder / "home")
+    triage.IMITATED_RUNS = WARM_UP_RUNS
+    try:
+        progress = triage.Progress(folder=folder, seed=0, steps=STEPS, zero_advantages=False)
+        demo = triage.Demo(progress)
+        await demo.record_apprentice()
+        await demo.create()
+        await demo.teach()
+        config = TrainConfig(model=triage.POLICY, steps=STEPS, **{**triage.GRPO, "eval_every": 0})
+        metrics = folder / "metrics.jsonl"
+        config = config.model_copy(
+            update={"metrics_file": str(metrics), "plot": str(folder / "curve.png")}
+        )
+        await train(
+            config, tasks=Taskset.from_file(ROOT / "examples/triage/tasks.py"), reporter=demo.say
+        )
+        report(metrics)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def report(metrics: Path) -> None:
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [row for row in rows if "seconds:sum" in row]
+
+    def median(name: str) -> float:
+        return statistics.median(row[name] for row in steps)
+
+    whole, rollouts, update = (
+        median(f"seconds{phase}:sum") for phase in ("", "_rollouts", "_update")
+    )
+    print(f"GRPO step, 8 x 8 rollouts: {whole:.2f} s (median of {len(steps)}; bar: 3 s)")
+    print(f"  rollouts {rollouts:.2f} s, update {update:.2f} s")
+    print(f"  sampled and read: {median('tokens_per_second:mean'):,.0f} tokens/s")
+    print(f"  ratio of the step to its rollouts and update: {whole / (rollouts + update):.2f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
