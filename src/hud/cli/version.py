@@ -15,7 +15,11 @@ from hud import __version__, settings
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
     """Print the version, and those of the parts that matter."""
-    parts = {"openhud": __version__, "python": platform.python_version(), "torch": _version("torch")}
+    parts = {
+        "openhud": __version__,
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+    }
     where = settings.load()
     if as_json:
         click.echo(json.dumps({**parts, "home": str(where.home), "api_url": where.api_url}))
