@@ -26,14 +26,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from demo_report import Narrator, finish
+from demo_report import Narrator, print_report, write_report
 
 from hud import Taskset
 from hud.cli.main import report as explain
 from hud.client import connect
-from hud.eval import Job, StopSignal
+from hud.eval import Job, Run, StopSignal
 from hud.train.config import TrainConfig
+from hud.train.corpus import texts_of_messages
 from hud.train.loop import train
+from hud.train.recorded import conversation_of
 from hud.train.warm_up import warm_up
 
 HERE = Path(__file__).parent
@@ -44,25 +46,27 @@ TEACHER = "triage-apprentice"
 POLICY = "triage"
 
 SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3}
-IMITATED_RUNS = 2800
-"""Runs of the apprentice to learn from, two of each training incident."""
-WARM_UP = {"epochs": 1, "batch": 8, "lr": 2e-3}
+IMITATED_RUNS = 4200
+"""Runs of the apprentice to learn from, three of each training incident."""
+SPOKEN_RUNS = 700
+"""Runs whose words the tokenizer is learned from."""
+WARM_UP = {"epochs": 1, "batch": 4, "lr": 2e-3}
 GRPO: dict[str, Any] = {
     "group": 8,
     "tasks_per_step": 8,
-    "lr": 5e-4,
+    "lr": 1e-3,
     "lr_schedule": "linear",
     "lr_floor": 0.1,
     "loss": "importance_sampling",
     "loss_config": {"token_mean": 1.0},
-    "max_grad_norm": 0.3,
+    "max_grad_norm": 1.0,
     "max_tokens": 40,
     "max_turns": 10,
     "max_concurrent": 64,
     "eval_every": 10,
     "keep": 2,
 }
-STEPS = 30
+STEPS = 50
 
 
 @dataclass
@@ -73,8 +77,6 @@ class Progress:
     seed: int
     steps: int
     zero_advantages: bool
-    job: str | None = None
-    """Job of the apprentice's runs, once all are recorded."""
     taught: bool = False
     finished: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
@@ -109,43 +111,41 @@ class Demo:
         self.say = Narrator()
         self.tasks = Taskset.from_file(HERE / "tasks.py")
         self.held_out = Taskset.from_file(HERE / "held_out.py")
+        self.runs: list[Run] = []
+        """The apprentice's."""
 
-    async def run(self) -> int:
-        """Do the phases that are not done; returns the exit code."""
-        progress = self.progress
-        if progress.job is None:
-            self.say.heading("1/4  An apprentice plays training incidents, badly")
-            await progress.timed("apprentice", self.record_apprentice)
+    async def run(self) -> None:
+        """Do the phases that are not done. The first three are one: what a kill leaves of them is made again."""
+        progress, say = self.progress, self.say
         if not progress.taught:
-            self.say.heading("2/4  A tiny policy, its tokenizer from those runs, random weights")
+            say.heading("1/4  An apprentice plays training incidents, badly")
+            await progress.timed("apprentice", self.record_apprentice)
+            say.heading("2/4  A tiny policy: random weights, a tokenizer from what was said")
             await progress.timed("create", self.create)
-            self.say.heading("3/4  Warm-up: it learns to imitate the apprentice")
+            say.heading("3/4  Warm-up: it learns to imitate the apprentice")
             await progress.timed("warm_up", self.teach)
-        self.say.heading("4/4  GRPO on its own rollouts, judged on incidents it never trains on")
+        say.heading("4/4  GRPO on its own rollouts, judged on incidents it never trains on")
         await progress.timed("grpo", self.learn)
-        return 0 if progress.finished else INTERRUPTED
 
     async def record_apprentice(self) -> None:
-        """Have the apprentice play, and remember the job."""
+        """Have the apprentice play."""
         from scripted import apprentice
 
         job = await Job.start("apprentice", group=IMITATED_RUNS // len(self.tasks))
         await self.tasks.run(apprentice(self.progress.seed), job=job)
         await job.finish()
-        self.say.line(f"{len(job.runs)} runs, mean reward {job.reward:.3f}: job {job.id}")
         self.runs = job.runs
-        self.progress.job = job.id
+        self.say.line(f"{len(job.runs)} runs, mean reward {job.reward:.3f}: job {job.id}")
 
     async def create(self) -> None:
         """Make the model; one that an interrupted warm-up left half taught is made again."""
-        from hud.train.corpus import texts_of, texts_of_job
-
         client = connect()
+        known = {model["model_name"] for model in (await client.get("/v2/models"))["items"]}
         for slug in (POLICY, TEACHER):
-            if slug in await self._slugs():
+            if slug in known:
                 await client.delete(f"/v2/models/{slug}")
-        assert self.progress.job is not None
-        texts = await texts_of(self.tasks) + await texts_of_job(client, self.progress.job)
+        said = [conversation_of(run.trace) for run in self.runs[:SPOKEN_RUNS]]
+        texts = [text for messages in said for text in texts_of_messages(messages)]
         body = {"name": TEACHER, "texts": texts, "seed": self.progress.seed, "sizes": SIZES}
         made = await client.post("/v2/models/create", body)
         self.say.line(f"{made['model_name']}: {made['folder']}")
@@ -153,12 +153,7 @@ class Demo:
     async def teach(self) -> None:
         """Imitate the apprentice, then fork, so that the policy's own tree begins with its first GRPO step."""
         taught = await warm_up(
-            TEACHER,
-            job=self.progress.job,
-            tasks=self.tasks,
-            seed=self.progress.seed,
-            reporter=self.say,
-            **WARM_UP,
+            TEACHER, self.runs, seed=self.progress.seed, reporter=self.say, **WARM_UP
         )
         await connect().post("/v2/models/fork", {"source_model_id": TEACHER, "name": POLICY})
         self.say.line(f"loss per token {taught.first_loss:.3f} → {taught.last_loss:.3f}")
@@ -181,16 +176,11 @@ class Demo:
             result = await train(
                 config, tasks=self.tasks, held_out=self.held_out, reporter=self.say, stop=stop
             )
-        if not result.finished:
-            return
-        seconds = {**progress.seconds}
-        seconds["grpo"] = seconds.get("grpo", 0.0) + perf_counter() - started
-        finish(progress.folder, result, seconds, progress.seed, progress.zero_advantages)
-        progress.finished = True
-
-    async def _slugs(self) -> set[str]:
-        found = await connect().get("/v2/models")
-        return {model["model_name"] for model in found["items"]}
+        if result.finished:
+            seconds = {**progress.seconds}
+            seconds["grpo"] = seconds.get("grpo", 0.0) + perf_counter() - started
+            write_report(progress.folder, result, seconds, progress.seed, progress.zero_advantages)
+            progress.finished = True
 
 
 def main() -> int:
@@ -201,15 +191,20 @@ def main() -> int:
     # Its own store, so that the demo touches nothing of yours and one `rm -r` removes it.
     os.environ["HUD_HOME"] = str((folder / "home").resolve())
     os.environ.pop("HUD_API_URL", None)
+    # Set before torch is loaded. A policy this small gains little from a second thread, and on a busy machine
+    # two threads that wait for each other are many times slower than one.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
-        code = asyncio.run(Demo(progress).run())
+        asyncio.run(Demo(progress).run())
+        if progress.finished:
+            print_report(folder)
+            return 0
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        pass
     except Exception as error:
         return explain(error, sys.argv[1:])
-    if code == INTERRUPTED:
-        print("\nInterrupted. Everything so far is kept; the same command goes on from here.")
-    return code
+    print("\nInterrupted. Everything so far is kept; the same command goes on from here.")
+    return INTERRUPTED
 
 
 def arguments() -> argparse.Namespace:

@@ -14,7 +14,7 @@ from hud.train.loop import TrainReport
 from hud.train.progress import Phase, Score
 
 BARS = "▁▂▃▄▅▆▇█"
-EVERY = 25
+EVERY = 100
 """Warm-up steps between two lines."""
 
 
@@ -74,18 +74,17 @@ def shown(score: Score) -> str:
     return f"{score.mean:.3f}  95% [{score.low:.3f}, {score.high:.3f}]  ({score.runs} runs)"
 
 
-def finish(
+def write_report(
     folder: Path,
     result: TrainReport,
     seconds: dict[str, float],
     seed: int,
     zero_advantages: bool,
 ) -> None:
-    """Write `report.json`, and print before and after, the tree, and what to type next."""
+    """Write `report.json`."""
     before, after = result.before, result.after
     assert before is not None
     assert after is not None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     times = [row["metrics"]["seconds:sum"] for row in result.history]
     report: dict[str, Any] = {
         "before": before.as_dict(),
@@ -100,7 +99,7 @@ def finish(
             "grpo_step_mean": round(sum(times) / len(times), 2),
             "grpo_step_max": round(max(times), 2),
         },
-        "peak_memory_gib": round(peak, 2),
+        "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "training_reward": [row["metrics"].get("rollout_reward:mean") for row in result.history],
@@ -110,20 +109,27 @@ def finish(
         "plot": None if result.plot is None else str(result.plot),
     }
     (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    print(f"\nBefore  {shown(before)}\nAfter   {shown(after)}")
+
+
+def print_report(folder: Path) -> None:
+    """Print before and after, the checkpoint tree, where things are, and what to type next."""
+    report = json.loads((folder / "report.json").read_text())
+    before, after = Score(**report["before"]), Score(**report["after"])
+    model, seconds = report["model"], report["seconds"]
+    print(f"\nHeld-out reward\n  before  {shown(before)}\n  after   {shown(after)}")
     if report["improved"]:
-        print("The intervals do not overlap: on incidents it never trained on, it got better.")
+        print("  The intervals do not overlap: on incidents it never trained on, it got better.")
     else:
-        print("The intervals overlap: nothing was learned that this test could show.")
-    print(f"\nIts checkpoints, ▶ at the head (home {folder / 'home'}):", flush=True)
-    hud(["models", "checkpoints", result.model])
+        print("  It is not better by more than chance explains.")
+    print("\nCheckpoints, ▶ at the head", flush=True)
+    hud(["models", "checkpoints", model])
     print(f"\nCurve   {report['plot']}\nReport  {folder / 'report.json'}")
-    print(f"Took    {report['seconds']['total']:.0f} s, {peak:.2f} GiB at most")
-    home = f"HUD_HOME={folder / 'home'}"
+    print(f"Took    {seconds['total']:.0f} s, {report['peak_memory_gib']:.2f} GiB at most")
     print(
         f"\nNext:\n"
-        f"  {home} hud eval examples/triage/held_out.py {result.model} --all   # judge it again\n"
-        f"  {home} hud jobs                                       # everything is on record\n"
-        f"  {home} hud models head {result.model} --set base                # go back, and train a branch\n"
-        f"  {home} hud train {result.model} examples/triage/tasks.py --steps 10"
+        f"  export HUD_HOME={folder / 'home'}\n"
+        f"  hud eval examples/triage/held_out.py {model} --all    # judge it again\n"
+        f"  hud jobs                                            # everything is on record\n"
+        f"  hud models head {model} --set base                    # go back, and train a branch\n"
+        f"  hud train {model} examples/triage/tasks.py --steps 10"
     )

@@ -28,9 +28,9 @@ PROBES = {
 POINTLESS = ("list_dependencies", "list_deploys", "list_flags", "query_metrics")
 """What the apprentice asks of the service that only shows the symptom."""
 
-HABITS = {"sound": 0.12, "wander": 0.13, "guess": 0.3, "hasty": 0.45}
+HABITS = {"sound": 0.2, "wander": 0.15, "guess": 0.2, "hasty": 0.45}
 """How often the apprentice works in which way."""
-SLIPS = 0.3
+SLIPS = 0.15
 """How often it draws a wrong conclusion from the right evidence."""
 
 
@@ -83,15 +83,15 @@ def muddle(page: str, rng: random.Random) -> Investigation:
     habit = rng.choices(list(HABITS), list(HABITS.values()))[0]
     symptom, error = yield from open_issue(page)
     if habit == "hasty":
-        if rng.random() < 0.5:
-            yield "get_stack_trace", symptom
         return answer(symptom, error, rng.choice(CAUSES))
     if habit == "wander":
         for _ in range(rng.randint(1, 2)):
             yield rng.choice(POINTLESS), symptom
-    service, error = yield from follow(symptom)
     if habit == "guess":
-        return answer(service, error, rng.choice(CAUSES))
+        # One call along the chain and no further, without a look at what it found there.
+        service, _ = yield from follow(symptom, links=1)
+        return answer(service, rng.choice(list(PROBES)), rng.choice(CAUSES))
+    service, error = yield from follow(symptom)
     evidence = yield PROBES[error], service
     slip = rng.random() < SLIPS
     return answer(service, error, rng.choice(CAUSES) if slip else conclude(error, evidence))
