@@ -150,13 +150,20 @@ class Zygote:
 
     def _fork(self, request: dict[str, Any], stream: int) -> Child:
         limits = Limits(**request["limits"])
+        parent = os.getpid()
         output, theirs = os.pipe2(os.O_CLOEXEC)
         try:
             pid = os.fork()
             if pid == 0:
                 own = (self.control.fileno(), self.poller.fileno(), self.wake, self._wake_write)
-                foreign = (*own, output, *self.outputs)
-                live_and_leave(self.environment, limits, stream, theirs, foreign)
+                live_and_leave(
+                    self.environment,
+                    limits,
+                    parent=parent,
+                    stream=stream,
+                    output=theirs,
+                    foreign=(*own, output, *self.outputs),
+                )
         except OSError:
             os.close(output)
             raise
