@@ -56,7 +56,8 @@ GRPO: dict[str, Any] = {
     "tasks_per_step": 8,
     "lr": 1e-3,
     "lr_schedule": "linear",
-    "lr_floor": 0.1,
+    "lr_floor": 0.3,
+    "warmup_steps": 3,
     "loss": "importance_sampling",
     "loss_config": {"token_mean": 1.0},
     "max_grad_norm": 1.0,
@@ -66,7 +67,7 @@ GRPO: dict[str, Any] = {
     "eval_every": 10,
     "keep": 2,
 }
-STEPS = 50
+STEPS = 60
 
 
 @dataclass

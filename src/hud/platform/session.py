@@ -306,6 +306,10 @@ class Session:
             torch.manual_seed(0)
             return
         node = self.registry.tree.get(checkpoint_id)
+        if node.model_id != self.model_id:
+            # A fork is another experiment: momentum of its base's gradients would push it where its base was going.
+            self.trainer.reset()
+            return
         folder = self.registry.tree.present(node, self.model)
         self.registry.tree.verify(node, self.model, only=STATE)
         try:
