@@ -144,7 +144,9 @@ async def _play(
     from hud.cli.output import print_json
     from hud.cli.resuming import open_job
     from hud.eval import StopSignal
+    from hud.eval.rollouts import prepare
 
+    await prepare(who)  # An agent that cannot be made ready must leave no empty job behind.
     job, finished = await open_job(resume, tasks, group, who.model_name)
     missing = len(tasks) * job.group - len(finished)
     stop = StopSignal()

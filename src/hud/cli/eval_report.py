@@ -103,10 +103,8 @@ def notes(job: Job, numbers: JobStatistics) -> list[str]:
     if numbers.failures:
         kinds = ", ".join(f"{many} by the {kind}" for kind, many in numbers.failures.items())
         unmeasured = numbers.runs - numbers.measured
-        said.append(
-            f"Failed: {kinds}. {count(unmeasured, 'run')} without a reward "
-            f"{'enters' if unmeasured == 1 else 'enter'} no mean."
-        )
+        left_out = f" {count(unmeasured, 'run')} without a reward: in no mean." * bool(unmeasured)
+        said.append(f"Failed: {kinds}.{left_out}")
         first = next((run for run in job.runs if run.failure_kind is not None), None)
         if first is not None:
             said.append(f"  first: {first.slug}: {first.error} (hud trace {first.trace_id})")

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hud import settings
 from hud.agents import Agent, OpenAIChatAgent, ScriptedAgent, create_agent
 from hud.agents.types import OpenAIChatConfig
 from hud.environment.loading import load_file
@@ -70,6 +71,11 @@ def _is_file(agent: str) -> bool:
 
 
 def _served(model: str, config: dict[str, Any]) -> Agent:
+    if not config.get("base_url") and settings.load().gateway_url is None:
+        raise UsageError(
+            f"{SERVED} needs the address of its server: --config base_url=http://host:port/v1, "
+            "or HUD_GATEWAY_URL."
+        )
     try:
         return OpenAIChatAgent(OpenAIChatConfig(**{**config, "model": model}))
     except ValidationError as error:
