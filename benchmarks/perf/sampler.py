@@ -1,0 +1,77 @@
+"""Sampling against `transformers.generate`: the same tiny weights, 64 prompts of 32 tokens, 64 new tokens each.
+
+Prints tokens a second of both, in turn, and the ratio of their medians.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from hud.engine.policy import Policy
+from hud.engine.tiny import create_tiny
+from hud.trace import SamplingParams
+
+SEQUENCES, PROMPT, NEW, ROUNDS = 64, 32, 64, 5
+WORDS = [f"the service {name}-{role} answers late" for name in "abcdefgh" for role in ("api", "db")]
+
+
+async def ours(policy: Policy, prompts: list[list[int]]) -> float:
+    started = perf_counter()
+    params = SamplingParams(max_tokens=NEW)
+    draws = (policy.sampler.sample(prompt, params, frozenset()) for prompt in prompts)
+    drawn = await asyncio.gather(*draws)
+    return sum(len(one.token_ids) for one in drawn) / (perf_counter() - started)
+
+
+def theirs(model: torch.nn.Module, prompts: list[list[int]]) -> float:
+    ids = torch.tensor(prompts)
+    started = perf_counter()
+    with torch.inference_mode():
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            max_new_tokens=NEW,
+            min_new_tokens=NEW,
+            pad_token_id=0,
+        )
+    return (out.shape[1] - PROMPT) * len(prompts) / (perf_counter() - started)
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        create_tiny(folder, WORDS, vocab_size=1024, hidden=128, layers=4)
+        policy = Policy.load(folder, slots=SEQUENCES)
+        model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        size = policy.decoder.config.vocab_size
+        rates: tuple[list[float], list[float]] = ([], [])
+        for round_number in range(ROUNDS + 1):
+            # New prompts each time, so that nothing is found in the cache.
+            generator = torch.Generator().manual_seed(round_number)
+            prompts = torch.randint(0, size, (SEQUENCES, PROMPT), generator=generator).tolist()
+            pair = await ours(policy, prompts), await asyncio.to_thread(theirs, model, prompts)
+            if round_number:  # The first round warms both up.
+                rates[0].append(pair[0])
+                rates[1].append(pair[1])
+        policy.close()
+        mine, reference = map(statistics.median, rates)
+        parameters = sum(parameter.numel() for parameter in policy.decoder.parameters())
+        print(f"{parameters / 1e6:.2f}M parameters, fp32, {SEQUENCES} x ({PROMPT} + {NEW}) tokens")
+        print(f"  sampler                {mine:8,.0f} tokens/s")
+        print(f"  transformers.generate  {reference:8,.0f} tokens/s")
+        print(f"  ratio {mine / reference:.2f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
