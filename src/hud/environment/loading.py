@@ -15,6 +15,8 @@ from hud.errors import HudError, NotFoundError, UsageError
 
 _FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")
 _serial = count()
+_folders: set[str] = set()
+"""The folders files were loaded from so far."""
 
 
 def load_environment(target: str | Path, *, name: str | None = None) -> Environment:
@@ -41,9 +43,7 @@ def load_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.exists():
         raise NotFoundError(f"There is no file {path}.")
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # An environment's file imports its neighbours.
+    _make_neighbours_importable(path.parent)
     spec = importlib.util.spec_from_file_location(
         f"hud_environment_{path.stem}_{next(_serial)}", path
     )
@@ -66,6 +66,21 @@ def load_file(path: Path) -> ModuleType:
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(path)
         raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
     return module
+
+
+def _make_neighbours_importable(folder: Path) -> None:
+    """Let a file import its neighbours, whatever another environment's neighbours are called."""
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
+    _folders.add(str(folder))
+    for name, module in list(sys.modules.items()):
+        origin = getattr(module, "__file__", None)
+        home = str(Path(origin).parent) if origin else ""
+        namesake = (folder / f"{name}.py").exists()
+        # Nearly every environment has an `env.py`: the one of another folder must not answer for this one.
+        if namesake and home != str(folder) and home in _folders:
+            del sys.modules[name]
 
 
 def _load_module(name: str) -> ModuleType:
