@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from sqlite3 import Connection
 
 import world
@@ -121,12 +122,12 @@ async def list_dependencies(service: str) -> str:
 async def diagnose(seed: int, held_out: bool = False) -> AsyncGenerator[object, Answer]:
     """One incident. `held_out` incidents share no service and no wording with the others."""
     case = world.incident(seed, held_out)
-    env.state.database = world.build(case)
-    answer = yield [
-        Message(role="system", content=INSTRUCTIONS),
-        Message(role="user", content=case.page),
-    ]
-    yield await grade(case, answer)
+    with closing(world.build(case)) as env.state.database:
+        answer = yield [
+            Message(role="system", content=INSTRUCTIONS),
+            Message(role="user", content=case.page),
+        ]
+        yield await grade(case, answer)
 
 
 async def grade(case: world.Incident, answer: Answer) -> EvaluationResult:
@@ -137,7 +138,7 @@ async def grade(case: world.Incident, answer: Answer) -> EvaluationResult:
     classed = SubScore(name="class", value=float(error == case.error_class), weight=0.2)
     explained = SubScore(name="cause", value=float(cause == case.cause), weight=0.5)
     result = gate(await combine(named, classed, explained), outcome=named)
-    calls = len(answer.trace.tool_calls)
+    calls = sum(step.source == "tool" for step in answer.trace.steps)
     return step_bonus(result, calls, fewest=case.par, most=case.par + MOST_WASTE, bonus=0.1)
 
 
