@@ -139,17 +139,16 @@ async def _play(
     as_json: bool,
     again: str,
 ) -> int:
-    from hud.cli.eval_progress import progress
+    from hud.cli.eval_progress import SpokenStop, progress
     from hud.cli.eval_report import job_json, print_job
     from hud.cli.output import print_json
     from hud.cli.resuming import open_job
-    from hud.eval import StopSignal
     from hud.eval.rollouts import prepare
 
     await prepare(who)  # An agent that cannot be made ready must leave no empty job behind.
     job, finished = await open_job(resume, tasks, group, who.model_name)
     missing = len(tasks) * job.group - len(finished)
-    stop = StopSignal()
+    stop = SpokenStop()
     try:
         with (
             stop.on_interrupt(),

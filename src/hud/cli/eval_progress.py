@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -10,17 +10,29 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hud.cli.output import console, count, number, seconds
+from hud.eval import StopSignal
 
 if TYPE_CHECKING:
-    from hud.eval import Run, StopSignal
+    from hud.eval import Run
+
+
+class SpokenStop(StopSignal):
+    """A stop signal that answers the first Ctrl-C at once: grading what is in flight may take a while."""
+
+    answer: Callable[[str], None] | None = None
+
+    def request(self) -> None:
+        first = not self.stopping
+        super().request()
+        if first and self.answer is not None:
+            self.answer("Finishing what is in flight; Ctrl-C again cancels it.")
 
 
 class Watch:
     """Hears of every run that ends, and says so."""
 
-    def __init__(self, total: int, stop: StopSignal, *, verbose: int = 0) -> None:
+    def __init__(self, total: int, *, verbose: int = 0) -> None:
         self.total = total
-        self.stop = stop
         self.verbose = verbose
         self.done = 0
         self.rewards: list[float] = []
@@ -40,6 +52,10 @@ class Watch:
             markup=False,
         )
 
+    def say(self, text: str) -> None:
+        """Print a line about the whole."""
+        self.out.print(text, markup=False)
+
     @property
     def mean(self) -> str:
         """Mean reward of the runs so far."""
@@ -49,17 +65,17 @@ class Watch:
 class LiveWatch(Watch):
     """A progress bar at the bottom, with the latest runs scrolling above it."""
 
-    def __init__(self, total: int, stop: StopSignal, bar: Progress, verbose: int = 0) -> None:
-        super().__init__(total, stop, verbose=verbose)
+    def __init__(self, total: int, bar: Progress, verbose: int = 0) -> None:
+        super().__init__(total, verbose=verbose)
         self.bar = bar
-        self.line = bar.add_task("", total=total, mean="–", note="")
+        self.out = bar.console
+        self.line = bar.add_task("", total=total, mean="–")
 
     def show(self, run: Run) -> None:
         # All of a small evaluation scroll by; of a large one, those that failed.
         if self.total <= 200 or run.failed or self.verbose:
-            self.bar.console.print(describe(run, self.verbose), markup=False)
-        note = "  stopping: Ctrl-C again cancels what is in flight" if self.stop.stopping else ""
-        self.bar.update(self.line, completed=self.done, mean=self.mean, note=note)
+            self.out.print(describe(run, self.verbose), markup=False)
+        self.bar.update(self.line, completed=self.done, mean=self.mean)
 
 
 class Silence(Watch):
@@ -68,19 +84,29 @@ class Silence(Watch):
     def show(self, run: Run) -> None:
         del run
 
+    def say(self, text: str) -> None:
+        del text
+
 
 @contextmanager
 def progress(
-    name: str, total: int, stop: StopSignal, *, quiet: bool, verbose: int
+    name: str, total: int, stop: SpokenStop, *, quiet: bool, verbose: int
 ) -> Iterator[Watch]:
-    """Show the progress of `total` runs, while inside."""
+    """Show the progress of `total` runs, and answer requests to stop, while inside."""
+    with _watch(name, total, quiet=quiet, verbose=verbose) as watch:
+        stop.answer = watch.say
+        yield watch
+
+
+@contextmanager
+def _watch(name: str, total: int, *, quiet: bool, verbose: int) -> Iterator[Watch]:
     screen = console()
     if quiet:
-        yield Silence(total, stop)
+        yield Silence(total)
         return
     if not screen.is_terminal:
         screen.print(f"{name}: {count(total, 'run')}", markup=False)
-        yield Watch(total, stop, verbose=verbose)
+        yield Watch(total, verbose=verbose)
         return
     columns = (
         TextColumn(name, markup=False),
@@ -88,10 +114,9 @@ def progress(
         MofNCompleteColumn(),
         TextColumn("mean reward {task.fields[mean]}"),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=screen) as bar:
-        yield LiveWatch(total, stop, bar, verbose)
+        yield LiveWatch(total, bar, verbose)
 
 
 def describe(run: Run, verbose: int = 0) -> str:
