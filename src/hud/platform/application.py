@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from hud.errors import HudError, PlatformError
 from hud.platform.platform import Platform
-from hud.platform.routes import jobs, models, traces, training
+from hud.platform.routes import ROUTERS
 
 __all__ = ["Platform", "create_app"]
 
@@ -19,8 +19,8 @@ def create_app(home: Path) -> FastAPI:
     """Return the application over one `HUD_HOME`. Raises `StoreError` if that cannot be opened."""
     app = FastAPI(title="OpenHUD", docs_url="/docs", redoc_url=None)
     app.state.platform = Platform(home)
-    for room in (jobs, traces, models, training):
-        app.include_router(room.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
     return app

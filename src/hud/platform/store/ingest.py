@@ -133,6 +133,7 @@ def upsert(
 def _job(identifier: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": identifier,
+        "team_id": tables.LOCAL_TEAM,
         "name": payload["name"],
         "taskset_id": payload["taskset_id"],
         "group_size": payload["group_size"],
@@ -147,6 +148,7 @@ def _job(identifier: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(_RUN_COLUMNS),
+    "team_id": tables.LOCAL_TEAM,
     "status": "running",
     "step_count": 0,
     "turns": 0,

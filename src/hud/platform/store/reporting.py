@@ -22,6 +22,7 @@ def job_entered(store: Store, job_id: str, name: str, group: int, taskset_id: st
     """A job begins, or goes on."""
     row = {
         "id": job_id,
+        "team_id": tables.LOCAL_TEAM,
         "name": name,
         "taskset_id": taskset_id,
         "group_size": group,
@@ -69,6 +70,7 @@ def run_exited(
 def _report(store: Store, trace_id: str, known: dict[str, Any]) -> None:
     new = {
         "trace_id": trace_id,
+        "team_id": tables.LOCAL_TEAM,
         "attempt": 0,
         "status": "running",
         "started_at": _now(),

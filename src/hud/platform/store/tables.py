@@ -8,6 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator
 
+LOCAL_TEAM = "0" * 32
+"""The team of a platform that has no keys: whoever uses this machine."""
+
 metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_name)s",
@@ -42,6 +45,7 @@ jobs = sa.Table(
     "jobs",
     metadata,
     sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, default=LOCAL_TEAM, index=True),
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("taskset_id", sa.String(32)),
     sa.Column("group_size", sa.Integer, nullable=False, default=1),
@@ -58,6 +62,7 @@ runs = sa.Table(
     "runs",
     metadata,
     sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, default=LOCAL_TEAM, index=True),
     sa.Column("job_id", sa.String(32), index=True),
     sa.Column("group_id", sa.String(32)),
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
@@ -108,7 +113,8 @@ models = sa.Table(
     "models",
     metadata,
     sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    sa.Column("team_id", sa.String(32), nullable=False, default=LOCAL_TEAM, index=True),
+    sa.Column("slug", sa.Text, nullable=False),
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("base_model_id", sa.String(32)),
     sa.Column("folder", sa.Text, nullable=False),
@@ -116,6 +122,7 @@ models = sa.Table(
     sa.Column("head_checkpoint_id", sa.String(32)),
     sa.Column("config", sa.JSON, nullable=False, default=dict),
     sa.Column("created_at", Moment, nullable=False),
+    sa.UniqueConstraint("team_id", "slug", name="uq_models_team_slug"),
 )
 
 checkpoints = sa.Table(
@@ -168,4 +175,193 @@ training_metrics = sa.Table(
     sa.Column("step", sa.Integer, primary_key=True),
     sa.Column("metrics", sa.JSON, nullable=False),
     sa.Column("created_at", Moment, nullable=False),
+)
+
+# -- who may do what -----------------------------------------------------------------------------------
+
+teams = sa.Table(
+    "teams",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("created_at", Moment, nullable=False),
+)
+
+keys = sa.Table(
+    "keys",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    # Stable for a person: clients tie folders to it.
+    sa.Column("user_id", sa.String(32), nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    # SHA-256 of the key: a key is 256 random bits, so that a slow hash would add nothing.
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
+    sa.Column("start", sa.String(16), nullable=False),
+    sa.Column("scopes", sa.JSON, nullable=False),
+    sa.Column("requests_per_minute", sa.Integer),
+    sa.Column("tokens_per_minute", sa.Integer),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment),
+    sa.Column("last_used_at", Moment),
+    sa.Column("revoked_at", Moment),
+)
+
+device_logins = sa.Table(
+    "device_logins",
+    metadata,
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("user_code", sa.String(16), nullable=False, unique=True),
+    sa.Column("client_name", sa.Text, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    # Who confirmed it; the key itself is made when the client asks for it, and stored nowhere.
+    sa.Column("key_id", sa.String(32)),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Column("polled_at", Moment),
+)
+
+projects = sa.Table(
+    "projects",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("description", sa.Text, nullable=False, default=""),
+    sa.Column("is_default", sa.Boolean, nullable=False, default=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.UniqueConstraint("team_id", "name", name="uq_projects_team_name"),
+)
+
+# -- the gateway ---------------------------------------------------------------------------------------
+
+requests = sa.Table(
+    "requests",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    sa.Column("key_id", sa.String(32)),
+    sa.Column("trace_id", sa.String(32)),
+    sa.Column("route", sa.Text, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("checkpoint", sa.String(32)),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("prompt_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("completion_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cached_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cost_usd", sa.Float),
+    sa.Column("seconds", sa.Float, nullable=False),
+    sa.Column("created_at", Moment, nullable=False, index=True),
+)
+
+responses = sa.Table(
+    "responses",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    # The conversation up to and including this answer, as chat messages.
+    sa.Column("messages", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+)
+
+# -- tasksets, environments, builds --------------------------------------------------------------------
+
+tasksets = sa.Table(
+    "tasksets",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    sa.Column("project_id", sa.String(32)),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("updated_at", Moment, nullable=False),
+    sa.UniqueConstraint("team_id", "name", name="uq_tasksets_team_name"),
+)
+
+taskset_rows = sa.Table(
+    "taskset_rows",
+    metadata,
+    sa.Column("taskset_id", sa.String(32), primary_key=True),
+    sa.Column("slug", sa.Text, primary_key=True),
+    # The taskset's version that this row came with; older rows of a slug stay, for older versions.
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    # JSON as it was sent, byte for byte where it matters: an export must compare equal to it. NULL: removed.
+    sa.Column("row", sa.LargeBinary),
+    sa.Column("created_at", Moment, nullable=False),
+)
+
+environments = sa.Table(
+    "environments",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    sa.Column("project_id", sa.String(32)),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.UniqueConstraint("team_id", "name", name="uq_environments_team_name"),
+)
+
+builds = sa.Table(
+    "builds",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    sa.Column("environment_id", sa.String(32), index=True),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("version", sa.Integer),
+    sa.Column("archive", sa.Text),
+    sa.Column("folder", sa.Text),
+    sa.Column("options", sa.JSON, nullable=False, default=dict),
+    sa.Column("manifest", sa.JSON),
+    sa.Column("error", sa.Text),
+    sa.Column("worker", sa.Text),
+    sa.Column("lease_expires_at", Moment),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("started_at", Moment),
+    sa.Column("ended_at", Moment),
+)
+
+build_lines = sa.Table(
+    "build_lines",
+    metadata,
+    sa.Column("build_id", sa.String(32), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+)
+
+# -- rollouts that the platform runs ---------------------------------------------------------------------
+
+rollouts = sa.Table(
+    "rollouts",
+    metadata,
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    sa.Column("key_id", sa.String(32)),
+    sa.Column("job_id", sa.String(32), index=True),
+    sa.Column("spec", sa.JSON, nullable=False),
+    # queued, running, cancelling, or as a run ends.
+    sa.Column("status", sa.String(16), nullable=False, index=True),
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("worker", sa.Text),
+    sa.Column("lease_expires_at", Moment),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("started_at", Moment),
+    sa.Column("ended_at", Moment),
+)
+
+runtime_sessions = sa.Table(
+    "runtime_sessions",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    sa.Column("build_id", sa.String(32), nullable=False),
+    sa.Column("trace_id", sa.String(32)),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("address", sa.Text),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("used_at", Moment, nullable=False),
 )

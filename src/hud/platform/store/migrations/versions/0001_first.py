@@ -11,6 +11,35 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
+        "build_lines",
+        sa.Column("build_id", sa.String(length=32), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("build_id", "number", name=op.f("pk_build_lines")),
+    )
+    op.create_table(
+        "builds",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("environment_id", sa.String(length=32), nullable=True),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=True),
+        sa.Column("archive", sa.Text(), nullable=True),
+        sa.Column("folder", sa.Text(), nullable=True),
+        sa.Column("options", sa.JSON(), nullable=False),
+        sa.Column("manifest", sa.JSON(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("lease_expires_at", sa.BigInteger(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_builds")),
+    )
+    op.create_index(op.f("ix_builds_environment_id"), "builds", ["environment_id"], unique=False)
+    op.create_index(op.f("ix_builds_team_id"), "builds", ["team_id"], unique=False)
+    op.create_table(
         "checkpoints",
         sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("model_id", sa.String(length=32), nullable=False),
@@ -30,8 +59,33 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_checkpoints_model_id"), "checkpoints", ["model_id"], unique=False)
     op.create_table(
+        "device_logins",
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("user_code", sa.String(length=16), nullable=False),
+        sa.Column("client_name", sa.Text(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("key_id", sa.String(length=32), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.Column("polled_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_device_logins")),
+        sa.UniqueConstraint("user_code", name=op.f("uq_device_logins_user_code")),
+    )
+    op.create_table(
+        "environments",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("project_id", sa.String(length=32), nullable=True),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_environments")),
+        sa.UniqueConstraint("team_id", "name", name="uq_environments_team_name"),
+    )
+    op.create_index(op.f("ix_environments_team_id"), "environments", ["team_id"], unique=False)
+    op.create_table(
         "jobs",
         sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("taskset_id", sa.String(length=32), nullable=True),
         sa.Column("group_size", sa.Integer(), nullable=False),
@@ -45,6 +99,26 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
     )
     op.create_index(op.f("ix_jobs_created_at"), "jobs", ["created_at"], unique=False)
+    op.create_index(op.f("ix_jobs_team_id"), "jobs", ["team_id"], unique=False)
+    op.create_table(
+        "keys",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("user_id", sa.String(length=32), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("start", sa.String(length=16), nullable=False),
+        sa.Column("scopes", sa.JSON(), nullable=False),
+        sa.Column("requests_per_minute", sa.Integer(), nullable=True),
+        sa.Column("tokens_per_minute", sa.Integer(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=True),
+        sa.Column("last_used_at", sa.BigInteger(), nullable=True),
+        sa.Column("revoked_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_keys")),
+        sa.UniqueConstraint("digest", name=op.f("uq_keys_digest")),
+    )
+    op.create_index(op.f("ix_keys_team_id"), "keys", ["team_id"], unique=False)
     op.create_table(
         "leases",
         sa.Column("model_id", sa.String(length=32), nullable=False),
@@ -58,6 +132,7 @@ def upgrade() -> None:
     op.create_table(
         "models",
         sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
         sa.Column("slug", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("base_model_id", sa.String(length=32), nullable=True),
@@ -67,11 +142,74 @@ def upgrade() -> None:
         sa.Column("config", sa.JSON(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_models")),
-        sa.UniqueConstraint("slug", name=op.f("uq_models_slug")),
+        sa.UniqueConstraint("team_id", "slug", name="uq_models_team_slug"),
     )
+    op.create_index(op.f("ix_models_team_id"), "models", ["team_id"], unique=False)
+    op.create_table(
+        "projects",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=False),
+        sa.Column("is_default", sa.Boolean(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_projects")),
+        sa.UniqueConstraint("team_id", "name", name="uq_projects_team_name"),
+    )
+    op.create_index(op.f("ix_projects_team_id"), "projects", ["team_id"], unique=False)
+    op.create_table(
+        "requests",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("key_id", sa.String(length=32), nullable=True),
+        sa.Column("trace_id", sa.String(length=32), nullable=True),
+        sa.Column("route", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("checkpoint", sa.String(length=32), nullable=True),
+        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("prompt_tokens", sa.Integer(), nullable=False),
+        sa.Column("completion_tokens", sa.Integer(), nullable=False),
+        sa.Column("cached_tokens", sa.Integer(), nullable=False),
+        sa.Column("cost_usd", sa.Float(), nullable=True),
+        sa.Column("seconds", sa.Float(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_requests")),
+    )
+    op.create_index(op.f("ix_requests_created_at"), "requests", ["created_at"], unique=False)
+    op.create_index(op.f("ix_requests_team_id"), "requests", ["team_id"], unique=False)
+    op.create_table(
+        "responses",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("messages", sa.LargeBinary(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_responses")),
+    )
+    op.create_index(op.f("ix_responses_team_id"), "responses", ["team_id"], unique=False)
+    op.create_table(
+        "rollouts",
+        sa.Column("trace_id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("key_id", sa.String(length=32), nullable=True),
+        sa.Column("job_id", sa.String(length=32), nullable=True),
+        sa.Column("spec", sa.JSON(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("lease_expires_at", sa.BigInteger(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("trace_id", name=op.f("pk_rollouts")),
+    )
+    op.create_index(op.f("ix_rollouts_job_id"), "rollouts", ["job_id"], unique=False)
+    op.create_index(op.f("ix_rollouts_status"), "rollouts", ["status"], unique=False)
+    op.create_index(op.f("ix_rollouts_team_id"), "rollouts", ["team_id"], unique=False)
     op.create_table(
         "runs",
         sa.Column("trace_id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
         sa.Column("job_id", sa.String(length=32), nullable=True),
         sa.Column("group_id", sa.String(length=32), nullable=True),
         sa.Column("attempt", sa.Integer(), nullable=False),
@@ -98,6 +236,22 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_runs_job_id"), "runs", ["job_id"], unique=False)
     op.create_index(op.f("ix_runs_started_at"), "runs", ["started_at"], unique=False)
+    op.create_index(op.f("ix_runs_team_id"), "runs", ["team_id"], unique=False)
+    op.create_table(
+        "runtime_sessions",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("build_id", sa.String(length=32), nullable=False),
+        sa.Column("trace_id", sa.String(length=32), nullable=True),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("address", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("used_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_runtime_sessions")),
+    )
+    op.create_index(
+        op.f("ix_runtime_sessions_team_id"), "runtime_sessions", ["team_id"], unique=False
+    )
     op.create_table(
         "samples",
         sa.Column("trace_id", sa.String(length=32), nullable=False),
@@ -116,6 +270,37 @@ def upgrade() -> None:
         sa.Column("step_id", sa.Integer(), nullable=False),
         sa.Column("payload", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("trace_id", "step_id", name=op.f("pk_steps")),
+    )
+    op.create_table(
+        "taskset_rows",
+        sa.Column("taskset_id", sa.String(length=32), nullable=False),
+        sa.Column("slug", sa.Text(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("row", sa.LargeBinary(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("taskset_id", "slug", "version", name=op.f("pk_taskset_rows")),
+    )
+    op.create_table(
+        "tasksets",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("project_id", sa.String(length=32), nullable=True),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tasksets")),
+        sa.UniqueConstraint("team_id", "name", name="uq_tasksets_team_name"),
+    )
+    op.create_index(op.f("ix_tasksets_team_id"), "tasksets", ["team_id"], unique=False)
+    op.create_table(
+        "teams",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_teams")),
+        sa.UniqueConstraint("name", name=op.f("uq_teams_name")),
     )
     op.create_table(
         "training_metrics",
@@ -144,12 +329,25 @@ def downgrade() -> None:
     for table in (
         "training_runs",
         "training_metrics",
+        "teams",
+        "tasksets",
+        "taskset_rows",
         "steps",
         "samples",
+        "runtime_sessions",
         "runs",
+        "rollouts",
+        "responses",
+        "requests",
+        "projects",
         "models",
         "leases",
+        "keys",
         "jobs",
+        "environments",
+        "device_logins",
         "checkpoints",
+        "builds",
+        "build_lines",
     ):
         op.drop_table(table)

@@ -1,0 +1,5 @@
+"""Who may do what: identities, keys, teams, limits."""
+
+from hud.platform.access.identity import LOCAL, SCOPES, Identity, Scope, caller, needs
+
+__all__ = ["LOCAL", "SCOPES", "Identity", "Scope", "caller", "needs"]

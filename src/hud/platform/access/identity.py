@@ -1,0 +1,57 @@
+"""Who asks: a team and a key, and what they may do. Routes ask `caller`; nothing below the routes knows of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from fastapi import Request
+
+from hud.errors import PlatformError
+from hud.platform.store.tables import LOCAL_TEAM
+
+Scope = Literal["read", "run", "train", "admin"]
+"""`read`: look at everything of the team. `run`: inference, rollouts, telemetry, tasksets. `train`: training, forks,
+heads, deploys. `admin`: keys. Each holds those before it."""
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who asks."""
+
+    team_id: str
+    scopes: frozenset[Scope]
+    key_id: str | None = None
+    user_id: str | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+    def may(self, scope: Scope) -> bool:
+        """True where one of the scopes held includes `scope`."""
+        return any(SCOPES.index(held) >= SCOPES.index(scope) for held in self.scopes)
+
+
+LOCAL = Identity(team_id=LOCAL_TEAM, scopes=frozenset({"admin"}), user_id=LOCAL_TEAM)
+"""Whoever uses the embedded platform of this machine: it has no keys."""
+
+
+def caller(request: Request) -> Identity:
+    """Return who asks; the middleware of a server with keys has refused whoever has none."""
+    found: Identity = getattr(request.state, "identity", LOCAL)
+    return found
+
+
+def needs(scope: Scope) -> Callable[[Request], None]:
+    """A dependency that refuses callers without `scope` with status 403."""
+
+    def check(request: Request) -> None:
+        if not caller(request).may(scope):
+            raise PlatformError(
+                f"This key lacks the scope {scope!r}. Ask an admin of your team for one: hud keys create NAME --scope {scope}",
+                403,
+            )
+
+    return check
