@@ -42,6 +42,11 @@ class DecoderConfig:
     """Type of the stored weights."""
 
     @property
+    def ours(self) -> bool:
+        """True for the family that `Decoder` computes; `transformers` computes the others."""
+        return self.model_type in ARCHITECTURES.values()
+
+    @property
     def query_key_norm(self) -> bool:
         """Qwen3 normalizes each head's query and key."""
         return self.model_type == "qwen3"
@@ -56,7 +61,7 @@ class DecoderConfig:
 
     @classmethod
     def from_folder(cls, folder: Path) -> DecoderConfig:
-        """Read a folder's `config.json`. Raises `UsageError` for an architecture that is not of the family."""
+        """Read a folder's `config.json`. Raises `UsageError` for an architecture that cannot be computed."""
         path = folder / "config.json"
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
@@ -64,17 +69,15 @@ class DecoderConfig:
             raise NotFoundError(f"{folder} is no model folder: it has no config.json.") from None
         except (ValueError, OSError) as error:
             raise StoreError(f"{path} cannot be read: {error}.") from error
+        name = (raw.get("architectures") or ["?"])[0]
+        if name not in ARCHITECTURES:
+            return _foreign(folder, name)
         return cls.from_dict(raw, str(path))
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any], where: str = "config.json") -> DecoderConfig:
         """Return the shape that a `config.json` describes."""
-        name = (raw.get("architectures") or ["?"])[0]
-        if name not in ARCHITECTURES:
-            known = ", ".join(ARCHITECTURES)
-            raise UsageError(
-                f"{where}: the architecture {name} is not supported (supported: {known})."
-            )
+        name = raw["architectures"][0]
         if raw.get("use_sliding_window") and raw.get("sliding_window"):
             raise UsageError(f"{where}: sliding-window attention is not supported.")
         # transformers 5 keeps theta and scaling together in rope_parameters.
@@ -124,3 +127,46 @@ class DecoderConfig:
         values["torch_dtype"] = self.dtype
         values["hidden_act"] = "silu"
         return values
+
+
+def _foreign(folder: Path, name: str) -> DecoderConfig:
+    """Return the shape of a model outside the family, as far as sampling and training need it."""
+    from transformers import AutoConfig  # Seconds to import, and most models are of the family.
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    path = folder / "config.json"
+    try:
+        shape = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
+    except (ValueError, OSError, KeyError) as error:
+        raise UsageError(
+            f"{path}: the architecture {name} is not supported: transformers cannot read it ({error})."
+        ) from error
+    problem = None
+    if name != MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type):
+        problem = "is no causal language model that transformers knows"
+    elif getattr(shape, "attn_logit_softcapping", None):
+        problem = "caps its attention scores, which is not supported"
+    elif not {"num_attention_heads", "num_hidden_layers"} <= set(dir(shape)):
+        problem = "has no attention heads to compute"
+    if problem is not None:
+        raise UsageError(f"{path}: {name} {problem}.")
+    heads = shape.num_attention_heads
+    context = getattr(shape, "max_position_embeddings", None) or 2048
+    # Within its window, a sliding attention is a full one.
+    window = getattr(shape, "sliding_window", None) or context
+    eos = shape.eos_token_id
+    return DecoderConfig(
+        model_type=shape.model_type,
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=getattr(shape, "intermediate_size", 0) or 0,
+        num_hidden_layers=shape.num_hidden_layers,
+        num_attention_heads=heads,
+        num_key_value_heads=getattr(shape, "num_key_value_heads", None) or heads,
+        head_dim=getattr(shape, "head_dim", None) or shape.hidden_size // heads,
+        max_position_embeddings=min(context, window),
+        tie_word_embeddings=bool(getattr(shape, "tie_word_embeddings", False)),
+        bos_token_id=shape.bos_token_id,
+        eos_token_ids=tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,),
+        dtype=str(shape.dtype or "float32").removeprefix("torch."),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,7 +14,12 @@ from torch import Tensor
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder, inverse_frequencies
-from hud.errors import NotFoundError, StoreError, UsageError
+from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from hud.engine.foreign import ForeignDecoder
+
+    AnyDecoder = Decoder | ForeignDecoder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHTS = "model.safetensors"
@@ -22,16 +28,20 @@ INDEX = "model.safetensors.index.json"
 
 def load_decoder(
     folder: Path, *, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
-) -> Decoder:
+) -> AnyDecoder:
     """Load the decoder of a folder, in the type of its weights unless `dtype` says another.
 
-    Raises `NotFoundError` for a folder without a model, `UsageError` for an architecture outside the family,
-    and `StoreError` for files that are damaged.
+    Raises `NotFoundError` for a folder without a model, `UsageError` for an architecture that cannot be
+    computed, and `StoreError` for files that are damaged.
     """
     config = DecoderConfig.from_folder(folder)
     stored = DTYPES.get(config.dtype)
     if stored is None:
         raise UsageError(f"{folder}: weights of type {config.dtype} are not supported.")
+    if not config.ours:
+        from hud.engine.foreign import load_foreign  # Loads transformers.
+
+        return load_foreign(folder, config, dtype=dtype or stored, device=device)
     with torch.device("meta"):
         decoder = Decoder(config)
     state = read_weights(folder, device)
@@ -85,10 +95,29 @@ def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, 
     return state
 
 
-def save_decoder(decoder: Decoder, folder: Path, *, dtype: torch.dtype | None = None) -> None:
+@torch.no_grad()
+def load_weights(decoder: AnyDecoder, folder: Path) -> None:
+    """Put the weights of a folder into a decoder of the same shape, in place."""
+    if isinstance(decoder, Decoder):
+        state = read_weights(folder, decoder.device)
+    else:  # Names in files are not those of modules everywhere: `transformers` knows.
+        state = dict(load_decoder(folder, dtype=decoder.dtype).named_parameters())
+    for name, parameter in decoder.named_parameters():
+        tensor = state.get(name)
+        if tensor is None or tensor.shape != parameter.shape:
+            raise ConflictError(
+                f"{folder} does not hold weights of this model's shape ({name}); it cannot become its head."
+            )
+        parameter.copy_(tensor)
+
+
+def save_decoder(decoder: AnyDecoder, folder: Path) -> None:
     """Write `config.json` and the weights to a folder that `transformers` and `load_decoder` read."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = dtype or decoder.dtype
+    if not isinstance(decoder, Decoder):
+        decoder.save(folder)
+        return
+    target = decoder.dtype
     names = {value: key for key, value in DTYPES.items()}
     config = replace(decoder.config, dtype=names[target])
     state = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from hud.engine.chat import ChatFormat
-from hud.engine.decoder import Decoder
 from hud.engine.folder import load_decoder
 from hud.engine.sampler import Drawn, Sampler
 from hud.engine.toolcalls import Parsed
@@ -23,12 +23,20 @@ from hud.trace import (
     Usage,
 )
 
+if TYPE_CHECKING:
+    from hud.engine.folder import AnyDecoder
+
 
 class Policy:
     """A decoder, its chat format and its sampler. Whoever trains it changes the weights in place."""
 
     def __init__(
-        self, decoder: Decoder, chat: ChatFormat, *, checkpoint: str | None = None, slots: int = 64
+        self,
+        decoder: AnyDecoder,
+        chat: ChatFormat,
+        *,
+        checkpoint: str | None = None,
+        slots: int = 64,
     ) -> None:
         self.decoder = decoder
         self.chat = chat

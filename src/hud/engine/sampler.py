@@ -13,15 +13,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
-from hud.engine.decoder import Decoder
 from hud.engine.drawing import Uniforms, draw
 from hud.engine.kvcache import KVCache
 from hud.engine.slots import Placement, Slot, Slots
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
+
+if TYPE_CHECKING:
+    from hud.engine.folder import AnyDecoder
 
 PREFILL_TOKENS = 8192
 """Most prompt tokens, padding included, in one prefill pass."""
@@ -68,7 +71,7 @@ class Sampler:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: AnyDecoder,
         *,
         slots: int = DEFAULT_SLOTS,
         max_context: int | None = None,

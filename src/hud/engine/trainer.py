@@ -32,7 +32,7 @@ from hud.train.losses import compute_loss, sampler_gap
 from hud.train.packing import pack
 
 if TYPE_CHECKING:
-    from hud.engine.decoder import Decoder
+    from hud.engine.folder import AnyDecoder
 
 PASS_TOKENS = 4096
 """Most tokens computed at once; a longer sequence goes alone."""
@@ -43,10 +43,10 @@ class Trainer:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: AnyDecoder,
         *,
         lora: LoraConfig | None = None,
-        reference: Decoder | None = None,
+        reference: AnyDecoder | None = None,
         pass_tokens: int = PASS_TOKENS,
     ) -> None:
         """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it."""

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hud.engine.folder import load_decoder, read_weights, save_decoder
+from hud.engine.folder import load_decoder, load_weights, save_decoder
 from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
 from hud.engine.policy import Policy
-from hud.errors import ConflictError
 from hud.platform.checkpoints import SAMPLER, link_or_copy
 from hud.platform.records import ModelConfig, ModelRecord, Weights
 
 if TYPE_CHECKING:
-    from hud.engine.decoder import Decoder
+    from hud.engine.folder import AnyDecoder
     from hud.engine.trainer import Trainer
     from hud.platform.registry import Registry
     from hud.trace import ChatModel
@@ -53,7 +52,7 @@ class Serving:
             if self.config.training == "lora":
                 _set_adapter(decoder, weights.adapter, self.fresh_adapter)
             else:
-                _set_weights(decoder, weights.folder)
+                load_weights(decoder, weights.folder)
             self.policy.checkpoint = checkpoint_id
 
 
@@ -217,19 +216,7 @@ def link_companions(source: Path, target: Path) -> None:
 
 
 @torch.no_grad()
-def _set_weights(decoder: Decoder, folder: Path) -> None:
-    state = read_weights(folder, decoder.device)
-    for name, parameter in decoder.named_parameters():
-        tensor = state.get(name)
-        if tensor is None or tensor.shape != parameter.shape:
-            raise ConflictError(
-                f"{folder} does not hold weights of this model's shape ({name}); it cannot become its head."
-            )
-        parameter.copy_(tensor)
-
-
-@torch.no_grad()
-def _set_adapter(decoder: Decoder, adapter: Path | None, fresh: dict[str, torch.Tensor]) -> None:
+def _set_adapter(decoder: AnyDecoder, adapter: Path | None, fresh: dict[str, torch.Tensor]) -> None:
     if adapter is not None:
         load_adapter(decoder, adapter)
         return

@@ -1,0 +1,148 @@
+"""Decoders outside our family, computed by `transformers` and attended by us.
+
+Any causal language model whose attention goes through `transformers`' attention interface runs here: its own
+code projects, rotates and mixes; what its tokens attend to is our packed layout or our cache. So it samples with
+continuous batching and trains on packed sequences like the others, more slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AutoModelForCausalLM
+from transformers.utils import logging
+
+from hud.engine.config import DecoderConfig
+from hud.engine.kvcache import KVCache
+from hud.engine.layout import Layout, SharedLayout
+from hud.errors import StoreError
+
+_OURS = "hud"
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, q (N, heads, D), k and v (N, kv_heads, D)) to (N, heads * D)."""
+
+
+class ForeignDecoder(nn.Module):
+    """A `transformers` model with the interface of `Decoder`."""
+
+    shares_prefixes = True
+
+    def __init__(self, config: DecoderConfig, causal: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.causal = causal
+        shape = causal.config.get_text_config()
+        self._softcap: float | None = getattr(shape, "final_logit_softcapping", None)
+        # Granite divides its logits, Cohere multiplies them.
+        self._scale = float(getattr(shape, "logit_scale", None) or 1.0) / float(
+            getattr(shape, "logits_scaling", None) or 1.0
+        )
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.causal.device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.causal.dtype
+        return dtype
+
+    @property
+    def checkpointed(self) -> bool:
+        """True: recompute each layer in the backward pass instead of keeping its activations."""
+        return bool(self.causal.is_gradient_checkpointing)
+
+    @checkpointed.setter
+    def checkpointed(self, wanted: bool) -> None:
+        if wanted:
+            self.causal.gradient_checkpointing_enable({"use_reentrant": False})
+        else:
+            self.causal.gradient_checkpointing_disable()
+
+    def hidden_packed(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        cu_seqlens: Tensor,
+        prefixes: Tensor | None = None,
+    ) -> Tensor:
+        """Return the last hidden states (T, H) of packed sequences; see `Decoder.hidden_packed`."""
+        layout = Layout(cu_seqlens) if prefixes is None else SharedLayout(cu_seqlens, prefixes)
+        return self._hidden(input_ids, positions, lambda layer, q, k, v: layout.attend(q, k, v))
+
+    def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+        """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            cache.write(layer, k, v)
+            return cache.attend(layer, q)
+
+        return self._hidden(input_ids, positions, attend)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the vocabulary logits (N, V) of hidden states (N, H)."""
+        logits: Tensor = self.causal.get_output_embeddings()(hidden) * self._scale
+        if self._softcap is not None:
+            logits = torch.tanh(logits / self._softcap) * self._softcap
+        return logits
+
+    def save(self, folder: Path) -> None:
+        """Write the model as `transformers` does."""
+        self.causal.save_pretrained(folder)
+
+    def _hidden(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        output = self.causal.base_model(
+            input_ids=input_ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            hud_attend=attend,
+        )
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden
+
+
+def load_foreign(
+    folder: Path, config: DecoderConfig, *, dtype: torch.dtype, device: torch.device | str
+) -> ForeignDecoder:
+    """Load a model that `transformers` knows. Raises `StoreError` for one that it cannot load."""
+    progress: Any = logging
+    progress.disable_progress_bar()  # Ours tell of whole runs; these would break them.
+    try:
+        # Code that comes with weights is not run.
+        causal: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=_OURS, trust_remote_code=False
+        )
+    except Exception as error:  # transformers raises whatever its parts raise
+        raise StoreError(f"transformers cannot load {folder}: {error}") from error
+    return ForeignDecoder(config, causal.to(device)).eval()
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    hud_attend: Attend,
+    scaling: float | None = None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """What `transformers` calls for each layer: q (1, heads, N, D), k and v (1, kv_heads, N, D)."""
+    del attention_mask, settings
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    if scaling is not None:
+        q = q * (scaling * q.shape[-1] ** 0.5)  # We divide by the square root of D ourselves.
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    attended = hud_attend(layer, q, k.contiguous(), v.contiguous())
+    return attended.view(1, q.shape[0], q.shape[1], -1), None
+
+
+AttentionInterface.register(_OURS, _attention)

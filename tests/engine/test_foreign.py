@@ -1,0 +1,142 @@
+"""Models outside the family sample and train through `transformers`, with its logits."""
+
+import numpy as np
+import pytest
+import torch
+from tests.engine.test_decoder_folder import packed_logits
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from hud.engine.config import DecoderConfig
+from hud.engine.folder import load_decoder, load_weights, save_decoder
+from hud.engine.kvcache import KVCache
+from hud.engine.lora import LoraConfig
+from hud.engine.sampler import Sampler
+from hud.engine.trainer import Trainer
+from hud.errors import UsageError
+from hud.trace import SamplingParams
+from hud.train.datums import Datum
+
+SMALL = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+FOREIGN = {
+    "mistral": {"sliding_window": None},
+    "phi3": {},
+    "gemma": {"head_dim": 8},
+    "olmo2": {},
+    "granite": {"logits_scaling": 3.0, "attention_multiplier": 0.4},
+    "gpt_neox": {"num_key_value_heads": None},
+    "mixtral": {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": None},
+}
+
+
+def write(folder, kind, **more):
+    given = {key: value for key, value in {**SMALL, **more}.items() if value is not None}
+    config = AutoConfig.for_model(kind, **given)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(folder)
+    return model
+
+
+def as_datum(prompt, drawn):
+    mask = np.array([0.0] * len(prompt) + [1.0] * len(drawn.token_ids), np.float32)
+    return Datum(
+        tokens=np.array(prompt + drawn.token_ids),
+        mask=mask,
+        logprobs=np.array([0.0] * len(prompt) + drawn.logprobs, np.float32),
+        advantages=mask,
+        weights=mask,
+        temperatures=np.ones_like(mask),
+    )
+
+
+@pytest.fixture(params=FOREIGN)
+def kind(request):
+    return request.param
+
+
+def test_packed_logits_are_those_of_transformers(tmp_path, kind):
+    model = write(tmp_path, kind, **FOREIGN[kind])
+    first, second = torch.randint(0, 97, (13,)), torch.randint(0, 97, (7,))
+    with torch.no_grad():
+        theirs = torch.cat([model(one[None]).logits[0] for one in (first, second)])
+    ours = packed_logits(load_decoder(tmp_path), first, second)
+    torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
+
+
+def test_tokens_on_top_of_a_cache_see_what_a_whole_pass_sees(tmp_path, kind):
+    write(tmp_path, kind, **FOREIGN[kind])
+    decoder = load_decoder(tmp_path)
+    ids = torch.randint(0, 97, (10,))
+    cache = KVCache(decoder.config, 2, 17, torch.float32, torch.device("cpu"))
+    with torch.no_grad():
+        cache.aim(torch.tensor([1]), torch.tensor([0]), 6, 6)
+        chunks = [decoder.hidden_cached(ids[:6], torch.arange(6), cache)]
+        for position in range(6, 10):
+            at = torch.tensor([position])
+            cache.aim(torch.tensor([1]), at, 1, position + 1)
+            chunks.append(decoder.hidden_cached(ids[position : position + 1], at, cache))
+        ours = decoder.logits(torch.cat(chunks))
+    torch.testing.assert_close(ours, packed_logits(decoder, ids), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2, targets=("q_proj", "o_proj"))])
+async def test_it_samples_what_it_is_trained_on_and_is_saved_as_it_was_trained(tmp_path, lora):
+    write(tmp_path / "base", "mistral", **FOREIGN["mistral"])
+    decoder = load_decoder(tmp_path / "base")
+    trainer = Trainer(decoder, lora=lora)
+    sampler = Sampler(decoder, slots=2)
+    prompt = list(range(3, 23))
+    drawn = await sampler.sample(prompt, SamplingParams(max_tokens=8, seed=1), frozenset({2}))
+    datum = as_datum(prompt, drawn)
+    again = trainer.forward([datum])[0][len(prompt) :]
+    torch.testing.assert_close(torch.tensor(again), torch.tensor(drawn.logprobs), atol=1e-4, rtol=0)
+    before = packed_logits(decoder, torch.tensor(prompt))
+    trainer.forward_backward([datum])
+    trainer.optim_step(1e-2)
+    after = packed_logits(decoder, torch.tensor(prompt))
+    assert (after - before).abs().max() > 1e-3
+    sampler.close()
+    if lora is None:
+        save_decoder(decoder, tmp_path / "trained")
+        fresh = load_decoder(tmp_path / "base")
+        load_weights(fresh, tmp_path / "trained")
+        torch.testing.assert_close(packed_logits(fresh, torch.tensor(prompt)), after)
+
+
+def test_within_its_window_a_sliding_attention_is_a_full_one(tmp_path):
+    model = write(tmp_path, "mistral", sliding_window=16)
+    decoder = load_decoder(tmp_path)
+    assert decoder.config.max_position_embeddings == 16
+    ids = torch.randint(0, 97, (16,))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            packed_logits(decoder, ids), model(ids[None]).logits[0], atol=2e-5, rtol=0
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "said"),
+    [
+        ("gemma2", {"architectures": ["Gemma2ForCausalLM"]}, "caps its attention scores"),
+        ("bert", {"architectures": ["BertForMaskedLM"]}, "BertForMaskedLM is no causal"),
+        ("t5", {"architectures": ["T5Model"]}, "no causal language model"),
+        ("mamba", {"architectures": ["MambaForCausalLM"]}, "no attention heads"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_name(tmp_path, kind, more, said):
+    AutoConfig.for_model(kind, **more).save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match=said):
+        DecoderConfig.from_folder(tmp_path)
