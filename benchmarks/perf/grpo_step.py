@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "triage"))
 
 STEPS = 8
-WARM_UP_RUNS = 1200
+WARM_UP_RUNS = 1400
 
 
 async def main() -> None:
