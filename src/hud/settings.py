@@ -17,6 +17,8 @@ class Settings:
 
     home: Path
     """Folder of the embedded store: database, journal, models, checkpoints. `HUD_HOME`, default `~/.hud`."""
+    database_url: str | None
+    """Database of the embedded store (`HUD_DATABASE_URL`), or None: SQLite in `home`."""
     api_url: str | None
     """Platform to talk to (`HUD_API_URL`), or None: the embedded platform in this process."""
     gateway_url: str | None
@@ -38,6 +40,7 @@ def load() -> Settings:
     api_url = values.get("HUD_API_URL") or None
     return Settings(
         home=home,
+        database_url=values.get("HUD_DATABASE_URL") or None,
         api_url=api_url,
         gateway_url=values.get("HUD_GATEWAY_URL") or api_url,
         rl_url=values.get("HUD_RL_URL") or api_url,

@@ -3,14 +3,14 @@
 import httpx
 import pytest
 
-from hud.platform.application import create_app
+from hud.platform.application import PlatformConfig, create_app
 from hud.trace import dashed, new_id
 from hud.trace.journal import encode_event
 
 
 @pytest.fixture
 async def client(tmp_path):
-    app = create_app(tmp_path)
+    app = create_app(PlatformConfig(tmp_path))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://platform/v2") as client:
         yield client

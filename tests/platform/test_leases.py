@@ -18,7 +18,7 @@ HOLD = textwrap.dedent(
     from hud.platform.leases import Leases
     from hud.platform.store import Store
 
-    Leases(Store.in_folder(Path(sys.argv[1]))).acquire("m" * 32, "policy")
+    Leases(Store.open(Path(sys.argv[1]))).acquire("m" * 32, "policy")
     print("held", flush=True)
     time.sleep(60)
     """
@@ -28,7 +28,7 @@ MODEL = "m" * 32
 
 @pytest.fixture
 def leases(tmp_path):
-    store = Store.in_folder(tmp_path)
+    store = Store.open(tmp_path)
     yield Leases(store)
     store.close()
 

@@ -10,6 +10,7 @@ from hud.platform.checkpoints import Manifest, write_checkpoint
 from hud.platform.records import CheckpointRecord, ModelConfig
 from hud.platform.registry import Registry, slug_of
 from hud.platform.store import Store
+from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tree import node_name
 from hud.trace import dashed, new_id
 
@@ -28,8 +29,8 @@ QWEN3 = {
 @pytest.fixture
 def registry(tmp_path):
     home = tmp_path / "home"
-    store = Store.in_folder(home)
-    yield Registry(store, home)
+    store = Store.open(home)
+    yield Registry(store, home, team=LOCAL_TEAM)
     store.close()
 
 

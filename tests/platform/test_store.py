@@ -18,7 +18,7 @@ def job(identifier):
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path):
-    store = Store.in_folder(tmp_path)
+    store = Store.open(tmp_path)
     with store.read() as connection:
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
     newest = max(
@@ -28,18 +28,18 @@ def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path):
 
 
 def test_a_transaction_is_all_or_nothing(tmp_path):
-    store = Store.in_folder(tmp_path)
+    store = Store.open(tmp_path)
     with pytest.raises(ZeroDivisionError), store.begin() as connection:
         connection.execute(job("a" * 32))
         _ = 1 / 0
     with store.begin() as connection:
         connection.execute(job("b" * 32))
-    with Store.in_folder(tmp_path).read() as connection:
+    with Store.open(tmp_path).read() as connection:
         assert connection.execute(sa.select(tables.jobs.c.id)).scalars().all() == ["b" * 32]
 
 
 def test_moments_come_back_to_the_microsecond(tmp_path):
-    store = Store.in_folder(tmp_path)
+    store = Store.open(tmp_path)
     moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     with store.begin() as connection:
         connection.execute(sa.insert(tables.jobs).values(id="a" * 32, name="x", created_at=moment))
@@ -49,18 +49,18 @@ def test_moments_come_back_to_the_microsecond(tmp_path):
 def test_a_damaged_database_is_named(tmp_path):
     (tmp_path / "hud.db").write_bytes(b"no database at all, but long enough to look at" * 50)
     with pytest.raises(StoreError, match=r"hud\.db is damaged"):
-        Store.in_folder(tmp_path)
+        Store.open(tmp_path)
 
 
 def test_a_home_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="Set HUD_HOME to a folder that can be written"):
-        Store.in_folder(tmp_path / "file" / "home")
+        Store.open(tmp_path / "file" / "home")
 
 
 def test_a_store_of_a_newer_release_is_left_alone(tmp_path):
-    store = Store.in_folder(tmp_path)
+    store = Store.open(tmp_path)
     with store.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(StoreError, match="newer release"):
-        Store.in_folder(tmp_path)
+        Store.open(tmp_path)

@@ -49,7 +49,9 @@ def _connected(now: settings.Settings) -> Client:
     key = (now.home, now.api_url, now.api_key)
     client = _clients.get(key)
     if client is None:
-        client = _clients[key] = Client(api_url=now.api_url, api_key=now.api_key, home=now.home)
+        client = _clients[key] = Client(
+            api_url=now.api_url, api_key=now.api_key, home=now.home, database=now.database_url
+        )
     return client
 
 

@@ -48,9 +48,15 @@ class Client:
     """
 
     def __init__(
-        self, *, api_url: str | None = None, api_key: str | None = None, home: Path | None = None
+        self,
+        *,
+        api_url: str | None = None,
+        api_key: str | None = None,
+        home: Path | None = None,
+        database: str | None = None,
     ) -> None:
         self.api_url = api_url
+        self._database = database
         self._key = api_key
         self._home = home
         self._embedded: EmbeddedPlatform | None = None
@@ -71,7 +77,7 @@ class Client:
                     from hud.client.embedded import EmbeddedPlatform
 
                     assert self._home is not None
-                    self._embedded = EmbeddedPlatform(self._home)
+                    self._embedded = EmbeddedPlatform(self._home, self._database)
         return self._embedded
 
     async def get(self, path: str, *, params: dict[str, Any] | None = None) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from hud.platform.application import create_app
+from hud.platform.application import LOCAL, PlatformConfig, create_app
 
 if TYPE_CHECKING:
     from hud.trace import ChatModel
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class EmbeddedPlatform:
     """One `HUD_HOME`, opened."""
 
-    def __init__(self, home: Path) -> None:
-        self.app = create_app(home)
+    def __init__(self, home: Path, database: str | None = None) -> None:
+        self.app = create_app(PlatformConfig(home, database=database))
         self.platform = self.app.state.platform
         self.transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)
 
     async def chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
         """Return the policy of a registered model, without HTTP in between."""
-        model: ChatModel = await self.platform.chat_model(slug, checkpoint)
+        model: ChatModel = await self.platform.chat_model(LOCAL.team_id, slug, checkpoint)
         return model
 
     def close(self) -> None:

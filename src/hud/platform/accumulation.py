@@ -62,12 +62,12 @@ def as_tensors(datum: Datum, logprobs: Floats) -> DatumTensors:
 
 
 def resolve_input(
-    store: Store, one: str | TrajectoryPayload, *, supervised: bool = False
+    store: Store, team: str, one: str | TrajectoryPayload, *, supervised: bool = False
 ) -> TrajectoryPayload:
     """Return an input as it is trained on; a trace id is looked up where traces are stored."""
     if isinstance(one, TrajectoryPayload):
         return one
-    run = reading.find_run(store, one)
+    run = reading.find_run(store, team, one)
     if run["reward"] is None and not supervised:
         raise UsageError(
             f"Trace {one!r} has no reward ({run['error'] or run['status']}); leave it out, with its group."

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from hud.errors import HudError, PlatformError
+from hud.platform.access import LOCAL
+from hud.platform.config import PlatformConfig
 from hud.platform.platform import Platform
 from hud.platform.routes import ROUTERS
 
-__all__ = ["Platform", "create_app"]
+__all__ = ["LOCAL", "Platform", "PlatformConfig", "create_app"]
 
 
-def create_app(home: Path) -> FastAPI:
-    """Return the application over one `HUD_HOME`. Raises `StoreError` if that cannot be opened."""
+def create_app(config: PlatformConfig) -> FastAPI:
+    """Return the application of a platform. Raises `StoreError` if its store cannot be opened."""
     app = FastAPI(title="OpenHUD", docs_url="/docs", redoc_url=None)
-    app.state.platform = Platform(home)
+    app.state.platform = Platform(config)
     for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(HudError, _tell)

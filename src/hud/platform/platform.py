@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hud.platform.config import PlatformConfig
 from hud.platform.store import Store
 from hud.platform.store.ingest import recover
 
@@ -19,17 +19,24 @@ if TYPE_CHECKING:
 class Platform:
     """What an application serves. Parts that load torch come into being when they are first used."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.store = Store.in_folder(home)
-        recover(self.store, home / "journal")
+    def __init__(self, config: PlatformConfig) -> None:
+        self.config = config
+        self.home = config.home
+        self.store = Store.open(config.home, config.database)
+        recover(self.store, self.home / "journal")
 
     @cached_property
     def registry(self) -> Registry:
-        """Models and checkpoints."""
+        """Models and checkpoints of every team, for parts that were told which by a team's registry."""
         from hud.platform.registry import Registry
 
-        return Registry(self.store, self.home)
+        return Registry(self.store, self.home, team=None)
+
+    def registry_of(self, team: str) -> Registry:
+        """Models and checkpoints as one team sees them."""
+        from hud.platform.registry import Registry
+
+        return Registry(self.store, self.home, team=team)
 
     @cached_property
     def policies(self) -> Policies:
@@ -45,9 +52,9 @@ class Platform:
 
         return Sessions(self)
 
-    async def chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
-        """Return the policy of a model: at its head, wherever that moves, or pinned to a checkpoint."""
-        return await self.policies.chat_model(slug, checkpoint)
+    async def chat_model(self, team: str, slug: str, checkpoint: str | None) -> ChatModel:
+        """Return the policy of a team's model: at its head, wherever that moves, or pinned to a checkpoint."""
+        return await self.policies.chat_model(self.registry_of(team).model(slug), checkpoint)
 
     def close(self) -> None:
         """Stop what samples, and close the store."""

@@ -65,9 +65,9 @@ class Policies:
         self._pinned: OrderedDict[tuple[str, str | None], Policy] = OrderedDict()
         self._lock = threading.RLock()
 
-    async def chat_model(self, slug: str, checkpoint: str | None = None) -> ChatModel:
+    async def chat_model(self, model: ModelRecord, checkpoint: str | None = None) -> ChatModel:
         """Return a model's policy at its head, wherever that moves, or pinned to a checkpoint."""
-        return await asyncio.to_thread(self._chat_model, slug, checkpoint)
+        return await asyncio.to_thread(self._chat_model, model, checkpoint)
 
     def serving(self, model: ModelRecord) -> Serving:
         """Return a model's policy at its head, loaded if need be."""
@@ -127,8 +127,7 @@ class Policies:
         version = serving.policy.checkpoint
         return version is not None and not self.registry.tree.has(version)
 
-    def _chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
-        model = self.registry.model(slug)
+    def _chat_model(self, model: ModelRecord, checkpoint: str | None) -> ChatModel:
         if checkpoint is None or checkpoint == "head":
             return self.serving(model).policy.chat_model(model.slug)
         pinned = self._pin(model, self.registry.tree.find(model, checkpoint))

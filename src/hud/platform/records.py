@@ -36,6 +36,7 @@ class ModelRecord:
     """A registered model."""
 
     id: str
+    team_id: str
     slug: str
     name: str
     folder: Path

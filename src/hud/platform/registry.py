@@ -34,10 +34,11 @@ _HEXADECIMAL = re.compile(r"[0-9a-f]+")
 
 
 class Registry:
-    """The models of one store and the files under its home."""
+    """The models of one store and the files under its home, as one `team` sees them; None sees all of them."""
 
-    def __init__(self, store: Store, home: Path) -> None:
+    def __init__(self, store: Store, home: Path, *, team: str | None) -> None:
         self.store = store
+        self.team = team
         self.home = home
         self.leases = Leases(store)
         self.tree = Tree(store, home / "models")
@@ -47,8 +48,11 @@ class Registry:
     def models(self) -> list[ModelRecord]:
         """Return every model, oldest first."""
         models = tables.models
+        query = sa.select(models).order_by(models.c.created_at, models.c.id)
+        if self.team is not None:
+            query = query.where(models.c.team_id == self.team)
         with self.store.read() as connection:
-            rows = connection.execute(sa.select(models).order_by(models.c.created_at, models.c.id))
+            rows = connection.execute(query)
             return [_record(row) for row in rows]
 
     def model(self, reference: str) -> ModelRecord:
@@ -231,8 +235,10 @@ class Registry:
         base: str | None = None,
         head: str | None = None,
     ) -> ModelRecord:
+        assert self.team is not None
         record = ModelRecord(
             id=model_id,
+            team_id=self.team,
             slug=slug_of(name),
             name=name.strip(),
             folder=folder,
@@ -245,7 +251,7 @@ class Registry:
         values: dict[str, Any] = {
             **{
                 column: getattr(record, column)
-                for column in ("id", "slug", "name", "kind", "created_at")
+                for column in ("id", "team_id", "slug", "name", "kind", "created_at")
             },
             "folder": str(folder),
             "base_model_id": base,
@@ -322,6 +328,7 @@ def _record(row: sa.Row[tuple[object, ...]]) -> ModelRecord:
     created: datetime = row.created_at
     return ModelRecord(
         id=row.id,
+        team_id=row.team_id,
         slug=row.slug,
         name=row.name,
         folder=Path(row.folder),

@@ -173,7 +173,10 @@ class Session:
         loss = parse_loss(body.loss_fn, body.loss_fn_config)
         self.registry.leases.acquire(self.model_id, self.slug)
         supervised = body.loss_fn == BuiltinLoss.CROSS_ENTROPY
-        payloads = [resolve_input(self.store, one, supervised=supervised) for one in body.inputs]
+        payloads = [
+            resolve_input(self.store, self.model.team_id, one, supervised=supervised)
+            for one in body.inputs
+        ]
         batch = self._batch(payloads, body, loss_fn=body.loss_fn)
         metrics = dict(batch.metrics)
         if loss.needs_reference:
@@ -190,7 +193,7 @@ class Session:
 
     def _forward(self, body: ForwardRequest) -> ForwardResult:
         self.registry.leases.acquire(self.model_id, self.slug)
-        payloads = [resolve_input(self.store, one) for one in body.inputs]
+        payloads = [resolve_input(self.store, self.model.team_id, one) for one in body.inputs]
         batch = self._batch(payloads, body, keep_all=True)
         logprobs = self.trainer.forward(batch.datums)
         forward_id = new_id()

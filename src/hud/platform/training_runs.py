@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 
 class TrainingRuns:
-    """The training runs of one store."""
+    """The training runs of one team's models."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, team: str) -> None:
         self.store = store
+        models = tables.models
+        self._theirs = tables.training_runs.c.model_id.in_(
+            sa.select(models.c.id).where(models.c.team_id == team)
+        )
 
     def start(self, model_id: str, config: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
         """Record a run that begins, at step 0."""
@@ -41,7 +45,7 @@ class TrainingRuns:
     def recent(self, model_id: str | None) -> list[dict[str, Any]]:
         """Return the runs, of one model or of all, newest first."""
         runs = tables.training_runs
-        query = sa.select(runs).order_by(runs.c.created_at.desc())
+        query = sa.select(runs).where(self._theirs).order_by(runs.c.created_at.desc())
         if model_id is not None:
             query = query.where(runs.c.model_id == model_id)
         with self.store.read() as connection:
@@ -52,7 +56,7 @@ class TrainingRuns:
         runs = tables.training_runs
         with self.store.read() as connection:
             row = connection.execute(
-                sa.select(runs).where(runs.c.id == plain(run_id))
+                sa.select(runs).where(runs.c.id == plain(run_id), self._theirs)
             ).one_or_none()
         if row is None:
             raise NotFoundError(f"There is no training run {run_id!r}.")

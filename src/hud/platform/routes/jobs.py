@@ -7,40 +7,44 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from hud.platform.access import caller, needs
 from hud.platform.store import reading
 from hud.platform.store.ingest import ingest
 
-router = APIRouter(prefix="/v2")
+router = APIRouter(prefix="/v2", dependencies=[Depends(needs("read"))])
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0)]
 
 
-@router.post("/ingest")
+@router.post("/ingest", dependencies=[Depends(needs("run"))])
 async def ingest_journal(request: Request) -> dict[str, Any]:
     """Take over journal lines (see `hud.trace.journal`). Repetitions change nothing.
 
     `damaged` are the numbers of the lines that were not understood, from 0.
     """
     data = await request.body()
-    ingested = await run_in_threadpool(ingest, request.app.state.platform.store, data)
+    store, team = request.app.state.platform.store, caller(request).team_id
+    ingested = await run_in_threadpool(ingest, store, data, team)
     return {"events": ingested.events, "damaged": ingested.damaged}
 
 
 @router.get("/jobs")
 def list_jobs(request: Request, limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
     """Jobs, newest first."""
-    items, total = reading.jobs_page(request.app.state.platform.store, limit, offset)
+    items, total = reading.jobs_page(
+        request.app.state.platform.store, caller(request).team_id, limit, offset
+    )
     return {"items": items, "total": total, "limit": limit, "offset": offset}
 
 
 @router.get("/jobs/{job_id}")
 def get_job(request: Request, job_id: str) -> dict[str, Any]:
     """One job; a unique start of its id will do."""
-    return reading.find_job(request.app.state.platform.store, job_id)
+    return reading.find_job(request.app.state.platform.store, caller(request).team_id, job_id)
 
 
 @router.get("/jobs/{job_id}/traces")
@@ -49,6 +53,6 @@ def list_traces(
 ) -> dict[str, Any]:
     """The runs of a job, in the order in which they started."""
     store = request.app.state.platform.store
-    job = reading.find_job(store, job_id)
+    job = reading.find_job(store, caller(request).team_id, job_id)
     items, total = reading.runs_page(store, job, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}

@@ -13,17 +13,20 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud.errors import ConflictError, NotFoundError
+from hud.platform.access import caller, needs
 from hud.platform.records import CheckpointRecord, ModelConfig, ModelRecord
 from hud.trace import dashed
 
 if TYPE_CHECKING:
     from hud.platform.application import Platform
+    from hud.platform.registry import Registry
 
-router = APIRouter(prefix="/v2/models")
+router = APIRouter(prefix="/v2/models", dependencies=[Depends(needs("read"))])
+_TRAIN = [Depends(needs("train"))]
 
 
 class ForkRequest(BaseModel):
@@ -78,8 +81,7 @@ class PruneRequest(BaseModel):
 
 @router.get("")
 def list_models(request: Request, limit: int | None = None, offset: int = 0) -> dict[str, Any]:
-    platform = _platform(request)
-    found = platform.registry.models()
+    found = _registry(request).models()
     last = None if limit is None else offset + limit
     return {
         "items": [_model(model) for model in found[offset:last]],
@@ -91,18 +93,18 @@ def list_models(request: Request, limit: int | None = None, offset: int = 0) -> 
 
 @router.get("/resolve")
 def resolve(request: Request, model: str) -> dict[str, Any]:
-    return _model(_platform(request).registry.model(model))
+    return _model(_registry(request).model(model))
 
 
-@router.post("/fork")
+@router.post("/fork", dependencies=_TRAIN)
 def fork(request: Request, body: ForkRequest) -> dict[str, Any]:
-    registry = _platform(request).registry
+    registry = _registry(request)
     return _model(registry.fork(body.source_model_id, body.name, config=body.config))
 
 
-@router.post("/create")
+@router.post("/create", dependencies=_TRAIN)
 async def create(request: Request, body: CreateRequest) -> dict[str, Any]:
-    registry = _platform(request).registry
+    registry = _registry(request)
     made = await asyncio.to_thread(
         registry.create,
         body.name,
@@ -115,36 +117,36 @@ async def create(request: Request, body: CreateRequest) -> dict[str, Any]:
     return _model(made)
 
 
-@router.post("/add")
+@router.post("/add", dependencies=_TRAIN)
 async def add(request: Request, body: AddRequest) -> dict[str, Any]:
-    registry = _platform(request).registry
+    registry = _registry(request)
     return _model(await asyncio.to_thread(registry.add, body.source, body.name, config=body.config))
 
 
 @router.get("/{model_id}")
 def describe(request: Request, model_id: str) -> dict[str, Any]:
-    return _model(_platform(request).registry.model(model_id))
+    return _model(_registry(request).model(model_id))
 
 
-@router.delete("/{model_id}")
+@router.delete("/{model_id}", dependencies=_TRAIN)
 async def remove(request: Request, model_id: str) -> dict[str, Any]:
     platform = _platform(request)
-    model = platform.registry.model(model_id)
-    removed = await asyncio.to_thread(platform.registry.remove, model.id)
+    model = _registry(request).model(model_id)
+    removed = await asyncio.to_thread(_registry(request).remove, model.id)
     await platform.sessions.forget(model.id)
     return _model(removed)
 
 
 @router.get("/{model_id}/checkpoints")
 def checkpoints(request: Request, model_id: str) -> list[dict[str, Any]]:
-    registry = _platform(request).registry
+    registry = _registry(request)
     model = registry.model(model_id)
     return [_checkpoint(node, model) for node in registry.tree.nodes(model)]
 
 
 @router.get("/{model_id}/checkpoints/{checkpoint_id}")
 def checkpoint(request: Request, model_id: str, checkpoint_id: str) -> dict[str, Any]:
-    registry = _platform(request).registry
+    registry = _registry(request)
     model = registry.model(model_id)
     found = registry.tree.find(model, checkpoint_id)
     if found is None:
@@ -152,18 +154,18 @@ def checkpoint(request: Request, model_id: str, checkpoint_id: str) -> dict[str,
     return _checkpoint(registry.tree.get(found), model)
 
 
-@router.put("/{model_id}/head")
+@router.put("/{model_id}/head", dependencies=_TRAIN)
 async def set_head(request: Request, model_id: str, body: HeadRequest) -> dict[str, Any]:
     platform = _platform(request)
-    model = platform.registry.model(model_id)
-    checkpoint = platform.registry.tree.find(model, body.checkpoint_id)
+    model = _registry(request).model(model_id)
+    checkpoint = _registry(request).tree.find(model, body.checkpoint_id)
     await platform.sessions.set_head(model, checkpoint)
     return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}
 
 
 @router.get("/{model_id}/lease")
 def lease(request: Request, model_id: str) -> dict[str, Any]:
-    registry = _platform(request).registry
+    registry = _registry(request)
     holder = registry.leases.holder(registry.model(model_id).id)
     if holder is None:
         return {"held": False}
@@ -176,20 +178,20 @@ def lease(request: Request, model_id: str) -> dict[str, Any]:
     }
 
 
-@router.post("/{model_id}/export")
+@router.post("/{model_id}/export", dependencies=_TRAIN)
 async def export(request: Request, model_id: str, body: ExportRequest) -> dict[str, Any]:
     platform = _platform(request)
-    model = platform.registry.model(model_id)
+    model = _registry(request).model(model_id)
     wanted = body.checkpoint_id or "head"
-    checkpoint = platform.registry.tree.find(model, wanted)
+    checkpoint = _registry(request).tree.find(model, wanted)
     folder = await asyncio.to_thread(_empty_folder, body.folder)
     await asyncio.to_thread(platform.policies.export, model, checkpoint, folder)
     return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
 
 
-@router.post("/{model_id}/prune")
+@router.post("/{model_id}/prune", dependencies=_TRAIN)
 async def prune(request: Request, model_id: str, body: PruneRequest) -> dict[str, Any]:
-    registry = _platform(request).registry
+    registry = _registry(request)
     model = registry.model(model_id)
     registry.leases.refuse_if_held(model.id, model.slug, "pruned")
     known = {node.id for node in registry.tree.nodes(model)}
@@ -206,6 +208,10 @@ def _empty_folder(path: str) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConflictError(f"{folder} is there already and is not empty; choose another folder.")
     return folder
+
+
+def _registry(request: Request) -> Registry:
+    return _platform(request).registry_of(caller(request).team_id)
 
 
 def _platform(request: Request) -> Platform:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
+from hud.platform.access import caller, needs
 from hud.platform.store import reading, reporting
 from hud.trace import ToolResult, TraceStatus, plain, text_of
 from hud.trace.content import Message
 
-router = APIRouter(prefix="/v2/trace")
+router = APIRouter(prefix="/v2/trace", dependencies=[Depends(needs("read"))])
+_RUN = [Depends(needs("run"))]
 
 
 class JobEntered(BaseModel):
@@ -47,16 +49,17 @@ class RunExited(BaseModel):
     metadata: dict[str, Any] | None = None
 
 
-@router.post("/job/{job_id}/enter")
+@router.post("/job/{job_id}/enter", dependencies=_RUN)
 def enter_job(request: Request, job_id: str, body: JobEntered) -> dict[str, str]:
     """Hear that a job begins. Repetitions change nothing."""
     taskset = plain(body.taskset_id) if body.taskset_id is not None else None
     store = request.app.state.platform.store
-    reporting.job_entered(store, plain(job_id), body.name, body.group, taskset)
+    team = caller(request).team_id
+    reporting.job_entered(store, team, plain(job_id), body.name, body.group, taskset)
     return {"id": plain(job_id)}
 
 
-@router.post("/{trace_id}/enter")
+@router.post("/{trace_id}/enter", dependencies=_RUN)
 def enter_trace(request: Request, trace_id: str, body: RunEntered) -> dict[str, str]:
     """Hear that a run begins; its end may have been heard before."""
     known = body.model_dump(exclude_none=True)
@@ -64,15 +67,17 @@ def enter_trace(request: Request, trace_id: str, body: RunEntered) -> dict[str, 
         known["slug"] = known.pop("task_slug")
     for name in {"job_id", "group_id"} & known.keys():
         known[name] = plain(known[name])
-    reporting.run_entered(request.app.state.platform.store, plain(trace_id), known)
+    store, team = request.app.state.platform.store, caller(request).team_id
+    reporting.run_entered(store, team, plain(trace_id), known)
     return {"id": plain(trace_id)}
 
 
-@router.post("/{trace_id}/exit")
+@router.post("/{trace_id}/exit", dependencies=_RUN)
 def exit_trace(request: Request, trace_id: str, body: RunExited) -> dict[str, str]:
     """Hear how a run ended; that it began may be heard later, or never."""
     reporting.run_exited(
         request.app.state.platform.store,
+        caller(request).team_id,
         plain(trace_id),
         status=body.status,
         reward=body.reward,
@@ -87,7 +92,7 @@ def exit_trace(request: Request, trace_id: str, body: RunExited) -> dict[str, st
 @router.get("/{trace_id}")
 def get_trace(request: Request, trace_id: str) -> dict[str, Any]:
     """The run: status, reward, error and what it was."""
-    run = reading.find_run(request.app.state.platform.store, trace_id)
+    run = reading.find_run(request.app.state.platform.store, caller(request).team_id, trace_id)
     return {**run, "evaluation_result": run["grade"]}
 
 
@@ -95,7 +100,7 @@ def get_trace(request: Request, trace_id: str) -> dict[str, Any]:
 def get_full_trace(request: Request, trace_id: str) -> dict[str, Any]:
     """The run and its whole trace: `{run, trace}`, every step with its tokens."""
     store = request.app.state.platform.store
-    run = reading.find_run(store, trace_id)
+    run = reading.find_run(store, caller(request).team_id, trace_id)
     trace = {
         "trace_id": run["trace_id"],
         "steps": reading.trace_steps(store, run["trace_id"]),
@@ -111,7 +116,7 @@ def get_full_trace(request: Request, trace_id: str) -> dict[str, Any]:
 def get_events(request: Request, trace_id: str) -> dict[str, Any]:
     """The trace as a list of what was said and done."""
     store = request.app.state.platform.store
-    run = reading.find_run(store, trace_id)
+    run = reading.find_run(store, caller(request).team_id, trace_id)
     events = [
         event for step in reading.trace_steps(store, run["trace_id"]) for event in _events(step)
     ]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict
 
+from hud.platform.access import caller, needs
 from hud.platform.training_runs import TrainingRuns
 from hud.trace import ToolSpec
 from hud.train.loss_config import available_losses
@@ -29,9 +30,10 @@ from hud.train.types import (
 
 if TYPE_CHECKING:
     from hud.platform.application import Platform
+    from hud.platform.records import ModelRecord
     from hud.platform.sessions import Session
 
-router = APIRouter()
+router = APIRouter(dependencies=[Depends(needs("train"))])
 _TRAIN = "/v1/models/{model_id}/train"
 
 
@@ -138,45 +140,43 @@ async def close(
     """End the session: what was accumulated is dropped, and the lease is free."""
     platform = _platform(request)
     owner = body.owner if body is not None else None
-    await platform.sessions.close(platform.registry.model(model_id).id, owner)
+    await platform.sessions.close(_model(request, model_id).id, owner)
     return {"closed": True}
 
 
 @router.post("/v2/training-runs")
 def start_run(request: Request, body: NewTrainingRun) -> dict[str, Any]:
-    platform = _platform(request)
-    model = platform.registry.model(body.model)
-    return TrainingRuns(platform.store).start(model.id, body.config, body.state)
+    model = _model(request, body.model)
+    return _runs(request).start(model.id, body.config, body.state)
 
 
 @router.get("/v2/training-runs")
 def list_runs(request: Request, model: str | None = None) -> dict[str, Any]:
-    platform = _platform(request)
-    model_id = None if model is None else platform.registry.model(model).id
-    items = TrainingRuns(platform.store).recent(model_id)
+    model_id = None if model is None else _model(request, model).id
+    items = _runs(request).recent(model_id)
     return {"items": items, "total": len(items)}
 
 
 @router.get("/v2/training-runs/{run_id}")
 def describe_run(request: Request, run_id: str) -> dict[str, Any]:
-    return TrainingRuns(_platform(request).store).get(run_id)
+    return _runs(request).get(run_id)
 
 
 @router.post("/v2/training-runs/{run_id}")
 def change_run(request: Request, run_id: str, body: TrainingRunChange) -> dict[str, Any]:
-    return TrainingRuns(_platform(request).store).change(run_id, body.status, body.state)
+    return _runs(request).change(run_id, body.status, body.state)
 
 
 @router.post("/v2/training-runs/{run_id}/steps")
 def report_step(request: Request, run_id: str, body: StepReport) -> dict[str, Any]:
-    runs = TrainingRuns(_platform(request).store)
+    runs = _runs(request)
     runs.report(run_id, body.step, body.metrics, body.next_step, body.state)
     return {"step": body.step}
 
 
 @router.get("/v2/training-runs/{run_id}/steps")
 def list_steps(request: Request, run_id: str) -> dict[str, Any]:
-    items = TrainingRuns(_platform(request).store).steps(run_id)
+    items = _runs(request).steps(run_id)
     return {"items": items, "total": len(items)}
 
 
@@ -185,6 +185,13 @@ def _platform(request: Request) -> Platform:
     return platform
 
 
+def _model(request: Request, reference: str) -> ModelRecord:
+    return _platform(request).registry_of(caller(request).team_id).model(reference)
+
+
+def _runs(request: Request) -> TrainingRuns:
+    return TrainingRuns(_platform(request).store, caller(request).team_id)
+
+
 async def _session(request: Request, model_id: str) -> Session:
-    platform = _platform(request)
-    return await platform.sessions.open(platform.registry.model(model_id))
+    return await _platform(request).sessions.open(_model(request, model_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from hud.errors import UsageError
+from hud.errors import NotFoundError, UsageError
 from hud.platform.store import tables
 from hud.platform.store.store import Store
 from hud.trace.columns import pack_ids, pack_logprobs
@@ -20,11 +20,12 @@ from hud.trace.journal import Event, decode_events, orphaned_journals, set_aside
 
 _Row = dict[str, Any]
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
+_IDS_AT_ONCE = 500
 
 
-def ingest(store: Store, data: bytes) -> Ingested:
-    """Write a batch of journal lines in one transaction; damaged ones are counted out."""
-    batch = _Batch()
+def ingest(store: Store, data: bytes, team: str) -> Ingested:
+    """Write a batch of a team's journal lines in one transaction; damaged ones are counted out."""
+    batch = _Batch(team)
     damaged: list[int] = []
     number = -1
     for number, event in enumerate(decode_events(data)):
@@ -43,10 +44,10 @@ def ingest(store: Store, data: bytes) -> Ingested:
 
 
 def recover(store: Store, folder: Path) -> int:
-    """Ingest the journals of processes that died; returns how many events they held."""
+    """Ingest the journals of processes of this machine that died; returns how many events they held."""
     events = 0
     for data in orphaned_journals(folder):
-        ingested = ingest(store, data)
+        ingested = ingest(store, data, tables.LOCAL_TEAM)
         set_aside(folder, data, ingested.damaged)
         events += ingested.events
     return events
@@ -64,7 +65,8 @@ class Ingested:
 class _Batch:
     """Events of one transaction, as rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, team: str) -> None:
+        self.team = team
         self.jobs: dict[str, _Row] = {}
         self.job_ends: list[_Row] = []
         self.opened: dict[str, _Row] = {}
@@ -80,12 +82,12 @@ class _Batch:
         elif kind == b"T":
             self.samples.append(_sample(identifier, step, orjson.loads(payload)))
         elif kind == b"R":
-            self.opened[identifier] = _run(identifier, orjson.loads(payload))
+            self.opened[identifier] = _run(identifier, self.team, orjson.loads(payload))
         elif kind == b"E":
-            self.ended[identifier] = _run(identifier, orjson.loads(payload))
+            self.ended[identifier] = _run(identifier, self.team, orjson.loads(payload))
             self.opened.pop(identifier, None)
         elif kind == b"J":
-            self.jobs[identifier] = _job(identifier, orjson.loads(payload))
+            self.jobs[identifier] = _job(identifier, self.team, orjson.loads(payload))
         elif kind == b"Z":
             end = orjson.loads(payload)
             self.job_ends.append({"job": identifier, "status": end["status"], "ended": end["at"]})
@@ -94,6 +96,10 @@ class _Batch:
 
     def write(self, connection: sa.Connection) -> None:
         """Bring the rows into the tables."""
+        written = [*self.steps, *self.samples]
+        traces = {*self.opened, *self.ended, *(str(row["trace_id"]) for row in written)}
+        jobs = {*self.jobs, *(str(end["job"]) for end in self.job_ends)}
+        refuse_foreign(connection, self.team, jobs, traces)
         again = ("status", "pid", "process_started", "host")
         upsert(connection, tables.jobs, list(self.jobs.values()), update=again)
         upsert(connection, tables.runs, list(self.opened.values()))
@@ -109,6 +115,21 @@ class _Batch:
                 .values(status=sa.bindparam("status"), ended_at=ended_at),
                 self.job_ends,
             )
+
+
+def refuse_foreign(
+    connection: sa.Connection, team: str, jobs: Collection[str], traces: Collection[str]
+) -> None:
+    """Raise `NotFoundError` where one of these is another team's."""
+    for table, key, ids in (
+        (tables.jobs, tables.jobs.c.id, sorted(jobs)),
+        (tables.runs, tables.runs.c.trace_id, sorted(traces)),
+    ):
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            some = ids[start : start + _IDS_AT_ONCE]
+            foreign = sa.select(key).where(key.in_(some), table.c.team_id != team).limit(1)
+            if connection.execute(foreign).first() is not None:
+                raise NotFoundError(f"One of these {table.name} is not of this key's team.")
 
 
 def upsert(
@@ -130,10 +151,10 @@ def upsert(
     connection.execute(statement, rows)
 
 
-def _job(identifier: str, payload: dict[str, Any]) -> dict[str, Any]:
+def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": identifier,
-        "team_id": tables.LOCAL_TEAM,
+        "team_id": team,
         "name": payload["name"],
         "taskset_id": payload["taskset_id"],
         "group_size": payload["group_size"],
@@ -148,7 +169,6 @@ def _job(identifier: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(_RUN_COLUMNS),
-    "team_id": tables.LOCAL_TEAM,
     "status": "running",
     "step_count": 0,
     "turns": 0,
@@ -158,11 +178,11 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _run(identifier: str, payload: dict[str, Any]) -> dict[str, Any]:
+def _run(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     for name in ("task", "grade", "extra"):
         if payload.get(name) is not None:
             payload[name] = orjson.dumps(payload[name])
-    return {**_DEFAULTS, **payload, "trace_id": identifier}
+    return {**_DEFAULTS, **payload, "trace_id": identifier, "team_id": team}
 
 
 def _sample(identifier: str, step: int, payload: dict[str, Any]) -> dict[str, Any]:

@@ -21,13 +21,17 @@ _START = re.compile("[0-9a-f]{4,31}")
 """A start of an id: hexadecimal, so that "g" sorts after all that it can go on with."""
 
 
-def jobs_page(store: Store, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
     """Return a page of jobs, newest first, with what their runs sum up to, and how many jobs there are."""
     jobs = tables.jobs
     with store.read() as connection:
-        total = connection.execute(sa.select(sa.func.count()).select_from(jobs)).scalar_one()
+        theirs = jobs.c.team_id == team
+        total = connection.execute(
+            sa.select(sa.func.count()).select_from(jobs).where(theirs)
+        ).scalar_one()
         newest = (
             sa.select(jobs)
+            .where(theirs)
             .order_by(jobs.c.created_at.desc(), jobs.c.id)
             .limit(limit)
             .offset(offset)
@@ -37,12 +41,16 @@ def jobs_page(store: Store, limit: int, offset: int) -> tuple[list[dict[str, Any
     return [_job(row, sums.get(row["id"], {})) for row in rows], total
 
 
-def find_job(store: Store, reference: str) -> dict[str, Any]:
+def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
     """Return the job with this id, or a unique start of it."""
     jobs = tables.jobs
     with store.read() as connection:
         found = (
-            connection.execute(sa.select(jobs).where(_matches(jobs.c.id, reference)).limit(2))
+            connection.execute(
+                sa.select(jobs)
+                .where(jobs.c.team_id == team, _matches(jobs.c.id, reference))
+                .limit(2)
+            )
             .mappings()
             .all()
         )
@@ -57,7 +65,7 @@ def runs_page(
     runs = tables.runs
     over = job["status"] != "running"
     with store.read() as connection:
-        of_job = runs.c.job_id == job["id"]
+        of_job = sa.and_(runs.c.job_id == job["id"], runs.c.team_id == job["team_id"])
         total = connection.execute(
             sa.select(sa.func.count()).select_from(runs).where(of_job)
         ).scalar_one()
@@ -71,14 +79,18 @@ def runs_page(
     return [_run(row, over) for row in rows], total
 
 
-def find_run(store: Store, reference: str) -> dict[str, Any]:
+def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
     """Return the run with this trace id, or a unique start of it."""
     runs = tables.runs
     with store.read() as connection:
-        query = sa.select(runs).where(_matches(runs.c.trace_id, reference)).limit(2)
+        query = (
+            sa.select(runs)
+            .where(runs.c.team_id == team, _matches(runs.c.trace_id, reference))
+            .limit(2)
+        )
         row = _only(connection.execute(query).mappings().all(), "trace", reference)
     pending = row["status"] == "running" and row["job_id"] is not None
-    return _run(row, pending and _is_over(store, row["job_id"]))
+    return _run(row, pending and _is_over(store, team, row["job_id"]))
 
 
 def trace_steps(store: Store, trace_id: str) -> list[dict[str, Any]]:
@@ -145,6 +157,7 @@ def _sums(connection: sa.Connection, job_ids: list[str]) -> dict[str, dict[str, 
 def _job(row: Any, sums: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": row["id"],
+        "team_id": row["team_id"],
         "name": row["name"],
         "taskset_name": row["name"],
         "status": _job_status(row, sums),
@@ -173,9 +186,9 @@ def _job_status(row: Any, sums: dict[str, Any]) -> str:
     return "running"
 
 
-def _is_over(store: Store, job_id: str) -> bool:
+def _is_over(store: Store, team: str, job_id: str) -> bool:
     try:
-        return bool(find_job(store, job_id)["status"] != "running")
+        return bool(find_job(store, team, job_id)["status"] != "running")
     except NotFoundError:
         return False
 

@@ -12,17 +12,19 @@ from typing import Any
 import orjson
 
 from hud.platform.store import tables
-from hud.platform.store.ingest import upsert
+from hud.platform.store.ingest import refuse_foreign, upsert
 from hud.platform.store.store import Store
 
 _COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
-def job_entered(store: Store, job_id: str, name: str, group: int, taskset_id: str | None) -> None:
+def job_entered(
+    store: Store, team: str, job_id: str, name: str, group: int, taskset_id: str | None
+) -> None:
     """A job begins, or goes on."""
     row = {
         "id": job_id,
-        "team_id": tables.LOCAL_TEAM,
+        "team_id": team,
         "name": name,
         "taskset_id": taskset_id,
         "group_size": group,
@@ -31,16 +33,18 @@ def job_entered(store: Store, job_id: str, name: str, group: int, taskset_id: st
         "created_at": _now(),
     }
     with store.begin() as connection:
+        refuse_foreign(connection, team, [job_id], [])
         upsert(connection, tables.jobs, [row], update=("name", "group_size", "taskset_id"))
 
 
-def run_entered(store: Store, trace_id: str, known: dict[str, Any]) -> None:
+def run_entered(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:
     """A run begins; `known` holds columns of `runs`."""
-    _report(store, trace_id, known)
+    _report(store, team, trace_id, known)
 
 
 def run_exited(
     store: Store,
+    team: str,
     trace_id: str,
     *,
     status: str,
@@ -64,19 +68,20 @@ def run_exited(
         "content": evaluation.get("content") if evaluation is not None else None,
         "ended_at": _now(),
     }
-    _report(store, trace_id, ended)
+    _report(store, team, trace_id, ended)
 
 
-def _report(store: Store, trace_id: str, known: dict[str, Any]) -> None:
+def _report(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:
     new = {
         "trace_id": trace_id,
-        "team_id": tables.LOCAL_TEAM,
+        "team_id": team,
         "attempt": 0,
         "status": "running",
         "started_at": _now(),
         **dict.fromkeys(_COUNTS, 0),
     }
     with store.begin() as connection:
+        refuse_foreign(connection, team, [], [trace_id])
         upsert(connection, tables.runs, [{**new, **known}], update=tuple(known))
 
 

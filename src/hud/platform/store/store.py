@@ -37,15 +37,15 @@ class Store:
             self._migrate()
 
     @classmethod
-    def in_folder(cls, home: Path) -> Store:
-        """Open the embedded store of a `HUD_HOME`; the folder is made if need be."""
+    def open(cls, home: Path, url: str | None = None) -> Store:
+        """Open the store at `url`, or the embedded one of a `HUD_HOME`, whose folder is made if need be."""
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
                 f"HUD_HOME {home} cannot be made: {error.strerror}. Set HUD_HOME to a folder that can be written."
             ) from error
-        return cls(sa.URL.create("sqlite", database=str(home / "hud.db")))
+        return cls(url or sa.URL.create("sqlite", database=str(home / "hud.db")))
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:

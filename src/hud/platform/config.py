@@ -1,0 +1,25 @@
+"""What a platform is made of: where things are, and which of its parts are on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class PlatformConfig:
+    """The configuration of one platform; the embedded one is all defaults."""
+
+    home: Path
+    """Models, checkpoints, environments and, unless said otherwise, the database and the blobs."""
+    database: str | None = None
+    """URL of the database (`postgresql+psycopg://...`); None: SQLite in `home`."""
+    storage: str | None = None
+    """URL of the folder for blobs (`s3://bucket/prefix`); None: `home/blobs`."""
+    keys: bool = False
+    """True: every request needs a key. False: whoever can reach the platform is its one local team."""
+    engine: Literal["inline", "worker"] = "inline"
+    """Where policies sample and are trained: in this process, or in one of their own."""
+    rollout_workers: int = 0
+    """Processes that play the rollouts which clients submit."""
