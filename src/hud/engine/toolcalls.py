@@ -36,16 +36,32 @@ def parse_output(text: str, tools: Iterable[str] = ()) -> Parsed:
     reasoning, text = _reasoning(text)
     blocks = _BLOCK.findall(text)
     if not blocks:
-        calls = _plain_calls(text, set(tools))
+        calls = plain_calls(text, tools)
         return Parsed(None if calls else text.strip() or None, reasoning, calls)
     calls, malformed = [], False
     for block in blocks:
-        call = _call(_json(block))
+        call = read_call(block)
         malformed = malformed or call is None
         if call is not None:
             calls.append(call)
     content = _BLOCK.sub("", text).strip() or None
     return Parsed(content, reasoning, calls, malformed)
+
+
+def read_call(block: str) -> ToolCall | None:
+    """Return the call that stands between `<tool_call>` and `</tool_call>`, None if it cannot be read."""
+    return _call(_json(block))
+
+
+def plain_calls(text: str, tools: Iterable[str]) -> list[ToolCall]:
+    """Return the calls of a turn that is nothing but calls of `tools`, without any marks; else none."""
+    stripped, known = text.strip(), set(tools)
+    if not known or not stripped.startswith(("{", "[")):
+        return []
+    value = _json(stripped)
+    calls = [_call(item) for item in (value if isinstance(value, list) else [value])]
+    named = [call for call in calls if call is not None and call.name in known]
+    return named if len(named) == len(calls) else []
 
 
 def _reasoning(text: str) -> tuple[str | None, str]:
@@ -54,16 +70,6 @@ def _reasoning(text: str) -> tuple[str | None, str]:
         return match[1].strip() or None, text[match.end() :]
     match = _UNFINISHED.match(text)
     return (match[1].strip() or None, "") if match else (None, text)
-
-
-def _plain_calls(text: str, tools: set[str]) -> list[ToolCall]:
-    stripped = text.strip()
-    if not tools or not stripped.startswith(("{", "[")):
-        return []
-    value = _json(stripped)
-    calls = [_call(item) for item in (value if isinstance(value, list) else [value])]
-    named = [call for call in calls if call is not None and call.name in tools]
-    return named if len(named) == len(calls) else []
 
 
 def _json(text: str) -> Any:
