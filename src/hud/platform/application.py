@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse, Response
 
 from hud.errors import HudError, PlatformError
 from hud.platform.access import LOCAL
+from hud.platform.access.middleware import Door
 from hud.platform.config import PlatformConfig
 from hud.platform.platform import Platform
 from hud.platform.routes import ROUTERS
@@ -21,6 +22,9 @@ def create_app(config: PlatformConfig) -> FastAPI:
     app.state.platform = Platform(config)
     for router in ROUTERS:
         app.include_router(router)
+    if config.keys:
+        platform: Platform = app.state.platform
+        app.add_middleware(Door, keys=platform.keys, limits=platform.limits)
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
     return app

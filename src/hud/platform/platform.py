@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hud.platform.access.keys import Keys
+from hud.platform.access.limits import Limits
 from hud.platform.config import PlatformConfig
 from hud.platform.store import Store
 from hud.platform.store.ingest import recover
@@ -23,6 +25,8 @@ class Platform:
         self.config = config
         self.home = config.home
         self.store = Store.open(config.home, config.database)
+        self.keys = Keys(self.store)
+        self.limits = Limits()
         recover(self.store, self.home / "journal")
 
     @cached_property

@@ -2,11 +2,13 @@
 
 from fastapi import APIRouter
 
-from hud.platform.routes import jobs, models, traces, training
+from hud.platform.routes import jobs, keys, login, models, traces, training
 
 ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     traces.router,
     models.router,
     training.router,
+    keys.router,
+    login.router,
 )

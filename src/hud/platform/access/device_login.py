@@ -1,0 +1,119 @@
+"""Logging a device in (RFC 8628): it shows a code, a person confirms it with a key of his, it gets a key of its own."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+import sqlalchemy as sa
+
+from hud.errors import NotFoundError
+from hud.platform.access.keys import Key, Keys, digest
+from hud.platform.store import tables
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+EXPIRES_SECONDS = 600
+INTERVAL_SECONDS = 5
+_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+"""No vowels, so that no words come up, and nothing that looks like something else."""
+
+Refusal = Literal["authorization_pending", "slow_down", "access_denied", "expired_token"]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a device is told."""
+
+    device_code: str
+    user_code: str
+
+
+class DeviceLogins:
+    """The logins that are on their way."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self.store = store
+        self.keys = keys
+
+    def begin(self, client_name: str) -> Begun:
+        """Start a login."""
+        letters = "".join(secrets.choice(_LETTERS) for _ in range(8))
+        begun = Begun(secrets.token_urlsafe(32), f"{letters[:4]}-{letters[4:]}")
+        now = datetime.now(UTC)
+        logins = tables.device_logins
+        with self.store.begin() as connection:
+            connection.execute(sa.delete(logins).where(logins.c.expires_at < now))
+            connection.execute(
+                sa.insert(logins).values(
+                    digest=digest(begun.device_code),
+                    user_code=begun.user_code,
+                    client_name=client_name[:200],
+                    status="pending",
+                    created_at=now,
+                    expires_at=now + timedelta(seconds=EXPIRES_SECONDS),
+                )
+            )
+        return begun
+
+    def client_name(self, user_code: str) -> str:
+        """Return the name of the device that shows a code. Raises `NotFoundError` for a code that is not open."""
+        logins = tables.device_logins
+        with self.store.read() as connection:
+            row = connection.execute(
+                sa.select(logins).where(logins.c.user_code == _code(user_code))
+            ).one_or_none()
+        if row is None or row.status != "pending" or row.expires_at < datetime.now(UTC):
+            raise NotFoundError("This code is unknown, used or expired; start the login again.")
+        return str(row.client_name)
+
+    def decide(self, user_code: str, key: Key, *, allow: bool) -> None:
+        """Confirm or refuse a login, as the holder of `key`."""
+        self.client_name(user_code)
+        logins = tables.device_logins
+        with self.store.begin() as connection:
+            connection.execute(
+                sa.update(logins)
+                .where(logins.c.user_code == _code(user_code), logins.c.status == "pending")
+                .values(status="confirmed" if allow else "denied", key_id=key.id)
+            )
+
+    def collect(self, device_code: str) -> tuple[Key, str] | Refusal:
+        """Return a new key and its secret, once, when the login was confirmed; otherwise why not."""
+        logins = tables.device_logins
+        now = datetime.now(UTC)
+        mine = logins.c.digest == digest(device_code)
+        with self.store.begin() as connection:
+            row = connection.execute(sa.select(logins).where(mine)).one_or_none()
+            if row is None or row.expires_at < now:
+                return "expired_token"
+            if row.status == "denied":
+                return "access_denied"
+            if row.status == "pending":
+                fast = row.polled_at is not None and now - row.polled_at < timedelta(
+                    seconds=INTERVAL_SECONDS - 1
+                )
+                connection.execute(sa.update(logins).where(mine).values(polled_at=now))
+                return "slow_down" if fast else "authorization_pending"
+            # Deleting it is what makes the key be given out once.
+            gone = connection.execute(sa.delete(logins).where(mine)).rowcount
+            confirmer = connection.execute(
+                sa.select(tables.keys).where(tables.keys.c.id == row.key_id)
+            ).one_or_none()
+        if gone != 1 or confirmer is None or confirmer.revoked_at is not None:
+            return "access_denied"
+        return self.keys.mint(
+            f"login of {row.client_name}",
+            confirmer.team_id,
+            user_id=confirmer.user_id,
+            scopes=confirmer.scopes,
+        )
+
+
+def _code(user_code: str) -> str:
+    """Return a code as it is stored, however it was typed."""
+    letters = "".join(letter for letter in user_code.upper() if letter.isalpha())
+    return f"{letters[:4]}-{letters[4:]}"

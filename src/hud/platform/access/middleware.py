@@ -1,0 +1,108 @@
+"""The door: who has no key does not come in. Plain ASGI, for HTTP and WebSockets alike."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+
+from hud.platform.access.keys import Key, Keys
+from hud.platform.access.limits import Limits, TooManyRequests
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
+OPEN_BELOW = ("/auth/device", "/uploads/", "/sdk-events/", "/v3/api/sdk-events/")
+"""Paths that need no key: health, login, uploads whose URL is signed, and usage events, which are dropped."""
+ACCESS_DENIED = 4003
+"""Close code of a refused WebSocket, as clients of build logs know it."""
+
+
+class Door:
+    """Sets `scope["state"]["identity"]`, or answers 401 or 429."""
+
+    def __init__(self, app: App, keys: Keys, limits: Limits) -> None:
+        self.app = app
+        self.keys = keys
+        self.limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or is_open(scope["path"]):
+            await self.app(scope, receive, send)
+            return
+        secret = secret_of(scope)
+        key = await self._find(secret) if secret else None
+        if key is None:
+            await _refuse(
+                scope,
+                send,
+                401,
+                "This request carries no key."
+                if not secret
+                else "This key is unknown, expired or revoked.",
+                {"www-authenticate": "Bearer"},
+            )
+            return
+        try:
+            self.limits.admit(key.identity)
+        except TooManyRequests as error:
+            wait = str(max(1, math.ceil(error.retry_after)))
+            await _refuse(scope, send, 429, str(error), {"retry-after": wait})
+            return
+        scope.setdefault("state", {})["identity"] = key.identity
+        await self.app(scope, receive, send)
+
+    async def _find(self, secret: str) -> Key | None:
+        key = self.keys.cached(secret)
+        return key if key is not None else await asyncio.to_thread(self.keys.find, secret)
+
+
+def is_open(path: str) -> bool:
+    """True for paths that need no key."""
+    return path in OPEN or path.startswith(OPEN_BELOW)
+
+
+def secret_of(scope: Scope) -> str | None:
+    """Return the key that a request carries, in any of the places where clients put it."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            kind, _, secret = value.decode("latin-1").partition(" ")
+            if kind.lower() == "bearer" and secret.strip():
+                return str(secret.strip())
+        elif name in (b"x-api-key", b"x-goog-api-key") and value:
+            return str(value.decode("latin-1"))
+    if b"key=" in scope["query_string"]:
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        found = query.get("api_key") or query.get("key")
+        return found[0] if found else None
+    return None
+
+
+async def _refuse(
+    scope: Scope, send: Send, status: int, detail: str, headers: dict[str, str]
+) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": detail})
+        return
+    # Each dialect of the gateway finds its own: `detail` is ours, `error` everybody's.
+    body = orjson.dumps(
+        {"detail": detail, "error": {"message": detail, "type": "authentication_error"}}
+        if status == 401
+        else {"detail": detail, "error": {"message": detail, "type": "rate_limit_error"}}
+    )
+    sent = {**headers, "content-type": "application/json", "content-length": str(len(body))}
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})

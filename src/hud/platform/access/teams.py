@@ -1,0 +1,155 @@
+"""Teams and their projects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from hud.errors import ConflictError, NotFoundError, UsageError
+from hud.platform.store import tables
+from hud.trace import dashed, new_id, plain
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+DEFAULT = "default"
+"""Name of the first team, whose things are those of the machine's own user, and of every team's first project."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """People who share everything."""
+
+    id: str
+    name: str
+
+
+class Teams:
+    """The teams of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def all(self) -> list[Team]:
+        """Return every team, the first one first."""
+        teams = tables.teams
+        with self.store.read() as connection:
+            rows = connection.execute(sa.select(teams).order_by(teams.c.created_at, teams.c.id))
+            known = [Team(row.id, row.name) for row in rows]
+        return known if any(team.name == DEFAULT for team in known) else [self.default(), *known]
+
+    def default(self) -> Team:
+        """Return the first team; what was made on this machine without a server is its own."""
+        return self._ensure(tables.LOCAL_TEAM, DEFAULT)
+
+    def find(self, name: str) -> Team:
+        """Return a team by name or id."""
+        for team in self.all():
+            if name == team.name or plain(name) == team.id:
+                return team
+        raise NotFoundError(f"There is no team {name!r}.")
+
+    def find_or_create(self, name: str) -> Team:
+        """Return the team of this name; a new one where there is none."""
+        if not name.strip():
+            raise UsageError("A team needs a name.")
+        try:
+            return self.find(name)
+        except NotFoundError:
+            return self._ensure(new_id(), name.strip())
+
+    def _ensure(self, identifier: str, name: str) -> Team:
+        row = {"id": identifier, "name": name, "created_at": datetime.now(UTC)}
+        try:
+            with self.store.begin() as connection:
+                connection.execute(sa.insert(tables.teams).values(**row))
+        except IntegrityError:  # Somebody else made it meanwhile.
+            pass
+        teams = tables.teams
+        with self.store.read() as connection:
+            found = connection.execute(sa.select(teams).where(teams.c.name == name)).one()
+        return Team(found.id, found.name)
+
+
+class Projects:
+    """The projects of one team. They order tasksets and environments; they separate nobody."""
+
+    def __init__(self, store: Store, team: str) -> None:
+        self.store = store
+        self.team = team
+
+    def page(self, search: str | None, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+        """Return a page of projects, the default one first, and how many there are."""
+        self._default()
+        projects = tables.projects
+        query = sa.select(projects).where(projects.c.team_id == self.team)
+        if search:
+            query = query.where(projects.c.name.icontains(search, autoescape=True))
+        order = (projects.c.is_default.desc(), projects.c.created_at, projects.c.id)
+        with self.store.read() as connection:
+            total = connection.execute(
+                sa.select(sa.func.count()).select_from(query.subquery())
+            ).scalar_one()
+            rows = connection.execute(query.order_by(*order).limit(limit).offset(offset))
+            return [_shown(row) for row in rows], total
+
+    def get(self, identifier: str) -> dict[str, Any]:
+        """Return a project by id."""
+        self._default()
+        projects = tables.projects
+        wanted = (projects.c.team_id == self.team, projects.c.id == plain(identifier))
+        with self.store.read() as connection:
+            row = connection.execute(sa.select(projects).where(*wanted)).one_or_none()
+        if row is None:
+            raise NotFoundError(f"There is no project {identifier!r}.")
+        return _shown(row)
+
+    def create(self, name: str, description: str) -> dict[str, Any]:
+        """Make a project."""
+        if not name.strip():
+            raise UsageError("A project needs a name.")
+        self._default()
+        identifier = self._insert(name.strip(), description, is_default=False)
+        if identifier is None:
+            raise ConflictError(f"There is already a project {name!r}; choose another name.")
+        return self.get(identifier)
+
+    def _default(self) -> None:
+        projects = tables.projects
+        with self.store.read() as connection:
+            known = connection.execute(
+                sa.select(projects.c.id).where(projects.c.team_id == self.team).limit(1)
+            ).first()
+        if known is None:
+            self._insert(DEFAULT, "", is_default=True)
+
+    def _insert(self, name: str, description: str, *, is_default: bool) -> str | None:
+        row = {
+            "id": new_id(),
+            "team_id": self.team,
+            "name": name,
+            "description": description,
+            "is_default": is_default,
+            "created_at": datetime.now(UTC),
+        }
+        try:
+            with self.store.begin() as connection:
+                connection.execute(sa.insert(tables.projects).values(**row))
+        except IntegrityError:
+            return None
+        return str(row["id"])
+
+
+def _shown(row: sa.Row[Any]) -> dict[str, Any]:
+    return {
+        "id": dashed(row.id),
+        "name": row.name,
+        "description": row.description,
+        "is_default": row.is_default,
+        "capabilities": {"create": True},
+        "created_at": row.created_at.isoformat(),
+    }

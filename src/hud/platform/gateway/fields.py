@@ -1,0 +1,110 @@
+"""JSON that a client sent, read field by field; what does not fit is said with its place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from hud.errors import UsageError
+
+
+class Fields:
+    """One JSON object. A field that is `null` counts as not given; fields nobody asks for are ignored."""
+
+    def __init__(self, values: Any, where: str = "") -> None:
+        if not isinstance(values, dict):
+            raise UsageError(f"{where or 'The request body'} must be a JSON object.")
+        self.values: dict[str, Any] = values
+        self.where = where
+
+    def place(self, name: str) -> str:
+        """Return how a message names a field."""
+        return f"{self.where}.{name}" if self.where else name
+
+    def get(self, *names: str) -> Any:
+        """Return the first of several spellings that is given."""
+        for name in names:
+            if self.values.get(name) is not None:
+                return self.values[name]
+        return None
+
+    def text(self, *names: str) -> str | None:
+        value = self.get(*names)
+        if value is None or isinstance(value, str):
+            return value
+        raise self.wrong(names[0], "text")
+
+    def needed_text(self, *names: str) -> str:
+        value = self.text(*names)
+        if not value:
+            raise UsageError(f"{self.place(names[0])} is missing.")
+        return value
+
+    def flag(self, *names: str) -> bool | None:
+        value = self.get(*names)
+        if value is None or isinstance(value, bool):
+            return value
+        raise self.wrong(names[0], "true or false")
+
+    def integer(self, *names: str, least: int, most: int | None = None) -> int | None:
+        value = self.get(*names)
+        if value is None:
+            return None
+        whole = isinstance(value, int | float) and not isinstance(value, bool)
+        if whole and math.isfinite(value) and value == int(value):
+            number = int(value)
+            if number >= least and (most is None or number <= most):
+                return number
+        upper = "" if most is None else f" and at most {most}"
+        raise self.wrong(names[0], f"a whole number of at least {least}{upper}")
+
+    def number(self, *names: str, least: float, most: float) -> float | None:
+        value = self.get(*names)
+        if value is None:
+            return None
+        if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
+            return float(value)
+        raise self.wrong(names[0], f"a number from {least:g} to {most:g}")
+
+    def inner(self, *names: str) -> Fields | None:
+        value = self.get(*names)
+        return None if value is None else Fields(value, self.place(names[0]))
+
+    def objects(self, *names: str) -> list[Fields]:
+        """Return a list of objects; empty where it is not given."""
+        value = self.get(*names)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.wrong(names[0], "a list")
+        return [
+            Fields(item, f"{self.place(names[0])}[{place}]") for place, item in enumerate(value)
+        ]
+
+    def texts(self, *names: str) -> tuple[str, ...]:
+        """Return one text, or a list of them, as several."""
+        value = self.get(*names)
+        if value is None:
+            return ()
+        found = [value] if isinstance(value, str) else value
+        if isinstance(found, list) and all(isinstance(item, str) for item in found):
+            return tuple(found)
+        raise self.wrong(names[0], "text, or a list of texts")
+
+    def integers(self, *names: str, below: int) -> list[int] | None:
+        value = self.get(*names)
+        if value is None:
+            return None
+        if isinstance(value, list) and all(type(item) is int and 0 <= item < below for item in value):
+            return value
+        raise self.wrong(names[0], f"a list of token ids, each below {below}")
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Refuse settings that would have to be ignored."""
+        for name in names:
+            if self.values.get(name) not in (None, False, 0, [], {}, ""):
+                raise UsageError(f"{self.place(name)} is not supported here{why}. Leave it out.")
+
+    def wrong(self, name: str, expected: str) -> UsageError:
+        return UsageError(f"{self.place(name)} must be {expected}.")

@@ -1,0 +1,53 @@
+"""Why a request was refused, for every dialect to say in its own shape."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+
+from hud.errors import HudError, InfrastructureFault
+
+_log = logging.getLogger("hud.gateway")
+
+_BUSY_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A status, and the sentence that goes with it."""
+
+    status: int
+    message: str
+    retry_after: float | None = None
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return what the status needs beside the body."""
+        if self.retry_after is None:
+            return []
+        return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]
+
+
+class UpstreamError(HudError):
+    """A provider answered with an error, whose status is passed on."""
+
+    def __init__(self, message: str, status: int, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+def refusal_of(error: BaseException) -> Refusal:
+    """Return what a client is told of an error. One that nobody foresaw is logged, and its text kept here."""
+    if isinstance(error, InfrastructureFault):
+        return Refusal(503, str(error), _BUSY_SECONDS)
+    if isinstance(error, HudError):
+        wait: float | None = getattr(error, "retry_after", None)
+        if wait is None and error.status == 503:
+            wait = _BUSY_SECONDS
+        return Refusal(error.status, str(error), wait)
+    _log.error("A request failed: %s", type(error).__name__, exc_info=error)
+    return Refusal(
+        500, f"The gateway failed on this request ({type(error).__name__}); its log says more."
+    )

@@ -1,0 +1,130 @@
+"""Routes of logging in: a device asks for a code, a person confirms it in the browser.
+
+POST /auth/device/code     POST /auth/device/token     GET, POST /auth/device
+"""
+
+from __future__ import annotations
+
+import html
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel
+
+from hud.errors import NotFoundError
+from hud.platform.access.device_login import EXPIRES_SECONDS, INTERVAL_SECONDS, DeviceLogins
+from hud.platform.access.teams import Teams
+
+router = APIRouter(prefix="/auth/device")
+
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Log in a device · OpenHUD</title><style>
+:root{{color-scheme:light dark}}
+body{{font:16px/1.5 system-ui,sans-serif;max-width:26rem;margin:12vh auto;padding:0 1rem}}
+input,button{{font:inherit;padding:.5rem .7rem;width:100%;box-sizing:border-box;margin:.2rem 0 1rem}}
+code{{font-size:1.4rem;letter-spacing:.1em}} .row{{display:flex;gap:.7rem}}
+</style></head><body><h1>Log in a device</h1>{body}</body></html>"""
+
+
+class CodeRequest(BaseModel):
+    """A device that wants to log in."""
+
+    client_name: str = "a device"
+    client_version: str | None = None
+
+
+class TokenRequest(BaseModel):
+    """A device that asks whether it was confirmed."""
+
+    device_code: str
+
+
+@router.post("/code")
+def begin(request: Request, body: CodeRequest) -> dict[str, Any]:
+    """Begin a login: what the device shows, and what it asks with."""
+    begun = _logins(request).begin(body.client_name)
+    page = str(request.url_for("confirm_page"))
+    return {
+        "device_code": begun.device_code,
+        "user_code": begun.user_code,
+        "verification_uri": page,
+        "verification_uri_complete": f"{page}?code={begun.user_code}",
+        "expires_in": EXPIRES_SECONDS,
+        "interval": INTERVAL_SECONDS,
+    }
+
+
+@router.post("/token")
+def collect(request: Request, body: TokenRequest) -> JSONResponse:
+    """The device's key, once its login was confirmed; otherwise 400 with the reason of RFC 8628."""
+    found = _logins(request).collect(body.device_code)
+    if isinstance(found, str):
+        return JSONResponse({"detail": {"error": found}}, status_code=400)
+    key, secret = found
+    teams = Teams(request.app.state.platform.store)
+    return JSONResponse(
+        {
+            "api_key": secret,
+            "user": {"email": None, "id": key.user_id},
+            "team": {"name": teams.find(key.team_id).name},
+        }
+    )
+
+
+@router.get("", response_class=HTMLResponse)
+def confirm_page(request: Request, code: str = "") -> HTMLResponse:
+    """The page on which a person confirms a device."""
+    return _form(request, code, "")
+
+
+@router.post("", response_class=HTMLResponse)
+def confirm(
+    request: Request,
+    code: Annotated[str, Form()],
+    key: Annotated[str, Form()] = "",
+    decision: Annotated[str, Form()] = "deny",
+) -> HTMLResponse:
+    """Confirm or refuse a device, with a key of the person's own."""
+    found = request.app.state.platform.keys.find(key.strip())
+    if found is None:
+        return _form(request, code, "This key is unknown, expired or revoked.", status=403)
+    try:
+        _logins(request).decide(code, found, allow=decision == "allow")
+    except NotFoundError as error:
+        return _form(request, "", str(error), status=404)
+    said = "The device is logged in." if decision == "allow" else "The device was refused."
+    return _page(f"<p role='status'>{said} You can close this page.</p>")
+
+
+def _form(request: Request, code: str, problem: str, status: int = 200) -> HTMLResponse:
+    name = ""
+    if code and not problem:
+        try:
+            name = _logins(request).client_name(code)
+        except NotFoundError as error:
+            problem, status = str(error), 404
+    said = f"<p role='alert'>{html.escape(problem)}</p>" if problem else ""
+    whose = f"<p><b>{html.escape(name)}</b> asks for access.</p>" if name else ""
+    body = f"""{said}{whose}<form method="post" action="/auth/device" autocomplete="off">
+<label>Code on the device<input name="code" value="{html.escape(code)}" required></label>
+<label>A key of yours<input name="key" type="password" required></label>
+<p>The device gets a key of its own with the same rights; revoke it with <b>hud keys revoke</b>.</p>
+<div class="row"><button name="decision" value="allow">Allow</button>
+<button name="decision" value="deny">Refuse</button></div></form>"""
+    return _page(body, status)
+
+
+def _page(body: str, status: int = 200) -> HTMLResponse:
+    return HTMLResponse(_PAGE.format(body=body), status_code=status, headers=_HEADERS)
+
+
+def _logins(request: Request) -> DeviceLogins:
+    platform = request.app.state.platform
+    return DeviceLogins(platform.store, platform.keys)
