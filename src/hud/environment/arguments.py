@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, get_type_hints
@@ -18,10 +19,11 @@ class Arguments:
 
     def __init__(self, function: Callable[..., Any], what: str) -> None:
         self.what = what
-        self.description, described = parse_docstring(function.__doc__)
+        source = _annotated(function)
+        self.description, described = parse_docstring(source.__doc__ or function.__doc__)
         signature = inspect.signature(function)
         try:
-            hints = get_type_hints(function, include_extras=True)
+            hints = get_type_hints(source, include_extras=True)
         except NameError as error:
             raise UsageError(f"{what}: the annotation {error.name!r} cannot be resolved.") from None
         fields: dict[str, Any] = {}
@@ -91,6 +93,16 @@ class Arguments:
             entry.pop("title", None)
         schema["additionalProperties"] = self.takes_any
         return schema
+
+
+def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what carries the annotations: the function under a partial, or a callable object's `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    called: Callable[..., Any] = (
+        function if inspect.isroutine(function) else type(function).__call__
+    )
+    return called
 
 
 def _unquoted(given: dict[str, Any], error: ValidationError) -> dict[str, Any]:

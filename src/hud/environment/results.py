@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult
 
@@ -50,7 +51,19 @@ def _block(value: Any) -> ContentBlock:
         return value
     if isinstance(value, Image):
         return ImageContent(data=base64.b64encode(value.data).decode(), mime_type=value.mime_type)
-    return TextContent(text=value if isinstance(value, str) else to_json(value))
+    return text_block(value if isinstance(value, str) else to_json(value))
+
+
+def text_block(text: str) -> TextContent:
+    """Return a block of text; what is no Unicode in it (a file name, say) is shown as `\\udcXX`."""
+    try:
+        return TextContent(text=text)
+    except ValidationError:
+        return TextContent(text=_readable(text))
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _structured(value: Any) -> dict[str, Any] | None:
@@ -67,7 +80,22 @@ def _structured(value: Any) -> dict[str, Any] | None:
 def to_json(value: Any) -> str:
     """Return `value` as compact JSON; what JSON cannot say becomes its `str`."""
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-    return orjson.dumps(value, default=_plain, option=options).decode()
+    try:
+        return orjson.dumps(value, default=_plain, option=options).decode()
+    except orjson.JSONEncodeError:
+        # Text that is no Unicode, integers beyond 64 bits, depth: slower, and without complaint.
+        return json.dumps(_stringified(value), separators=(",", ":"), default=_plain)
+
+
+def _stringified(value: Any) -> Any:
+    """Return `value` with keys that are text, as the standard library wants them, and text that is Unicode."""
+    if isinstance(value, str):
+        return _readable(value)
+    if isinstance(value, dict):
+        return {_readable(str(key)): _stringified(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_stringified(part) for part in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import orjson
 
 from hud.environment.arguments import Arguments
-from hud.environment.results import tool_result
+from hud.environment.results import text_block, tool_result
 from hud.environment.threads import in_thread
 from hud.errors import UsageError
 from hud.trace import ToolResult, ToolSpec
@@ -31,10 +32,13 @@ class Tool:
         timeout: float | None = None,
     ) -> None:
         self.function = function
-        self.name = name or function.__name__
+        self.name = name or _name_of(function)
         self.timeout = timeout
         self.arguments = Arguments(function, self.name)
-        self.is_async = inspect.iscoroutinefunction(function)
+        called = function if inspect.isroutine(function) else type(function).__call__
+        self.is_async = any(
+            inspect.iscoroutinefunction(part) for part in (_unwrapped(function), called)
+        )
         self.spec = ToolSpec(
             name=self.name,
             description=description or self.arguments.description,
@@ -60,13 +64,38 @@ class Tool:
                     value = await value
             return tool_result(value)
         except UsageError as error:
-            return ToolResult.of_text(str(error), is_error=True)
-        except Exception as error:
+            return tool_result(ToolResult(content=[text_block(str(error))], is_error=True))
+        except BaseException as error:
+            if not _own(error):
+                raise
             if clock.expired() and isinstance(error, TimeoutError):
                 message = f"{self.name}: no answer within {limit:g} s."
             else:
                 message = f"{self.name}: {type(error).__name__}: {error}"
-            return tool_result(ToolResult.of_text(message, is_error=True))
+            return tool_result(ToolResult(content=[text_block(message)], is_error=True))
+
+
+def _own(error: BaseException) -> bool:
+    """True for what the tool itself raised, be it `sys.exit()` or a cancellation of a task of its own.
+
+    A cancellation of the run that the call belongs to, and Ctrl-C, are for others.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and not task.cancelling()
+    return not isinstance(error, KeyboardInterrupt)
+
+
+def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Name of a function, of the function under a partial, or of a callable object's class."""
+    function = _unwrapped(function)
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _parsed(arguments: dict[str, Any] | str, name: str) -> dict[str, Any]:
