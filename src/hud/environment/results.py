@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult
 
@@ -56,10 +56,7 @@ def _block(value: Any) -> ContentBlock:
 
 def text_block(text: str) -> TextContent:
     """Return a block of text; what is no Unicode in it (a file name, say) is shown as `\\udcXX`."""
-    try:
-        return TextContent(text=text)
-    except ValidationError:
-        return TextContent(text=_readable(text))
+    return TextContent(text=text if text.isascii() else _readable(text))
 
 
 def _readable(text: str) -> str:
