@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -9,6 +11,16 @@ from pydantic import TypeAdapter, ValidationError
 from hud.trace import Trace
 
 T = TypeVar("T")
+
+_FENCED = re.compile(r"```(?:\w+)?\s*\n(.*?)\n\s*```", re.DOTALL)
+"""A block of code, in which models like to wrap their JSON."""
+
+
+class _Unparsed:
+    """Stands for content that there is none of: None is content, where a template asks for `int | None`."""
+
+
+_UNPARSED = _Unparsed()
 
 
 class Answer(str, Generic[T]):
@@ -22,29 +34,36 @@ class Answer(str, Generic[T]):
     """Everything the agent did: steps, tool calls, results, usage."""
     content: T | str
     raw: str
+    parsed: bool
+    """True when `content` is of the type that the template asked for, not the raw text."""
 
     def __new__(
-        cls, raw: str, trace: Trace | None = None, content: T | str | None = None
+        cls, raw: str, trace: Trace | None = None, content: T | str | _Unparsed = _UNPARSED
     ) -> Answer[T]:
         answer = super().__new__(cls, raw)
         answer.raw = raw
         answer.trace = trace if trace is not None else Trace(content=raw)
-        answer.content = raw if content is None else content
+        answer.parsed = not isinstance(content, _Unparsed)
+        answer.content = raw if isinstance(content, _Unparsed) else content
         return answer
-
-    @property
-    def parsed(self) -> bool:
-        """True when `content` is the type that the template asked for, not the raw text."""
-        return self.content is not self.raw
 
 
 def parse_answer(raw: str, trace: Trace | None, returns: TypeAdapter[Any] | None) -> Answer[Any]:
-    """Return the answer, parsed as JSON into the template's `returns` type where it has one."""
+    """Return the answer, parsed into the template's `returns` type where it has one.
+
+    JSON counts, also as the only block of code among other words, and so does the plain text.
+    """
     if returns is None:
         return Answer(raw, trace)
-    for parse in (returns.validate_json, returns.validate_python):
+    blocks = _FENCED.findall(raw)
+    attempts: list[tuple[Callable[[str], Any], str]] = [
+        (returns.validate_json, raw),
+        (returns.validate_python, raw),
+        *((returns.validate_json, block) for block in blocks if len(blocks) == 1),
+    ]
+    for parse, text in attempts:
         try:
-            return Answer(raw, trace, parse(raw))
+            return Answer(raw, trace, parse(text))
         except ValidationError:
             continue
     return Answer(raw, trace)

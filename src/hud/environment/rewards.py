@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import orjson
 from pydantic import BaseModel
 
+from hud.environment.results import to_json
 from hud.errors import GraderFault
 
 
@@ -16,7 +18,7 @@ def grade_frame(value: Any, reward_range: tuple[float, float], task_id: str) -> 
     Raises `GraderFault` for anything that is no reward: no number, NaN, or outside `reward_range`.
     """
     if isinstance(value, BaseModel) and hasattr(value, "reward"):
-        frame = value.model_dump(mode="json", exclude_none=True, by_alias=True)
+        frame = value.model_dump(exclude_none=True, by_alias=True)
         frame["score"] = frame.pop("reward", None)
     elif isinstance(value, dict):
         if "score" not in value:
@@ -29,8 +31,9 @@ def grade_frame(value: Any, reward_range: tuple[float, float], task_id: str) -> 
     else:
         frame = {"score": value.reward}
     frame.setdefault("done", True)
-    frame["score"] = _checked(frame["score"], reward_range, task_id)
-    return frame
+    score = _checked(frame.pop("score"), reward_range, task_id)
+    # Whatever reasons it came with: they are recorded and sent as JSON.
+    return {"score": score, **orjson.loads(to_json(frame))}
 
 
 def _is_number(value: Any) -> bool:

@@ -7,7 +7,7 @@ import typing
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from hud.environment.arguments import Arguments
 from hud.environment.task import Task
@@ -55,7 +55,10 @@ class Template:
             raise UsageError(
                 f"Template {self.id!r} takes {len(names)} arguments, not {len(positional)}."
             )
-        given = {**dict(zip(names, positional, strict=False)), **args}
+        placed = dict(zip(names, positional, strict=False))
+        if twice := placed.keys() & args.keys():
+            raise UsageError(f"Template {self.id!r} was given {min(twice)!r} twice.")
+        given = {**placed, **args}
         self.arguments.validate(given)
         return Task(env=self.environment.name, id=self.id, args=_as_json(given)).bind(
             self.environment
@@ -110,7 +113,7 @@ def _message(item: Any, task_id: str) -> Message:
         content = item["content"]
         blocks = content if isinstance(content, str) else _blocks(content)
         return Message(role=typing.cast(Any, role), content=blocks)
-    except (AttributeError, KeyError, TypeError, ValidationError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise EnvironmentFault(
             f"Template {task_id!r} yielded a prompt message that is not {{role, content}}: {item!r:.100} ({error})."
         ) from None
@@ -127,9 +130,16 @@ def _blocks(content: Any) -> list[TextContent | ImageContent]:
         elif plain.get("type") == "text":
             blocks.append(TextContent(text=plain["text"]))
         elif plain.get("type") == "image_url":
-            header, _, data = plain["image_url"]["url"].partition(",")
-            mime = header.removeprefix("data:").removesuffix(";base64")
-            blocks.append(ImageContent(data=data, mime_type=mime))
+            blocks.append(_inline_image(plain["image_url"]["url"]))
         else:
             blocks.append(ImageContent.model_validate(plain))
     return blocks
+
+
+def _inline_image(url: str) -> ImageContent:
+    header, _, data = url.partition(",")
+    if not (header.startswith("data:") and header.endswith(";base64")):
+        # Nothing is fetched on an environment's word: whoever plays may be inside another network.
+        raise ValueError(f"the image {url[:60]!r} is not inline; give data:<type>;base64,<data>")
+    mime = header.removeprefix("data:").removesuffix(";base64")
+    return ImageContent(data=data, mime_type=mime)
