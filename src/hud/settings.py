@@ -7,7 +7,7 @@ called, so a test or a caller that changes the environment is heard.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -26,6 +26,8 @@ class Settings:
     api_key: str | None
     color: bool
     """False when `NO_COLOR` is set."""
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+    """Everything that is set, for names that only a configuration knows: the variables of providers' keys."""
 
     @property
     def embedded(self) -> bool:
@@ -46,6 +48,7 @@ def load() -> Settings:
         rl_url=values.get("HUD_RL_URL") or api_url,
         api_key=values.get("HUD_API_KEY") or None,
         color="NO_COLOR" not in values,
+        environment=values,
     )
 
 

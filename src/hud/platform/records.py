@@ -13,6 +13,23 @@ BASE = "base"
 """What one says instead of a checkpoint for the weights that a model began with."""
 
 
+class ProviderConfig(BaseModel):
+    """Where a model is asked that lives with somebody else."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(pattern=r"^https?://[^\s@?#]+$")
+    dialect: Literal["openai", "anthropic", "gemini"] = "openai"
+    key_env: str | None = Field(default=None, pattern=r"^(?!HUD_)[A-Z][A-Z0-9_]*API_KEY$")
+    """Environment variable of the server that holds the provider's key. Not just any: whoever registers a URL must
+    not be able to have the server's other secrets sent there."""
+    upstream_model: str | None = None
+    """What the provider calls the model; None: as it is called here."""
+    price_in: float | None = Field(default=None, ge=0)
+    """Dollars for a million prompt tokens."""
+    price_out: float | None = Field(default=None, ge=0)
+
+
 class ModelConfig(BaseModel):
     """How a model is trained, and where it came from."""
 
@@ -29,6 +46,8 @@ class ModelConfig(BaseModel):
     """Of a fork: the checkpoint of another model that it began at."""
     source: str | None = None
     """Where the weights came from: a folder, a hub id, or a preset."""
+    provider: ProviderConfig | None = None
+    """Of a model without weights here: who is asked instead."""
 
 
 @dataclass(frozen=True)
