@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 
 from hud.errors import UsageError
@@ -53,17 +53,37 @@ async def combine_all(weight: float, subscores: Sequence[Part], *, name: str = "
 async def _gathered(parts: Sequence[Part]) -> list[SubScore]:
     if not parts:
         raise UsageError("There is nothing to combine.")
-    waiting = [_resolved(part) for part in parts]
-    subscores = list(await asyncio.gather(*waiting))
-    names = [part.name for part in subscores]
-    if len(set(names)) < len(names):
-        seen: dict[str, int] = {}
-        for part in subscores:
-            seen[part.name] = seen.get(part.name, 0) + 1
-            if seen[part.name] > 1:
-                part.name = f"{part.name}-{seen[part.name]}"
-    return subscores
+    return _named_apart(await _settled(parts))
 
 
-async def _resolved(part: Part) -> SubScore:
-    return await part if inspect.isawaitable(part) else part
+async def _settled(parts: Sequence[Part]) -> list[SubScore]:
+    """Return the parts, those still computing having run side by side; if one raises, the others end."""
+    tasks = {
+        index: asyncio.ensure_future(part)
+        for index, part in enumerate(parts)
+        if not isinstance(part, SubScore)
+    }
+    try:
+        await asyncio.gather(*tasks.values())
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+    return [
+        part if isinstance(part, SubScore) else tasks[index].result()
+        for index, part in enumerate(parts)
+    ]
+
+
+def _named_apart(parts: list[SubScore]) -> list[SubScore]:
+    """Return the parts with the second of a name called `name-2`, and so on."""
+    seen: Counter[str] = Counter()
+    named = []
+    for part in parts:
+        seen[part.name] += 1
+        count = seen[part.name]
+        # A copy: the same subscore may stand in another place of the tree too.
+        named.append(
+            part if count == 1 else part.model_copy(update={"name": f"{part.name}-{count}"})
+        )
+    return named

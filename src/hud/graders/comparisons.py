@@ -34,13 +34,13 @@ def contains(answer: str, expected: str, *, case_sensitive: bool = False) -> flo
 def contains_any(answer: str, expected: Iterable[str], *, case_sensitive: bool = False) -> float:
     """1.0 if any of `expected` stands in the answer; 0.0 for none at all."""
     fold = _fold(case_sensitive)
-    return float(any(fold(part) in fold(answer) for part in expected))
+    return float(any(fold(part) in fold(answer) for part in _several(expected)))
 
 
 def contains_all(answer: str, expected: Iterable[str], *, case_sensitive: bool = False) -> float:
     """1.0 if all of `expected` stand in the answer."""
     fold = _fold(case_sensitive)
-    return float(all(fold(part) in fold(answer) for part in expected))
+    return float(all(fold(part) in fold(answer) for part in _several(expected)))
 
 
 def numeric_match(answer: str, expected: float, *, tolerance: float = 0.0) -> float:
@@ -77,3 +77,8 @@ def f1_score(answer: str, reference: str) -> float:
 
 def _fold(case_sensitive: bool) -> Callable[[str], str]:
     return str if case_sensitive else str.casefold
+
+
+def _several(expected: Iterable[str]) -> Iterable[str]:
+    """One string is one thing to look for, not its letters."""
+    return [expected] if isinstance(expected, str) else expected

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
 import re
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,9 +12,8 @@ import orjson
 
 from hud import settings
 from hud.errors import GraderFault
+from hud.graders.command import run_command
 from hud.graders.results import SubScore
-
-_OUTPUT_SHOWN = 4000
 
 
 class Grader:
@@ -51,35 +46,16 @@ class BashGrader(Grader):
     async def compute_score(  # type: ignore[override]
         self, *, command: str, cwd: str | Path | None = None, timeout_seconds: float = 600.0
     ) -> tuple[float, dict[str, Any]]:
-        """Run `command` in bash; everything that it started ends with it."""
-        process = await asyncio.create_subprocess_exec(
-            "bash",
-            "-c",
-            command,
-            cwd=cwd,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        timed_out = False
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                stdout, stderr = await process.communicate()
-        except TimeoutError:
-            timed_out, stdout, stderr = True, b"", b""
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        """Run `command` in bash, in `cwd`; everything that it started ends with it."""
+        outcome = await run_command(command, cwd, timeout_seconds)
         info = {
             "command": command,
-            "exit_code": None if timed_out else process.returncode,
-            "stdout": stdout.decode("utf-8", "replace")[-_OUTPUT_SHOWN:],
-            "stderr": stderr.decode("utf-8", "replace")[-_OUTPUT_SHOWN:],
-            "timed_out": timed_out,
+            "exit_code": outcome.exit_code,
+            "stdout": outcome.stdout,
+            "stderr": outcome.stderr,
+            "timed_out": outcome.exit_code is None,
         }
-        return float(not timed_out and process.returncode == 0), info
+        return float(outcome.exit_code == 0), info
 
 
 class LLMJudgeGrader(Grader):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _at_most_one(value: float) -> float:
+    if not math.isfinite(value) or value > 1.0 + 1e-9:
+        raise ValueError("a subscore must be a finite number, at most 1")
+    return min(value, 1.0)
 
 
 class SubScore(BaseModel):
     """One named part of a grade."""
 
     name: str
-    value: float
+    value: Annotated[float, AfterValidator(_at_most_one)]
     """How well: 0 to 1, where the part is not itself shaped below zero."""
-    weight: float = 1.0
+    weight: float = Field(default=1.0, allow_inf_nan=False)
     """Share of the whole. Positive weights are normalized to 1; a negative one is a penalty of that size."""
     children: list[SubScore] | None = None
     info: dict[str, Any] | None = None
@@ -34,6 +41,11 @@ class EvaluationResult(BaseModel):
     info: dict[str, Any] = Field(default_factory=dict)
     is_error: bool = Field(default=False, alias="isError")
     subscores: list[SubScore] | None = None
+
+    @property
+    def isError(self) -> bool:  # noqa: N802 (the control channel's spelling)
+        """The same as `is_error`."""
+        return self.is_error
 
     def __float__(self) -> float:
         return self.reward

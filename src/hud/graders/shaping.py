@@ -9,6 +9,7 @@ All of these take and return an `EvaluationResult` (or take a plain number), so 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hud.errors import UsageError
@@ -18,19 +19,20 @@ Score = float | EvaluationResult
 
 
 def gate(result: Score, outcome: float | SubScore, *, floor: float = 0.0) -> EvaluationResult:
-    """Fail the whole reward, to `floor`, where the outcome is 0, whatever the rest scored.
+    """Fail the whole reward, to `floor`, where the outcome is 0 (or below), whatever the rest scored.
 
     Keeps a policy from living on format or process rewards. A `floor` below 0 (say -1.0) needs an
     environment that declares `reward_range=(-1.0, 1.0)`.
     """
     achieved = float(outcome)
+    if math.isnan(achieved):
+        raise UsageError("gate: the outcome is not a number.")
+    passed = achieved > 0.0
     shaped = _copy(result)
-    if achieved == 0.0:
+    if not passed:
         shaped.reward = floor
-    info = {"floor": floor, "passed": achieved != 0.0}
-    return _noted(
-        shaped, SubScore(name="gate", value=float(achieved != 0.0), weight=0.0, info=info)
-    )
+    info = {"floor": floor, "passed": passed}
+    return _noted(shaped, SubScore(name="gate", value=float(passed), weight=0.0, info=info))
 
 
 def step_bonus(

@@ -1,0 +1,97 @@
+"""One shell command, run to its end or its limit, with everything that it started.
+
+Knows processes and pipes; knows nothing of scores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hud.errors import GraderFault
+
+OUTPUT_KEPT = 4000
+"""Bytes of output that are kept, of the end: a command may print for ever, and must not fill the memory."""
+_DRAIN_SECONDS = 1.0
+"""Limit for reading what is left in a pipe; something that fled its process group may hold it open."""
+
+
+@dataclass(frozen=True)
+class CommandOutcome:
+    """How a command ended; `exit_code` is None where it was stopped at its limit."""
+
+    exit_code: int | None
+    stdout: str
+    stderr: str
+
+
+async def run_command(command: str, cwd: str | Path | None, seconds: float) -> CommandOutcome:
+    """Run `command` in bash, in a process group that is killed when it ends, however it ends."""
+    async with _tail() as (out, out_fd), _tail() as (err, err_fd):
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "bash",
+                "-c",
+                command,
+                cwd=cwd,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out_fd,
+                stderr=err_fd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GraderFault(f"The command {command[:80]!r} could not be run: {error}.") from error
+        finally:
+            os.close(out_fd)
+            os.close(err_fd)
+        exit_code = None
+        try:
+            async with asyncio.timeout(seconds):
+                # Its own end, not its output's: a server that it left running holds the pipes.
+                exit_code = await process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        await asyncio.wait([out.closed, err.closed], timeout=_DRAIN_SECONDS)
+        return CommandOutcome(exit_code, out.text(), err.text())
+
+
+class _Tail(asyncio.Protocol):
+    """Keeps the end of what comes through a pipe."""
+
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self.kept += data[-OUTPUT_KEPT:]
+        del self.kept[:-OUTPUT_KEPT]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def text(self) -> str:
+        return self.kept.decode("utf-8", "replace")
+
+
+@contextlib.asynccontextmanager
+async def _tail() -> AsyncIterator[tuple[_Tail, int]]:
+    """Yield the end of a pipe's output, and the descriptor to write to, which the caller closes."""
+    reading, writing = os.pipe()
+    transport, tail = await asyncio.get_running_loop().connect_read_pipe(
+        _Tail, os.fdopen(reading, "rb", 0)
+    )
+    try:
+        yield tail, writing
+    finally:
+        transport.close()

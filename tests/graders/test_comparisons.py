@@ -1,0 +1,171 @@
+"""Comparing an answer with what was expected."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud.graders import (
+    contains,
+    contains_all,
+    contains_any,
+    exact_match,
+    f1_score,
+    normalize,
+    numeric_match,
+)
+
+words = st.text(alphabet="abcxyz ÄßéİΣ,.-'\"!0123456789", max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("The  Cat,  a dog & an Owl!", "cat dog owl"),
+        ("STRASSE", "strasse"),
+        ("Straße", "strasse"),
+        ("e\u0301te\u0301", "été"),
+        ("ﬁne", "fine"),
+        ("theatre", "theatre"),
+        ("\tline\none ", "line one"),
+        ("The", ""),
+        ("", ""),
+    ],
+)
+def test_normalize(text, normal):
+    assert normalize(text) == normal
+
+
+@given(st.text(max_size=60))
+def test_normalizing_twice_changes_nothing(text):
+    assert normalize(normalize(text)) == normalize(text)
+
+
+@given(words)
+def test_normalized_text_has_no_capitals_and_no_double_spaces(text):
+    normal = normalize(text)
+    assert normal == normal.casefold().strip()
+    assert "  " not in normal
+
+
+def test_exact_match():
+    assert exact_match("The 3 cats.", "3 cats") == 1.0
+    assert exact_match("3 cats", "4 cats") == 0.0
+    assert exact_match("The 3 cats.", "3 cats", normalize_text=False) == 0.0
+    assert exact_match("3 cats", "3 cats", normalize_text=False) == 1.0
+
+
+def test_contains():
+    assert contains("Concatenate", "cat") == 1.0
+    assert contains("Concatenate", "CAT") == 1.0
+    assert contains("Concatenate", "CAT", case_sensitive=True) == 0.0
+    assert contains("dog", "cat") == 0.0
+    assert contains("dog", "") == 1.0
+
+
+def test_contains_any_and_all():
+    assert contains_any("a dog", ["cat", "DOG"]) == 1.0
+    assert contains_any("a dog", ["cat", "DOG"], case_sensitive=True) == 0.0
+    assert contains_any("a dog", []) == 0.0
+    assert contains_all("a dog and a cat", ["cat", "DOG"]) == 1.0
+    assert contains_all("a dog", ["cat", "dog"]) == 0.0
+    assert contains_all("a dog", []) == 1.0
+    assert contains_all("a dog", (part for part in ["dog"])) == 1.0
+
+
+def test_a_single_string_where_several_are_wanted_is_not_taken_letter_by_letter():
+    assert contains_any("a dog", "cat") == 0.0
+    assert contains_all("tac", "cat") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "tolerance", "score"),
+    [
+        ("42", 42, 0, 1.0),
+        ("The answer is 42.", 42, 0, 1.0),
+        ("42.0", 42, 0, 1.0),
+        ("-3", -3, 0, 1.0),
+        ("+3", 3, 0, 1.0),
+        ("1,234,567.5", 1234567.5, 0, 1.0),
+        ("1,2", 1, 0, 1.0),
+        (".5", 0.5, 0, 1.0),
+        ("6.02e23", 6.02e23, 0, 1.0),
+        ("60%", 60, 0, 1.0),
+        ("60%", 0.6, 0, 0.0),
+        ("first 1, then 2", 2, 0, 0.0),
+        ("about 99.5", 100, 0.5, 1.0),
+        ("about 99.4", 100, 0.5, 0.0),
+        ("0.30000000000000004", 0.3, 0, 1.0),
+        ("no number", 0, 0, 0.0),
+        ("", 0, 0, 0.0),
+        ("1e999", 1, 0, 0.0),
+        ("2024-05-01", 2024, 0, 1.0),
+        ("$1,000", 1000, 0, 1.0),
+        ("10-12", 10, 0, 1.0),
+        ("x = 5e", 5, 0, 1.0),
+    ],
+)
+def test_numeric_match(answer, expected, tolerance, score):
+    assert numeric_match(answer, expected, tolerance=tolerance) == score
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_every_whole_number_is_found_in_prose_with_and_without_commas(number):
+    assert numeric_match(f"I count {number} of them", number) == 1.0
+    assert numeric_match(f"I count {number:,} of them", number) == 1.0
+    assert numeric_match(f"I count {number} of them", number + 1 + abs(number) // 10**6) == 0.0
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_matches_its_own_repr(number):
+    assert numeric_match(repr(number), number) == 1.0
+
+
+@given(
+    st.floats(-1e6, 1e6),
+    st.floats(-1e6, 1e6),
+    st.floats(0, 10),
+)
+def test_more_tolerance_never_makes_a_match_worse(said, expected, tolerance):
+    narrow = numeric_match(repr(said), expected, tolerance=tolerance)
+    wide = numeric_match(repr(said), expected, tolerance=2 * tolerance)
+    assert narrow <= wide
+    if abs(said - expected) <= tolerance:
+        assert narrow == 1.0
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_numeric_match(text):
+    assert numeric_match(text, 7) in (0.0, 1.0)
+
+
+def test_a_long_row_of_digits_takes_no_time_and_is_infinite_at_worst():
+    assert numeric_match("9" * 100_000, 7) == 0.0
+    assert numeric_match("1," * 100_000, 1) == 1.0
+
+
+def test_f1_score():
+    assert f1_score("the cat sat", "a cat sat") == 1.0
+    assert f1_score("cat", "cat sat") == pytest.approx(2 / 3)
+    assert f1_score("dog", "cat") == 0.0
+    assert f1_score("cat cat", "cat") == pytest.approx(2 / 3)
+    assert f1_score("", "") == 1.0
+    assert f1_score("the", "a") == 1.0
+    assert f1_score("", "cat") == 0.0
+
+
+@given(words, words)
+def test_f1_is_symmetric_and_between_0_and_1(one, other):
+    score = f1_score(one, other)
+    assert 0.0 <= score <= 1.0
+    assert math.isclose(score, f1_score(other, one))
+    assert f1_score(one, one) == 1.0
+
+
+@given(words, words)
+def test_f1_is_1_exactly_for_the_same_bag_of_words(one, other):
+    same = sorted(normalize(one).split()) == sorted(normalize(other).split())
+    assert (f1_score(one, other) == 1.0) == same
