@@ -57,6 +57,24 @@ def draw(
     return ids.squeeze(-1).tolist(), chosen.tolist()
 
 
+def likeliest_tokens(
+    logits: Tensor, params: Sequence[SamplingParams], count: int
+) -> list[list[tuple[int, float]]]:
+    """Return, for each row of logits (B, V), its `count` likeliest tokens and their logprobs, likeliest first."""
+    logits = logits.float()
+    temperatures = torch.tensor(
+        [param.temperature or 1.0 for param in params], device=logits.device
+    )
+    logits = logits / temperatures[:, None]
+    if any(param.truncates for param in params):
+        logits = _cut(logits, params)
+    logprobs, ids = torch.log_softmax(logits, dim=-1).topk(min(count, logits.shape[-1]), dim=-1)
+    return [
+        list(zip(row, values, strict=True))
+        for row, values in zip(ids.tolist(), logprobs.tolist(), strict=True)
+    ]
+
+
 def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """Return the logits with what top-k and top-p leave out at minus infinity."""
     ordered, order = logits.sort(dim=-1, descending=True)

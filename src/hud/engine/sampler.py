@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hud.engine.drawing import Uniforms, draw
+from hud.engine.drawing import Uniforms, draw, likeliest_tokens
 from hud.engine.kvcache import KVCache
 from hud.engine.slots import Placement, Slot, Slots
+from hud.engine.threads import for_sampling
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
@@ -49,21 +50,29 @@ class Drawn:
 
 @dataclass(eq=False)
 class Request:
-    """One sequence on its way."""
+    """One sequence on its way. What is drawn grows at the end of its lists, token for token."""
 
     prompt: list[int]
     params: SamplingParams
     stop_ids: frozenset[int]
     stopped: Callable[[list[int]], bool] | None
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Drawn]
     uniforms: Uniforms
     most: int
+    listener: Callable[[], None]
+    """Called from the sampler's thread when it ended and, where it is `followed`, after every token."""
+    followed: bool = False
+    tenant: str = ""
+    top: int = 0
+    """How many likeliest tokens to keep beside each."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    likeliest: list[list[tuple[int, float]]] = field(default_factory=list)
+    outcome: Drawn | InfrastructureFault | None = None
+    """None while it is on its way."""
     slot: Slot | None = None
     cached: int = 0
     abandoned: bool = False
+    """Set by whoever asked, when he wants no more: its slot is free before the next step."""
 
 
 class Sampler:
@@ -92,6 +101,7 @@ class Sampler:
         count = max(1, min(slots, cache_bytes // each))
         self.cache = KVCache(decoder.config, count, length, decoder.dtype, decoder.device)
         self.slots = Slots(count)
+        self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
         self.waiting: deque[Request] = deque()
         self.active: list[Request] = []
         self.steps = 0
@@ -114,6 +124,43 @@ class Sampler:
         `stopped(token_ids)` is asked after each token, for stops that are text. Raises `UsageError` for a
         prompt that leaves no room in the context.
         """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Drawn] = loop.create_future()
+
+        def settle() -> None:
+            if future.done():
+                return
+            if isinstance(request.outcome, Drawn):
+                future.set_result(request.outcome)
+            elif request.outcome is not None:
+                future.set_exception(request.outcome)
+
+        def listener() -> None:
+            with suppress(RuntimeError):  # A loop that is closed has nobody waiting on it.
+                loop.call_soon_threadsafe(settle)
+
+        request = self.submit(prompt, params, stop_ids, listener, stopped=stopped)
+        try:
+            return await future
+        finally:
+            request.abandoned = True
+
+    def submit(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        stop_ids: frozenset[int],
+        listener: Callable[[], None],
+        *,
+        stopped: Callable[[list[int]], bool] | None = None,
+        followed: bool = False,
+        tenant: str = "",
+        top: int = 0,
+    ) -> Request:
+        """Queue one turn after `prompt` and return it at once; `listener` hears when there is something to see.
+
+        Raises `UsageError` for a prompt that leaves no room in the context.
+        """
         if not prompt:
             raise UsageError("The prompt is empty.")
         room = self.max_context - len(prompt)
@@ -121,16 +168,17 @@ class Sampler:
             raise UsageError(
                 f"The prompt has {len(prompt)} tokens; the model's context holds {self.max_context}."
             )
-        loop = asyncio.get_running_loop()
         request = Request(
             prompt=prompt,
             params=params,
             stop_ids=stop_ids,
             stopped=stopped,
-            loop=loop,
-            future=loop.create_future(),
             uniforms=Uniforms(params.seed),
             most=min(params.max_tokens, room),
+            listener=listener,
+            followed=followed,
+            tenant=tenant,
+            top=top,
         )
         with self._changed:
             if self._closed:
@@ -138,10 +186,7 @@ class Sampler:
             self.waiting.append(request)
             self._start()
             self._changed.notify_all()
-        try:
-            return await request.future
-        finally:
-            request.abandoned = True
+        return request
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -198,6 +243,8 @@ class Sampler:
             self._changed.wait_for(
                 lambda: self._closed or self.active or (self.waiting and not self._paused)
             )
+            if not self.active:
+                for_sampling(self._parameters)  # A training pass may have been here meanwhile.
             return not self._closed
 
     def _step(self) -> None:
@@ -219,7 +266,7 @@ class Sampler:
         later: list[Request] = []
         with self._changed:
             while self.waiting and not self._paused and self.slots.free:
-                request = self.waiting.popleft()
+                request = self._next()
                 key = tuple(request.prompt)
                 if request.abandoned:
                     continue
@@ -228,9 +275,20 @@ class Sampler:
                     continue
                 prompts.add(key)
                 wave.append((request, self.slots.place(request.prompt)))
+                self.active.append(request)
             self.waiting.extendleft(reversed(later))
-            self.active.extend(request for request, _ in wave)
         return wave
+
+    def _next(self) -> Request:
+        """Take a waiting request: the first of the tenant who has the fewest sequences on their way."""
+        first = self.waiting[0].tenant
+        if all(request.tenant == first for request in self.waiting):
+            return self.waiting.popleft()
+        busy = Counter(request.tenant for request in self.active)
+        place = min(range(len(self.waiting)), key=lambda at: busy[self.waiting[at].tenant])
+        request = self.waiting[place]
+        del self.waiting[place]
+        return request
 
     def _prefill(self, wave: list[tuple[Request, Placement]]) -> None:
         """Compute what the slots lack of the prompts, rows of like length together, and draw first tokens."""
@@ -290,11 +348,13 @@ class Sampler:
         self._draw(batch, self.decoder.logits(hidden))
 
     def _draw(self, batch: list[Request], logits: torch.Tensor) -> None:
-        ids, logprobs = draw(
-            logits,
-            [request.params for request in batch],
-            [request.uniforms.next() for request in batch],
-        )
+        params = [request.params for request in batch]
+        ids, logprobs = draw(logits, params, [request.uniforms.next() for request in batch])
+        if any(request.top for request in batch):
+            for request, likeliest in zip(
+                batch, likeliest_tokens(logits, params, max(r.top for r in batch)), strict=True
+            ):
+                request.likeliest.append(likeliest[: request.top])
         for request, token, logprob in zip(batch, ids, logprobs, strict=True):
             request.token_ids.append(token)
             request.logprobs.append(logprob)
@@ -304,11 +364,16 @@ class Sampler:
                 self._finish(request, "stop")
             elif len(request.token_ids) >= request.most:
                 self._finish(request, "length")
+        for listener in {request.listener for request in batch if request.followed}:
+            listener()
 
     def _finish(self, request: Request, reason: str) -> None:
-        drawn = Drawn(request.token_ids, request.logprobs, reason, request.cached, self.version)
+        request.outcome = Drawn(
+            request.token_ids, request.logprobs, reason, request.cached, self.version
+        )
         self._leave(request)
-        _deliver(request, _resolve, drawn)
+        if not request.followed:
+            request.listener()
 
     def _leave(self, request: Request) -> None:
         with self._changed:
@@ -324,28 +389,12 @@ class Sampler:
             self._changed.notify_all()
         fault = error if isinstance(error, InfrastructureFault) else None
         for request in requests:
-            told = fault or InfrastructureFault(
+            request.outcome = fault or InfrastructureFault(
                 f"The sampler failed: {type(error).__name__}: {error}"
             )
-            _deliver(request, _reject, told)
+            request.listener()
 
 
 def _slot(request: Request) -> Slot:
     assert request.slot is not None
     return request.slot
-
-
-def _deliver(request: Request, settle: Callable[..., None], outcome: object) -> None:
-    # A loop that is closed has nobody waiting on it.
-    with suppress(RuntimeError):
-        request.loop.call_soon_threadsafe(settle, request.future, outcome)
-
-
-def _resolve(future: asyncio.Future[Drawn], drawn: Drawn) -> None:
-    if not future.done():
-        future.set_result(drawn)
-
-
-def _reject(future: asyncio.Future[Drawn], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)

@@ -24,6 +24,7 @@ from hud.engine.logprobs import pass_logprobs
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.engine.optimizer import AdamW
 from hud.engine.packed import PackedPass, cost_of, lay_out
+from hud.engine.threads import for_training
 from hud.errors import ConflictError, UsageError
 from hud.train.action_tokens import log_ratio
 from hud.train.datums import Datum, Floats
@@ -185,6 +186,7 @@ class Trainer:
                 "Nothing was accumulated since the last step, so there is nothing to apply. Every group of the "
                 "batch may have been without spread; send a batch with some first."
             )
+        for_training()
         try:
             return self._optimizer.update(
                 learning_rate=learning_rate,
@@ -241,6 +243,7 @@ class Trainer:
         self._normalization = None
 
     def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
+        for_training()
         share = getattr(self.decoder, "shares_prefixes", False)
         used = [number for number, datum in enumerate(datums) if datum.actions]
         costs = [cost_of(datums[number], share) for number in used]

@@ -14,6 +14,7 @@ from hud.platform.store.ingest import recover
 if TYPE_CHECKING:
     from hud.platform.policies import Policies
     from hud.platform.registry import Registry
+    from hud.platform.serving.tokens import TokenEngine
     from hud.platform.sessions import Sessions
     from hud.trace import ChatModel
 
@@ -55,6 +56,13 @@ class Platform:
         from hud.platform.sessions import Sessions
 
         return Sessions(self)
+
+    @cached_property
+    def engine(self) -> TokenEngine:
+        """What samples and trains."""
+        from hud.platform.serving.inline import InlineEngine
+
+        return InlineEngine(self)
 
     async def chat_model(self, team: str, slug: str, checkpoint: str | None) -> ChatModel:
         """Return the policy of a team's model: at its head, wherever that moves, or pinned to a checkpoint."""

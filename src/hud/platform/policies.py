@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,7 +19,7 @@ from hud.engine.folder import load_decoder, load_weights, save_decoder
 from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
 from hud.engine.policy import Policy
 from hud.platform.checkpoints import SAMPLER, link_or_copy
-from hud.platform.records import ModelConfig, ModelRecord, Weights
+from hud.platform.records import BASE, ModelConfig, ModelRecord, Weights
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
@@ -126,6 +126,37 @@ class Policies:
         """True when the weights are those of steps that no checkpoint stands for yet (`save=False`)."""
         version = serving.policy.checkpoint
         return version is not None and not self.registry.tree.has(version)
+
+    def policy(self, model: ModelRecord, checkpoint: str | None) -> Policy:
+        """Return a model's policy at its head (`checkpoint` None), or pinned; loaded if need be. Blocks.
+
+        `BASE` pins the weights that the model began with.
+        """
+        if checkpoint is None:
+            return self.serving(model).policy
+        return self._pin(model, None if checkpoint == BASE else checkpoint)
+
+    def at_hand(self, model: ModelRecord, checkpoint: str | None) -> Policy | None:
+        """Return the policy if it is loaded and where it should be; does not block."""
+        if checkpoint is not None:
+            return self._pinned.get((model.id, None if checkpoint == BASE else checkpoint))
+        found = self._serving.get(model.id)
+        at_head = found is not None and found.policy.checkpoint == model.head_checkpoint_id
+        return found.policy if found is not None and at_head else None
+
+    def status(self) -> list[dict[str, Any]]:
+        """What is loaded, and how busy it is."""
+        loaded = [(one.model_id, one.policy) for one in self._serving.values()]
+        loaded += [(key[0], policy) for key, policy in self._pinned.items()]
+        return [
+            {
+                "model_id": model_id,
+                "checkpoint": policy.checkpoint,
+                "active": len(policy.sampler.active),
+                "waiting": len(policy.sampler.waiting),
+            }
+            for model_id, policy in loaded
+        ]
 
     def _chat_model(self, model: ModelRecord, checkpoint: str | None) -> ChatModel:
         if checkpoint is None or checkpoint == "head":

@@ -50,7 +50,7 @@ from hud.train.types import (
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
-    from hud.platform.routes.training import Conversation
+    from hud.platform.serving.training import Conversation
 
 T = TypeVar("T")
 

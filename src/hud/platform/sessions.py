@@ -57,6 +57,11 @@ class Sessions:
             del self._open[model_id]
             await self._on_thread(model_id, session.close)
 
+    async def close_all(self) -> None:
+        """Close every session."""
+        for model_id in list(self._open):
+            await self.close(model_id)
+
     async def forget(self, model_id: str) -> None:
         """Drop everything that is loaded of a model."""
         await self.close(model_id)

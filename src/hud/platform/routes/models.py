@@ -133,7 +133,7 @@ async def remove(request: Request, model_id: str) -> dict[str, Any]:
     platform = _platform(request)
     model = _registry(request).model(model_id)
     removed = await asyncio.to_thread(_registry(request).remove, model.id)
-    await platform.sessions.forget(model.id)
+    await platform.engine.forget(model)
     return _model(removed)
 
 
@@ -159,7 +159,7 @@ async def set_head(request: Request, model_id: str, body: HeadRequest) -> dict[s
     platform = _platform(request)
     model = _registry(request).model(model_id)
     checkpoint = _registry(request).tree.find(model, body.checkpoint_id)
-    await platform.sessions.set_head(model, checkpoint)
+    await platform.engine.set_head(model, checkpoint)
     return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}
 
 
@@ -185,7 +185,7 @@ async def export(request: Request, model_id: str, body: ExportRequest) -> dict[s
     wanted = body.checkpoint_id or "head"
     checkpoint = _registry(request).tree.find(model, wanted)
     folder = await asyncio.to_thread(_empty_folder, body.folder)
-    await asyncio.to_thread(platform.policies.export, model, checkpoint, folder)
+    await platform.engine.export(model, checkpoint, str(folder))
     return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
 
 

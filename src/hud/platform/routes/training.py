@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
+from starlette.concurrency import run_in_threadpool
 
 from hud.platform.access import caller, needs
+from hud.platform.serving.training import OwnerRequest, RenderRequest
 from hud.platform.training_runs import TrainingRuns
-from hud.trace import ToolSpec
 from hud.train.loss_config import available_losses
 from hud.train.types import (
     BackwardRequest,
@@ -31,7 +32,6 @@ from hud.train.types import (
 if TYPE_CHECKING:
     from hud.platform.application import Platform
     from hud.platform.records import ModelRecord
-    from hud.platform.sessions import Session
 
 router = APIRouter(dependencies=[Depends(needs("train"))])
 _TRAIN = "/v1/models/{model_id}/train"
@@ -47,25 +47,6 @@ class NewTrainingRun(_Strict):
     model: str
     config: dict[str, Any]
     state: dict[str, Any]
-
-
-class OwnerRequest(_Strict):
-    """Who opens or closes a session: a name of its own for each training run."""
-
-    owner: str | None = None
-
-
-class Conversation(_Strict):
-    """One run as chat messages, its assistant's turns among them, and the tools that it was offered."""
-
-    messages: list[dict[str, Any]]
-    tools: list[ToolSpec] = []
-
-
-class RenderRequest(_Strict):
-    """Conversations to turn into training data for `cross_entropy`."""
-
-    conversations: list[Conversation]
 
 
 class TrainingRunChange(_Strict):
@@ -90,58 +71,46 @@ def losses(model_id: str) -> LossesResult:
     return LossesResult(losses=available_losses())
 
 
-@router.post(_TRAIN + "/forward-backward")
+@router.post(_TRAIN + "/forward-backward", response_model=ForwardBackwardResult)
 async def forward_backward(
     request: Request, model_id: str, body: ForwardBackwardRequest
-) -> ForwardBackwardResult:
-    session = await _session(request, model_id)
-    return await session.forward_backward(body)
+) -> Response:
+    return await _call(request, model_id, "forward-backward", body)
 
 
-@router.post(_TRAIN + "/forward")
-async def forward(request: Request, model_id: str, body: ForwardRequest) -> ForwardResult:
-    session = await _session(request, model_id)
-    return await session.forward(body)
+@router.post(_TRAIN + "/forward", response_model=ForwardResult)
+async def forward(request: Request, model_id: str, body: ForwardRequest) -> Response:
+    return await _call(request, model_id, "forward", body)
 
 
-@router.post(_TRAIN + "/backward")
-async def backward(request: Request, model_id: str, body: BackwardRequest) -> ForwardBackwardResult:
-    session = await _session(request, model_id)
-    return await session.backward(body)
+@router.post(_TRAIN + "/backward", response_model=ForwardBackwardResult)
+async def backward(request: Request, model_id: str, body: BackwardRequest) -> Response:
+    return await _call(request, model_id, "backward", body)
 
 
-@router.post(_TRAIN + "/optim-step")
-async def optim_step(request: Request, model_id: str, body: OptimStepRequest) -> OptimStepResult:
-    session = await _session(request, model_id)
-    return await session.optim_step(body)
+@router.post(_TRAIN + "/optim-step", response_model=OptimStepResult)
+async def optim_step(request: Request, model_id: str, body: OptimStepRequest) -> Response:
+    return await _call(request, model_id, "optim-step", body)
 
 
 @router.post(_TRAIN + "/open")
 async def open_session(
     request: Request, model_id: str, body: OwnerRequest | None = None
-) -> dict[str, Any]:
+) -> Response:
     """Take the model's lease, load what training continues from, and begin with an empty cache."""
-    session = await _session(request, model_id)
-    await session.refresh(body.owner if body is not None else None)
-    return {"model": session.slug, "head": session.head, "step": session.step}
+    return await _call(request, model_id, "open", body or OwnerRequest())
 
 
 @router.post(_TRAIN + "/render")
-async def render(request: Request, model_id: str, body: RenderRequest) -> dict[str, Any]:
+async def render(request: Request, model_id: str, body: RenderRequest) -> Response:
     """Return recorded conversations as the token ids that the model would have been given and have drawn."""
-    session = await _session(request, model_id)
-    return {"samples": await session.render(body.conversations)}
+    return await _call(request, model_id, "render", body)
 
 
 @router.post(_TRAIN + "/close")
-async def close(
-    request: Request, model_id: str, body: OwnerRequest | None = None
-) -> dict[str, Any]:
+async def close(request: Request, model_id: str, body: OwnerRequest | None = None) -> Response:
     """End the session: what was accumulated is dropped, and the lease is free."""
-    platform = _platform(request)
-    owner = body.owner if body is not None else None
-    await platform.sessions.close(_model(request, model_id).id, owner)
-    return {"closed": True}
+    return await _call(request, model_id, "close", body or OwnerRequest())
 
 
 @router.post("/v2/training-runs")
@@ -193,5 +162,8 @@ def _runs(request: Request) -> TrainingRuns:
     return TrainingRuns(_platform(request).store, caller(request).team_id)
 
 
-async def _session(request: Request, model_id: str) -> Session:
-    return await _platform(request).sessions.open(_model(request, model_id))
+async def _call(request: Request, model_id: str, call: str, body: BaseModel) -> Response:
+    """Ask the engine; the model is looked up off the event loop."""
+    model = await run_in_threadpool(_model, request, model_id)
+    answer = await _platform(request).engine.train(model, call, body)
+    return Response(answer, media_type="application/json")

@@ -1,0 +1,1 @@
+"""Serving: streams of tokens from policies, wherever those live."""

@@ -1,0 +1,185 @@
+"""The token engine of this process: its policies sample, its sessions train."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel
+
+from hud.engine.sampler import Request
+from hud.errors import NotFoundError
+from hud.platform.records import ModelRecord
+from hud.platform.serving.tokens import (
+    OverloadedError,
+    TokenDelta,
+    TokenEnd,
+    TokenRequest,
+)
+from hud.platform.serving.training import TrainingCalls
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+MOST_WAITING = 1024
+"""Sequences of one model that wait for a slot before further ones are refused."""
+
+
+class InlineEngine:
+    """`TokenEngine` over the policies and sessions of one platform."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self._calls = TrainingCalls(platform)
+        self._wakes: WeakKeyDictionary[asyncio.AbstractEventLoop, Wake] = WeakKeyDictionary()
+
+    async def stream(
+        self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
+    ) -> AsyncIterator[TokenDelta | TokenEnd]:
+        """Draw one sequence; see `TokenEngine.stream`."""
+        wake = self._wake()
+        drawn = await self.submit(model, checkpoint, request, wake.notify)
+        seen = 0
+        try:
+            while True:
+                if len(drawn.logprobs) > seen:
+                    delta = delta_of(drawn, seen)
+                    seen += len(delta.token_ids)
+                    yield delta
+                elif drawn.outcome is not None:
+                    yield end_of(drawn)
+                    return
+                else:
+                    await wake.progress(drawn, seen)
+        finally:
+            drawn.abandoned = True
+
+    async def submit(
+        self,
+        model: ModelRecord,
+        checkpoint: str | None,
+        request: TokenRequest,
+        listener: Callable[[], None],
+    ) -> Request:
+        """Queue a sequence; `listener` is called from another thread when there is something new to see."""
+        policies = self.platform.policies
+        policy = policies.at_hand(model, checkpoint)
+        if policy is None:
+            policy = await asyncio.to_thread(policies.policy, model, checkpoint)
+        sampler = policy.sampler
+        if len(sampler.waiting) >= MOST_WAITING:
+            raise OverloadedError(
+                f"{len(sampler.waiting):,} requests wait for {model.slug!r} already; try again in a moment."
+            )
+        return sampler.submit(
+            request.prompt,
+            request.params,
+            request.stop_ids,
+            listener,
+            followed=True,
+            tenant=request.tenant,
+            top=request.top_logprobs,
+        )
+
+    async def train(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
+        """Return the answer of one call of a training session."""
+        return await self._calls.answer(model, call, body)
+
+    async def set_head(self, model: ModelRecord, checkpoint: str | None) -> None:
+        """Move a model's head."""
+        await self.platform.sessions.set_head(model, checkpoint)
+
+    async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
+        """Write a model as a Hugging Face folder."""
+        await asyncio.to_thread(self.platform.policies.export, model, checkpoint, Path(folder))
+
+    async def forget(self, model: ModelRecord) -> None:
+        """Drop everything that is loaded of a model."""
+        await self.platform.sessions.forget(model.id)
+
+    async def status(self) -> dict[str, Any]:
+        """What is loaded, and how busy it is."""
+        return {
+            "streams": sum(wake.streams for wake in self._wakes.values()),
+            "models": self.platform.policies.status(),
+        }
+
+    async def stop(self) -> None:
+        """Give leases back, and stop every sampler."""
+        await self.platform.sessions.close_all()
+        await asyncio.to_thread(self.platform.policies.close)
+
+    def _wake(self) -> Wake:
+        loop = asyncio.get_running_loop()
+        found = self._wakes.get(loop)
+        if found is None:
+            found = self._wakes[loop] = Wake(loop)
+        return found
+
+
+class Wake:
+    """Wakes the streams of one event loop for which something was drawn, all of them in one turn."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._pending = False
+        self._waiting: dict[Request, tuple[int, asyncio.Future[None]]] = {}
+
+    @property
+    def streams(self) -> int:
+        """How many streams wait."""
+        return len(self._waiting)
+
+    async def progress(self, drawn: Request, seen: int) -> None:
+        """Wait until there is more of a sequence than the first `seen` tokens, or it ended."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting[drawn] = (seen, future)
+        self._tell()  # It may have come between the look and here.
+        try:
+            await future
+        finally:
+            self._waiting.pop(drawn, None)
+
+    def notify(self) -> None:
+        """Something was drawn; called from samplers' threads."""
+        with self._lock:
+            if self._pending:
+                return
+            self._pending = True
+        with suppress(RuntimeError):  # A loop that is closed has nobody waiting on it.
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        with self._lock:
+            self._pending = False
+        for drawn, (seen, future) in self._waiting.items():
+            if not future.done() and (drawn.outcome is not None or len(drawn.logprobs) > seen):
+                future.set_result(None)
+
+
+def delta_of(drawn: Request, seen: int) -> TokenDelta:
+    """Return what was drawn beyond the first `seen` tokens."""
+    # The thread appends ids, then logprobs: the shorter list is what is whole.
+    end = len(drawn.logprobs)
+    return TokenDelta(
+        drawn.token_ids[seen:end],
+        drawn.logprobs[seen:end],
+        drawn.likeliest[seen:end] if drawn.top else None,
+    )
+
+
+def end_of(drawn: Request) -> TokenEnd:
+    """Return how a sequence ended, or raise why it failed."""
+    outcome = drawn.outcome
+    if outcome is None:
+        raise NotFoundError("This sequence has not ended.")
+    if isinstance(outcome, Exception):
+        raise outcome
+    cut = outcome.finish_reason == "length"
+    return TokenEnd("length" if cut else "stop", outcome.cached_tokens, outcome.version)

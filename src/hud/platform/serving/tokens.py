@@ -1,0 +1,108 @@
+"""`TokenEngine`: what the platform asks of the part that samples and trains. It speaks tokens and weights; text,
+chat formats and tool calls are its callers'."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel
+
+from hud.errors import HudError
+from hud.platform.records import ModelRecord
+from hud.trace import SamplingParams
+
+
+@dataclass(frozen=True)
+class TokenRequest:
+    """One sequence to draw."""
+
+    prompt: list[int]
+    params: SamplingParams
+    stop_ids: frozenset[int]
+    top_logprobs: int = 0
+    """Alternatives to tell beside each token, at most 20."""
+    tenant: str = ""
+    """Who asks: where slots are scarce, tenants take turns."""
+
+
+@dataclass(frozen=True)
+class TokenDelta:
+    """Tokens drawn since the last delta, one or more."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    """Natural log, under the distribution each was drawn from."""
+    top: list[list[tuple[int, float]]] | None = None
+    """For each token the likeliest ones at its place, likeliest first, where they were asked for."""
+
+
+@dataclass(frozen=True)
+class TokenEnd:
+    """The last item of a stream."""
+
+    finish_reason: Literal["stop", "length"]
+    cached_tokens: int
+    """Prompt tokens that were not computed again."""
+    version: str | None
+    """The checkpoint whose weights drew every token; None: the base weights."""
+
+
+class OverloadedError(HudError):
+    """So much waits already that no more is taken; `retry_after` is in seconds."""
+
+    status = 429
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class EngineDownError(HudError):
+    """The engine is being started again; `retry_after` is in seconds."""
+
+    status = 503
+
+    def __init__(self, message: str, retry_after: float = 2.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class TokenEngine(Protocol):
+    """Policies that sample and are trained: in this process, or in one of their own."""
+
+    def stream(
+        self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
+    ) -> AsyncIterator[TokenDelta | TokenEnd]:
+        """Draw one sequence from a model at its head (`checkpoint` None), as that is when drawing begins, or pinned
+        to a checkpoint's id, or to `BASE`: the weights that the model began with.
+
+        Closing the iterator frees what it holds before the next decode step. Raises `UsageError` for a prompt
+        that cannot be answered, `OverloadedError`, and `EngineDownError`.
+        """
+        ...
+
+    async def train(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
+        """Return the answer, as JSON, of one call of a model's training session: `call` is the end of its route."""
+        ...
+
+    async def set_head(self, model: ModelRecord, checkpoint: str | None) -> None:
+        """Move a model's head, and what serves and is trained with it."""
+        ...
+
+    async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
+        """Write a model as a Hugging Face folder."""
+        ...
+
+    async def forget(self, model: ModelRecord) -> None:
+        """Drop everything that is loaded of a model."""
+        ...
+
+    async def status(self) -> dict[str, Any]:
+        """What is loaded, and how busy it is."""
+        ...
+
+    async def stop(self) -> None:
+        """End what is in flight, give leases back, and let go of everything."""
+        ...
