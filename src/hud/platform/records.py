@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 BASE = "base"
 """What one says instead of a checkpoint for the weights that a model began with."""
@@ -20,7 +20,7 @@ class ProviderConfig(BaseModel):
 
     url: str = Field(pattern=r"^https?://[^\s@?#]+$")
     dialect: Literal["openai", "anthropic", "gemini"] = "openai"
-    key_env: str | None = Field(default=None, pattern=r"^(?!HUD_)[A-Z][A-Z0-9_]*API_KEY$")
+    key_env: str | None = Field(default=None, pattern=r"^[A-Z][A-Z0-9_]*API_KEY$")
     """Environment variable of the server that holds the provider's key. Not just any: whoever registers a URL must
     not be able to have the server's other secrets sent there."""
     upstream_model: str | None = None
@@ -28,6 +28,13 @@ class ProviderConfig(BaseModel):
     price_in: float | None = Field(default=None, ge=0)
     """Dollars for a million prompt tokens."""
     price_out: float | None = Field(default=None, ge=0)
+
+    @field_validator("key_env")
+    @classmethod
+    def _not_ours(cls, name: str | None) -> str | None:
+        if name is not None and name.startswith("HUD_"):
+            raise ValueError("a key of this platform is never sent to a provider")
+        return name
 
 
 class ModelConfig(BaseModel):
