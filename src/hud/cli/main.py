@@ -29,6 +29,10 @@ COMMANDS = {
     "train": "Train a model on its own rollouts.",
     "models": "Models, their checkpoints and heads.",
     "serve": "Serve an environment over TCP.",
+    "up": "Serve the platform: models, training, traces and inference for a team.",
+    "keys": "Make, list and revoke keys.",
+    "login": "Get a key for this machine, confirmed in the browser.",
+    "set": "Keep settings, such as HUD_API_URL=..., for this user.",
     "version": "Print the version.",
 }
 """Each lives in `hud.cli.NAME` and is called `command` there."""

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
+from hud import __version__
 from hud.errors import HudError, PlatformError
 from hud.platform.access import LOCAL
 from hud.platform.access.middleware import Door
 from hud.platform.config import PlatformConfig
+from hud.platform.metrics import Measured
 from hud.platform.platform import Platform
 from hud.platform.routes import ROUTERS
+from hud.platform.serving.tokens import EngineDownError, OverloadedError
 
 __all__ = ["LOCAL", "Platform", "PlatformConfig", "create_app"]
 
 
 def create_app(config: PlatformConfig) -> FastAPI:
     """Return the application of a platform. Raises `StoreError` if its store cannot be opened."""
-    app = FastAPI(title="OpenHUD", docs_url="/docs", redoc_url=None)
-    app.state.platform = Platform(config)
+    platform = Platform(config)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with platform.running():
+            yield
+
+    app = FastAPI(
+        title="OpenHUD", version=__version__, docs_url="/docs", redoc_url=None, lifespan=lifespan
+    )
+    app.state.platform = platform
     for router in ROUTERS:
         app.include_router(router)
     if config.keys:
-        platform: Platform = app.state.platform
+        app.add_middleware(Measured, metrics=platform.metrics)
         app.add_middleware(Door, keys=platform.keys, limits=platform.limits)
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
@@ -35,9 +50,10 @@ async def _tell(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, HudError)
     status = error.status if isinstance(error, PlatformError) else type(error).status
-    return JSONResponse(
-        {"detail": str(error)}, status_code=status, headers={"x-hud-error": type(error).__name__}
-    )
+    headers = {"x-hud-error": type(error).__name__}
+    if isinstance(error, OverloadedError | EngineDownError):
+        headers["retry-after"] = str(max(1, round(error.retry_after)))
+    return JSONResponse({"detail": str(error)}, status_code=status, headers=headers)
 
 
 async def _tell_invalid(request: Request, error: Exception) -> Response:

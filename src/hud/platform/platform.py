@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits
 from hud.platform.config import PlatformConfig
+from hud.platform.metrics import Metrics
 from hud.platform.store import Store
 from hud.platform.store.ingest import recover
 
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
     from hud.trace import ChatModel
 
 
+STOP_SECONDS = 20.0
+"""How long background work is given to end by itself."""
+
+
 class Platform:
     """What an application serves. Parts that load torch come into being when they are first used."""
 
@@ -28,6 +36,11 @@ class Platform:
         self.store = Store.open(config.home, config.database)
         self.keys = Keys(self.store)
         self.limits = Limits()
+        self.metrics = Metrics()
+        self.stopping = asyncio.Event()
+        """Set when a server is on its way out: background work hands back what it holds, and ends."""
+        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What a server does beside answering; the embedded platform does none of it."""
         recover(self.store, self.home / "journal")
 
     @cached_property
@@ -67,6 +80,22 @@ class Platform:
     async def chat_model(self, team: str, slug: str, checkpoint: str | None) -> ChatModel:
         """Return the policy of a team's model: at its head, wherever that moves, or pinned to a checkpoint."""
         return await self.policies.chat_model(self.registry_of(team).model(slug), checkpoint)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Be a server inside the block: background work runs, and ends with it."""
+        tasks = [asyncio.create_task(work()) for work in self.background]
+        try:
+            yield
+        finally:
+            self.stopping.set()
+            if tasks:
+                _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+                for task in late:
+                    task.cancel()
+            if "engine" in self.__dict__:
+                await self.engine.stop()
+            self.close()
 
     def close(self) -> None:
         """Stop what samples, and close the store."""

@@ -2,9 +2,10 @@
 
 from fastapi import APIRouter
 
-from hud.platform.routes import jobs, keys, login, models, traces, training
+from hud.platform.routes import health, jobs, keys, login, models, traces, training
 
 ROUTERS: tuple[APIRouter, ...] = (
+    health.router,
     jobs.router,
     traces.router,
     models.router,

@@ -1,0 +1,117 @@
+"""`hud keys`: who may use the platform, and for what."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from hud.cli.output import console, print_json, table
+from hud.cli.running import run
+from hud.client import connect
+from hud.errors import UsageError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@click.group("keys")
+def command() -> None:
+    """Make, list and revoke keys: of this machine's platform, or of the server at HUD_API_URL."""
+
+
+@command.command("create")
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(("read", "run", "train", "admin")),
+    default="train",
+    show_default=True,
+    help="What it may do; each holds those before it.",
+)
+@click.option("--team", help="Team it belongs to; a new name makes a new team. Default: yours.")
+@click.option(
+    "--expires", metavar="TIME", help="How long it lasts, such as 12h or 30d; default: for ever."
+)
+@click.option("--requests-per-minute", type=click.IntRange(min=1), help="Most requests a minute.")
+@click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Most tokens a minute.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the key and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def create(
+    name: str,
+    scopes: str,
+    team: str | None,
+    expires: str | None,
+    requests_per_minute: int | None,
+    tokens_per_minute: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Make a key and show it, once."""
+    body = {
+        "name": name,
+        "scopes": [scopes],
+        "team": team,
+        "expires_in": None if expires is None else _duration(expires),
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+    }
+    made = run(connect().post("/v2/keys", {key: value for key, value in body.items() if value}))
+    if as_json:
+        print_json(made)
+    elif quiet:
+        click.echo(made["key"])
+    else:
+        click.echo(f"Made {made['name']} ({', '.join(made['scopes'])}). The key is shown only now:")
+        click.echo(f"  {made['key']}")
+        click.echo("Use it: hud set HUD_API_KEY=KEY")
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_keys(as_json: bool) -> None:
+    """List the team's keys, without their secrets."""
+    answer = run(connect().get("/v2/keys"))
+    if as_json:
+        print_json(answer)
+        return
+    if not answer["items"]:
+        click.echo("There are no keys yet. Make one: hud keys create NAME")
+        return
+    shown = table("id", "name", "scopes", "key", "state", "last used")
+    for key in answer["items"]:
+        shown.add_row(
+            key["id"][:8],
+            key["name"],
+            ", ".join(key["scopes"]),
+            key["start"] + "…",
+            _state(key),
+            (key["last_used_at"] or "never")[:16].replace("T", " "),
+        )
+    console().print(shown)
+
+
+@command.command("revoke")
+@click.argument("reference", metavar="KEY")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def revoke(reference: str, as_json: bool) -> None:
+    """Revoke a key, named by id, start of an id, or name."""
+    revoked = run(connect().delete(f"/v2/keys/{reference}"))
+    if as_json:
+        print_json(revoked)
+    else:
+        click.echo(f"Revoked {revoked['name']} ({revoked['start']}…).")
+
+
+def _state(key: dict[str, Any]) -> str:
+    if key["revoked_at"]:
+        return "revoked"
+    return f"until {key['expires_at'][:16].replace('T', ' ')}" if key["expires_at"] else "valid"
+
+
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"(\d+)\s*([smhd])", text.strip().lower())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"{text!r} is no time; write 45m, 12h or 30d.")
+    return float(int(match[1]) * _SECONDS[match[2]])

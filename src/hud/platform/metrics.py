@@ -1,0 +1,91 @@
+"""Measurements of a server, for Prometheus. One registry for each application: several may live in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """What one application measures."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "hud_requests",
+            "Requests answered, by route and status.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "hud_request_seconds",
+            "Time until the first byte of an answer.",
+            ["method", "route"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.in_flight = Gauge(
+            "hud_requests_in_flight", "Requests being answered.", registry=self.registry
+        )
+        self.tokens = Counter(
+            "hud_tokens",
+            "Tokens of the gateway, by model and kind.",
+            ["model", "kind"],
+            registry=self.registry,
+        )
+        self.spans = Counter(
+            "hud_telemetry_spans", "Spans taken over from clients.", registry=self.registry
+        )
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class Measured:
+    """ASGI middleware that counts and times what passes."""
+
+    def __init__(self, app: App, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        metrics = self.metrics
+        started = time.perf_counter()
+        status = 500
+
+        async def watched(message: dict[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                labels = (scope["method"], _route(scope))
+                metrics.seconds.labels(*labels).observe(time.perf_counter() - started)
+            await send(message)
+
+        metrics.in_flight.inc()
+        try:
+            await self.app(scope, receive, watched)
+        finally:
+            metrics.in_flight.dec()
+            metrics.requests.labels(scope["method"], _route(scope), str(status)).inc()
+
+
+def _route(scope: Scope) -> str:
+    """The template of the route: paths themselves hold ids, of which there is no end."""
+    route = scope.get("route")
+    path = getattr(route, "path_format", None) or getattr(route, "path", None)
+    return str(path or "other")

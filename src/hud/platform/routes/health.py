@@ -1,0 +1,43 @@
+"""Routes for those who watch over a server.
+
+GET /healthz      GET /readyz      GET /metrics
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from hud.errors import StoreError
+from hud.platform.metrics import CONTENT_TYPE
+
+router = APIRouter()
+
+
+@router.get("/healthz")
+async def healthy() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+def ready(request: Request) -> JSONResponse:
+    """The store answers too, and the server is not on its way out."""
+    platform = request.app.state.platform
+    parts: dict[str, Any] = {"store": "ok", "stopping": platform.stopping.is_set()}
+    try:
+        with platform.store.read() as connection:
+            connection.execute(sa.text("SELECT 1"))
+    except StoreError as error:
+        parts["store"] = str(error)
+    fine = parts["store"] == "ok" and not parts["stopping"]
+    return JSONResponse({"status": "ok" if fine else "unavailable", **parts}, 200 if fine else 503)
+
+
+@router.get("/metrics")
+def metrics(request: Request) -> Response:
+    """Prometheus' text format."""
+    return Response(request.app.state.platform.metrics.render(), media_type=CONTENT_TYPE)

@@ -1,0 +1,108 @@
+"""A platform as a service: one application behind one socket, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvicorn
+
+from hud.errors import UsageError
+from hud.platform.access.teams import Teams
+from hud.platform.application import Platform, PlatformConfig, create_app
+
+GRACE_SECONDS = 30
+"""How long requests that are being answered are waited for."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """What clients call; a server on every interface is called by this machine's name."""
+        host = {"0.0.0.0": "localhost", "::": "localhost"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables that point a client here; its key comes beside them."""
+        return {
+            "HUD_API_URL": self.url,
+            "HUD_GATEWAY_URL": self.url,
+            "HUD_RL_URL": self.url,
+            "HUD_RUNTIME_URL": self.url,
+            "HUD_TELEMETRY_URL": f"{self.url}/v3/api",
+            "HUD_WEB_URL": self.url,
+        }
+
+
+def serve(
+    config: PlatformConfig, host: str, port: int, announce: Callable[[Address, str | None], None]
+) -> None:
+    """Serve until SIGINT or SIGTERM; a second one does not wait for anybody.
+
+    `announce` is called once requests are answered, with the address and, on a store that had none, the first
+    key. Raises `UsageError` for an address that cannot be had and `StoreError` for a store that cannot be opened.
+    """
+    listening = listen(host, port)
+    app = create_app(config)
+    platform: Platform = app.state.platform
+    bound = Address(host, listening.getsockname()[1])
+    key = first_key(platform) if config.keys else None
+    settings = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=20.0,
+        ws_max_size=64 << 20,
+    )
+    server = _Server(settings, lambda: announce(bound, key))
+    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+        runner.run(server.serve(sockets=[listening]))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises `UsageError` where the address is taken, or is none of ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise UsageError(
+            f"{host}:{port} cannot be listened on: {error.strerror}. Choose another --port, or 0 for any."
+        ) from error
+
+
+def first_key(platform: Platform) -> str | None:
+    """Return a first admin key, where there is no key yet."""
+    if platform.keys.any():
+        return None
+    team = Teams(platform.store).default()
+    return platform.keys.mint("first", team.id, scopes=("admin",))[1]
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is up."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # Uvicorn would raise the signal again, as if nothing had handled it; a stop that was asked for is no failure.
+        self._captured_signals.clear()
