@@ -12,17 +12,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hud.environment import Environment
     from hud.eval import (
+        Chat,
+        ComposeProject,
         ForkRuntime,
         Grade,
         Job,
         LocalRuntime,
         Run,
         Runtime,
+        RuntimeConfig,
+        RuntimeGPU,
+        RuntimeLimits,
+        RuntimeResources,
+        RuntimeTPU,
         SubprocessRuntime,
         Task,
         Taskset,
     )
     from hud.trace import Trace
+    from hud.trace.instrument import instrument
     from hud.train import TrainingClient
 
 __version__ = "0.1.0"
@@ -40,10 +48,20 @@ _HOMES = {
     "ForkRuntime": "hud.eval",
     "SubprocessRuntime": "hud.eval",
     "Runtime": "hud.eval",
+    "Chat": "hud.eval",
+    "ComposeProject": "hud.eval",
+    "RuntimeConfig": "hud.eval",
+    "RuntimeGPU": "hud.eval",
+    "RuntimeLimits": "hud.eval",
+    "RuntimeResources": "hud.eval",
+    "RuntimeTPU": "hud.eval",
+    "instrument": "hud.trace.instrument",
 }
 _ROOMS = {"agents", "environment", "eval", "graders", "trace", "train"}
 
 __all__ = [
+    "Chat",
+    "ComposeProject",
     "Environment",
     "ForkRuntime",
     "Grade",
@@ -51,11 +69,17 @@ __all__ = [
     "LocalRuntime",
     "Run",
     "Runtime",
+    "RuntimeConfig",
+    "RuntimeGPU",
+    "RuntimeLimits",
+    "RuntimeResources",
+    "RuntimeTPU",
     "SubprocessRuntime",
     "Task",
     "Taskset",
     "Trace",
     "TrainingClient",
+    "instrument",
 ]
 
 

@@ -54,11 +54,20 @@ def test_arguments_that_make_no_sense_are_refused(hud):  # noqa: F811
         "train tinny tasks.py --group 2 --tasks-per-step 2", 2
     )
     assert "--epochs goes with --from-job" in hud("train tiny tasks.py --epochs 2", 2)
-    assert "tasks_per_step to 4 or less" in hud("train tiny tasks.py --tasks-per-step 9", 2)
     assert "KEY=NUMBER" in hud("train tiny tasks.py --loss-config epsilon=x", 2)
     assert "no runtime 'moon'" in hud("train tiny tasks.py --tasks-per-step 2 --runtime moon", 2)
     assert "no meaning with --from-job" in hud("train tiny tasks.py --from-job x --group 4", 2)
     assert "There are no tasks" in hud("train tiny", 2)
+
+
+def test_a_small_taskset_is_used_whole_and_that_is_said(hud):  # noqa: F811
+    hud(CREATE)
+    said = hud("train tiny tasks.py --steps 1 --group 2 --max-tokens 4 --tasks-per-step 9")
+    assert "There are 4 tasks, so that a step plays 4 rather than 9" in " ".join(said.split())
+    report = json.loads(
+        hud("train tiny tasks.py --steps 2 --group 2 --max-tokens 4 --tasks-per-step 9 --json")
+    )
+    assert report["finished"]
 
 
 def test_a_recorded_job_warms_a_model_up(hud, tmp_path):  # noqa: F811

@@ -7,7 +7,7 @@ import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 if TYPE_CHECKING:
     from hud.environment.environment import Environment
@@ -37,7 +37,9 @@ class Task(BaseModel):
     validation: Any = None
     agent_config: dict[str, Any] | None = None
     runtime_config: dict[str, Any] | None = None
+    """What it asks of its runtime; a `RuntimeConfig` is kept as the fields that are set in it."""
     verifier: Task | None = None
+    """A task without an agent that has the last word: its answer is the grade of this one, as JSON."""
 
     _environment: Environment | None = PrivateAttr(default=None)
     _source: str | None = PrivateAttr(default=None)
@@ -52,6 +54,13 @@ class Task(BaseModel):
         ):
             return {**values, "slug": default_slug(values["id"], values.get("args") or {})}
         return values
+
+    @field_validator("runtime_config", mode="before")
+    @classmethod
+    def _as_data(cls, value: Any) -> Any:
+        if isinstance(value, BaseModel):
+            return value.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        return value
 
     def __eq__(self, other: object) -> bool:
         """Tasks are equal when their data is; what they are bound to does not count."""

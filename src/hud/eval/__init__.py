@@ -15,12 +15,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hud.environment.requirements import (
+        ComposeProject,
+        RuntimeConfig,
+        RuntimeGPU,
+        RuntimeLimits,
+        RuntimeResources,
+        RuntimeTPU,
+    )
+    from hud.eval.chat import Chat
     from hud.eval.grade import Grade
     from hud.eval.job import Job
     from hud.eval.recording import NullRecorder, Recorder
     from hud.eval.rollouts import Provider, rollout
     from hud.eval.run import Run
-    from hud.eval.runtimes import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
+    from hud.eval.runtimes import ForkRuntime, LocalRuntime, Runtime, Shared, SubprocessRuntime
     from hud.eval.scheduling import StopSignal, plan_missing
     from hud.eval.session import evaluate
     from hud.eval.statistics import JobStatistics, job_statistics
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from hud.eval.taskset import Taskset
 
 _HOMES = {
+    "Chat": "chat",
     "ForkRuntime": "runtimes",
     "Grade": "grade",
     "Job": "job",
@@ -40,6 +50,7 @@ _HOMES = {
     "Run": "run",
     "RunSummary": "summary",
     "Runtime": "runtimes",
+    "Shared": "runtimes",
     "StopSignal": "scheduling",
     "SubprocessRuntime": "runtimes",
     "Task": "task",
@@ -50,7 +61,18 @@ _HOMES = {
     "rollout": "rollouts",
 }
 
+_REQUIREMENTS = {
+    "ComposeProject",
+    "RuntimeConfig",
+    "RuntimeGPU",
+    "RuntimeLimits",
+    "RuntimeResources",
+    "RuntimeTPU",
+}
+
 __all__ = [
+    "Chat",
+    "ComposeProject",
     "ForkRuntime",
     "Grade",
     "Job",
@@ -62,6 +84,12 @@ __all__ = [
     "Run",
     "RunSummary",
     "Runtime",
+    "RuntimeConfig",
+    "RuntimeGPU",
+    "RuntimeLimits",
+    "RuntimeResources",
+    "RuntimeTPU",
+    "Shared",
     "StopSignal",
     "SubprocessRuntime",
     "Task",
@@ -76,6 +104,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"hud.eval.{_HOMES[name]}"), name)
+    if name in _REQUIREMENTS:
+        return getattr(importlib.import_module("hud.environment.requirements"), name)
     raise AttributeError(f"module 'hud.eval' has no attribute {name!r}")
 
 

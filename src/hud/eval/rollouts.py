@@ -16,11 +16,13 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
+from hud.environment.requirements import run_seconds_of
 from hud.errors import FailureKind, RolloutError, StoreError, UsageError
 from hud.eval.grade import Grade
 from hud.eval.recording import Recorder, default_recorder
 from hud.eval.run import Phase, Player, Run
 from hud.trace import Step, Trace, new_id, now
+from hud.trace.instrument import instrumented
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -129,8 +131,9 @@ async def _attempt(
         try:
             async with limit:
                 await bring_up(run, provider)
-                await agent(run)
-                await run.evaluate()
+                with instrumented(run.record):
+                    await agent(run)
+                    await run.evaluate()
         except (Exception, asyncio.CancelledError) as error:
             settle(run, error, timed_out=limit.expired())
         if run.failure_kind == "infrastructure" and not last:
@@ -156,6 +159,7 @@ def check_limit(rollout_timeout: float | None) -> None:
 def set_deadline(run: Run, seconds: float | None) -> None:
     """Give the run its limit, counted from now."""
     seconds = ROLLOUT_SECONDS if seconds is None else seconds
+    seconds = min(seconds, run_seconds_of(run.task.runtime_config))
     run.limit_seconds = seconds
     run.deadline = None if math.isinf(seconds) else asyncio.get_running_loop().time() + seconds
 
@@ -163,6 +167,7 @@ def set_deadline(run: Run, seconds: float | None) -> None:
 async def bring_up(run: Run, provider: Provider) -> None:
     """Bring an environment up for the run, and start its task there."""
     run.phase = "provision"
+    run.provider = provider
     world = provider(run.task)
     run.connection = await world.__aenter__()
     run.world = world
@@ -177,8 +182,9 @@ async def play(run: Run, agent: Player) -> None:
     limit = asyncio.timeout_at(run.deadline)
     try:
         async with limit:
-            await agent(run)
-            await run.evaluate()
+            with instrumented(run.record):
+                await agent(run)
+                await run.evaluate()
     except (Exception, asyncio.CancelledError) as error:
         settle(run, error, timed_out=limit.expired())
 

@@ -6,8 +6,9 @@ when: the order of a rollout, its limits and its retries are in `rollouts`.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -69,6 +70,10 @@ class Run:
     connection: Connection | None = field(default=None, repr=False)
     world: AbstractAsyncContextManager[Connection] | None = field(default=None, repr=False)
     """What takes the environment down again."""
+    provider: Callable[[Task], AbstractAsyncContextManager[Connection]] | None = field(
+        default=None, repr=False
+    )
+    """The runtime, for a verifier that has an environment of its own."""
     phase: Phase = field(default="provision", repr=False)
     limit_seconds: float = field(default=math.inf, repr=False)
     deadline: float | None = field(default=None, repr=False)
@@ -196,7 +201,40 @@ class Run:
             phase="evaluate", name=self.task.id, arguments={"answer": answer}, result=frame
         )
         self.record(Step(source="task", task_call=evaluation, started_at=started))
+        if self.task.verifier is not None:
+            await self._verify(self.task.verifier, frame)
         self.phase = "over"
+
+    async def _verify(self, verifier: Task, frame: dict[str, Any]) -> None:
+        """Have the verifier judge the grade, in this environment or in its own; its grade is the run's."""
+        if verifier.env == self.task.env:
+            assert self.connection is not None
+            await self._verify_in(self.connection, verifier, frame)
+            return
+        if verifier.environment is not None:
+            world: AbstractAsyncContextManager[Connection] = verifier.environment.run()
+        elif self.provider is not None:
+            world = self.provider(verifier)
+        else:
+            raise GraderFault(f"The verifier {verifier.slug!r} has no environment to run in.")
+        async with world as connection:
+            await self._verify_in(connection, verifier, frame)
+
+    async def _verify_in(
+        self, connection: Connection, verifier: Task, frame: dict[str, Any]
+    ) -> None:
+        started = now()
+        await connection.start(verifier.id, verifier.args)
+        answer = json.dumps(frame)
+        verdict = await connection.grade(answer, self.trace)
+        grade = Grade.from_dict(verdict)
+        if grade.is_error:
+            raise GraderFault(grade.content or f"The verifier {verifier.slug!r} says it failed.")
+        self.grade = grade
+        call = TaskCall(
+            phase="evaluate", name=verifier.id, arguments={"answer": answer}, result=verdict
+        )
+        self.record(Step(source="task", task_call=call, started_at=started))
 
     def fail(self, kind: FailureKind, problem: str) -> None:
         """End the run as failed by `kind`; only an agent's own failure counts, as reward 0."""

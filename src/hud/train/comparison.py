@@ -65,7 +65,7 @@ async def compare(
 ) -> Comparison:
     """Play `tasks` with both checkpoints, on the same seeds, `eval_group` times each."""
     chosen = list(tasks)
-    check_tasks(chosen, config, "tasks to compare on")
+    check_tasks(chosen, "tasks to compare on")
     player = Player(config, runtime, reporter or SilentReporter(), stop or StopSignal())
     client = connect()
     scores: list[dict[str, list[float]]] = []

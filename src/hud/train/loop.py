@@ -25,7 +25,7 @@ from hud.train.journal import TrainingRun, close_session, open_run
 from hud.train.plots import draw_curves
 from hud.train.progress import Reporter, Score, SilentReporter, Stopwatch
 from hud.train.pruning import prune
-from hud.train.sampling import Player, Sampled, check_tasks
+from hud.train.sampling import Player, Sampled, check_tasks, fitted
 from hud.train.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
@@ -132,9 +132,15 @@ class _Loop:
         stop: StopSignal | None,
         fresh: bool,
     ) -> _Loop:
-        chosen = _load(tasks, config.tasks, "tasks", config)
-        scored = _load(held_out, config.held_out or "", "held-out tasks", config)
+        chosen = _load(tasks, config.tasks, "tasks")
+        scored = _load(held_out, config.held_out or "", "held-out tasks")
         shown = reporter if reporter is not None else SilentReporter()
+        asked, config = config.tasks_per_step, fitted(config, chosen)
+        if config.tasks_per_step < asked:
+            shown.note(
+                f"There are {len(chosen)} tasks, so that a step plays {len(chosen)} rather than {asked}: none comes "
+                "twice in a step."
+            )
         if runtime is None:
             from hud.train.runtimes import runtime_named  # Loads sockets and processes.
 
@@ -295,11 +301,11 @@ class _Loop:
         return report
 
 
-def _load(given: Taskset | None, source: str, what: str, config: TrainConfig) -> list[Task]:
+def _load(given: Taskset | None, source: str, what: str) -> list[Task]:
     if given is None and not source:
         if what == "tasks":
             raise UsageError("There are no tasks: give a file or folder to train on.")
         return []
     tasks = list(given if given is not None else Taskset.from_file(source))
-    check_tasks(tasks, config, what)
+    check_tasks(tasks, what)
     return tasks

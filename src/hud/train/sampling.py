@@ -196,12 +196,13 @@ def _rewards(group: list[Run], config: TrainConfig) -> list[float] | None:
     return counted if len(counted) >= 2 else None
 
 
-def check_tasks(tasks: list[Task], config: TrainConfig, what: str) -> None:
-    """Refuse a set of tasks that a step could not be drawn from."""
+def check_tasks(tasks: list[Task], what: str) -> None:
+    """Refuse a set of tasks that there is nothing in."""
     if not tasks:
         raise UsageError(f"There are no {what}; give a file or folder with at least one.")
-    if what == "tasks" and len(tasks) < config.tasks_per_step:
-        raise UsageError(
-            f"{len(tasks)} tasks are not enough for tasks_per_step={config.tasks_per_step}: no task comes twice in a "
-            f"step. Set tasks_per_step to {len(tasks)} or less."
-        )
+
+
+def fitted(config: TrainConfig, tasks: list[Task]) -> TrainConfig:
+    """Return the configuration with no more tasks in a step than there are: none comes twice in a step."""
+    fewest = min(config.tasks_per_step, len(tasks))
+    return config.model_copy(update={"tasks_per_step": fewest})

@@ -64,6 +64,8 @@ class RemoteConnection:
     ) -> None:
         self.reader, self.writer = reader, writer
         self.address = address
+        self.endpoint: tuple[str, int] | None = None
+        """Host and port that were dialled; None over a stream of our own, where nobody else can connect."""
         self.name, self.version = "", ""
         self.reward_range = (0.0, 1.0)
         self.tools: list[ToolSpec] | None = None
@@ -99,6 +101,7 @@ class RemoteConnection:
     async def _greet(cls, host: str, port: int) -> RemoteConnection:
         reader, writer = await asyncio.open_connection(host, port, limit=MAX_FRAME_BYTES)
         connection = cls(reader, writer, address=f"tcp://{host}:{port}")
+        connection.endpoint = (host, port)
         try:
             await connection.hello()
         except EnvironmentFault as error:

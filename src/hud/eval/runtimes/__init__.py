@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hud.eval.runtimes.fork import ForkRuntime
 from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.runtimes.remote import Runtime, SubprocessRuntime
+from hud.eval.runtimes.shared import Shared
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -22,4 +23,11 @@ def default_runtime(tasks: Sequence[Task]) -> LocalRuntime:
     return LocalRuntime()
 
 
-__all__ = ["ForkRuntime", "LocalRuntime", "Runtime", "SubprocessRuntime", "default_runtime"]
+__all__ = [
+    "ForkRuntime",
+    "LocalRuntime",
+    "Runtime",
+    "Shared",
+    "SubprocessRuntime",
+    "default_runtime",
+]

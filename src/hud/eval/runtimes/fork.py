@@ -10,11 +10,13 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud.environment import Environment
 from hud.environment.channel import RemoteConnection
+from hud.environment.requirements import refuse_unsupported
 from hud.errors import UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.remote import path_of
@@ -55,9 +57,15 @@ class ForkRuntime:
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
         """Fork a process for one rollout."""
-        del task
+        asked = refuse_unsupported(
+            task.slug, task.runtime_config, "ForkRuntime", honoured=["memory_mb"]
+        )
+        limits = self.limits
+        if asked.resources is not None and asked.resources.memory_mb is not None:
+            most = limits.memory_mb if limits.memory_mb is not None else math.inf
+            limits = replace(limits, memory_mb=min(most, asked.resources.memory_mb))
         server = await self._running()
-        child = await server.fork(self.limits)
+        child = await server.fork(limits)
         try:
             yield child.connection
         finally:

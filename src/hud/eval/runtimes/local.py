@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud.environment import Environment, load_environment
+from hud.environment.requirements import refuse_unsupported
 from hud.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class LocalRuntime:
 
     def __call__(self, task: Task) -> AbstractAsyncContextManager[Connection]:
         """Return a fresh run of the task's environment."""
+        refuse_unsupported(task.slug, task.runtime_config, "LocalRuntime")
         return self._environment(task).run()
 
     def _environment(self, task: Task) -> Environment:

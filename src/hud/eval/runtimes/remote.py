@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from hud.environment import Environment
 from hud.environment.channel import RemoteConnection
 from hud.environment.channel.client import Loss
+from hud.environment.requirements import refuse_unsupported
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.runtimes.exits import SHOWN, told_exit
 
@@ -67,7 +68,9 @@ class SubprocessRuntime:
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
         """Start an interpreter that serves the environment, and connect."""
-        del task
+        asked = refuse_unsupported(task.slug, task.runtime_config, "SubprocessRuntime").limits
+        startup = asked.startup_timeout_s if asked is not None else None
+        ready_timeout = self.ready_timeout if startup is None else startup
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -81,10 +84,8 @@ class SubprocessRuntime:
         )
         served = _Served(self.source, process)
         try:
-            port = await served.port(self.ready_timeout)
-            connection = await RemoteConnection.dial(
-                "127.0.0.1", port, ready_timeout=self.ready_timeout
-            )
+            port = await served.port(ready_timeout)
+            connection = await RemoteConnection.dial("127.0.0.1", port, ready_timeout=ready_timeout)
             connection.address = f"subprocess:{process.pid}"
             connection.why_lost = served.why_lost
             try:

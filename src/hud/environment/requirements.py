@@ -1,0 +1,116 @@
+"""What a task asks of the place where its environment runs: `Task(..., runtime_config=RuntimeConfig(...))`.
+
+Plain data, stored with the task as it was given; each runtime honours what it can and refuses the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hud.errors import UsageError
+
+
+class _Requirement(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class RuntimeGPU(_Requirement):
+    """Graphics processors: any of some types, and how many."""
+
+    type: str | list[str] | None = None
+    count: int = Field(default=1, ge=1)
+
+
+class RuntimeTPU(_Requirement):
+    """A slice of tensor processors."""
+
+    type: str
+    topology: str = Field(pattern=r"^\d+(x\d+)*$")
+
+
+class RuntimeResources(_Requirement):
+    """What the machine must have."""
+
+    cpu: float | None = Field(default=None, gt=0)
+    memory_mb: int | None = Field(default=None, gt=0)
+    storage_mb: int | None = Field(default=None, gt=0)
+    gpu: RuntimeGPU | None = None
+    os: str | None = Field(default=None, min_length=1)
+    tpu: RuntimeTPU | None = None
+
+
+class RuntimeLimits(_Requirement):
+    """How long it may take."""
+
+    startup_timeout_s: float | None = Field(default=None, gt=0)
+    run_timeout_s: float | None = Field(default=None, gt=0)
+
+
+class ComposeProject(_Requirement):
+    """Several containers that belong together."""
+
+    document: dict[str, Any]
+    """The content of a `compose.yaml`."""
+    root: dict[str, Any] | None = None
+    service_access: Literal["all", "main"] | str | None = None
+
+
+class RuntimeConfig(_Requirement):
+    """What a task asks of its runtime; what is not set is not asked."""
+
+    image: str | None = Field(default=None, min_length=1)
+    compose: ComposeProject | None = None
+    resources: RuntimeResources | None = None
+    limits: RuntimeLimits | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> RuntimeConfig:
+        if self.image is not None and self.compose is not None:
+            raise ValueError("give either image or compose, not both")
+        return self
+
+
+def requirements_of(slug: str, stored: dict[str, Any] | None) -> RuntimeConfig:
+    """Return what a task's stored `runtime_config` asks for."""
+    try:
+        return RuntimeConfig.model_validate(stored or {})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise UsageError(f"Task {slug!r}: runtime_config.{where}: {problem['msg']}.") from None
+
+
+def run_seconds_of(stored: dict[str, Any] | None) -> float:
+    """Return the limit of a rollout that a task asks for; infinite where it asks for none.
+
+    What is no requirement at all is for the runtime to refuse.
+    """
+    try:
+        limits = RuntimeConfig.model_validate(stored or {}).limits
+    except ValidationError:
+        return math.inf
+    return math.inf if limits is None or limits.run_timeout_s is None else limits.run_timeout_s
+
+
+def refuse_unsupported(
+    slug: str, stored: dict[str, Any] | None, runtime: str, honoured: Iterable[str] = ()
+) -> RuntimeConfig:
+    """Return what a task asks for; raises `UsageError` for what `runtime` cannot give.
+
+    `honoured` names the resources that it does give. `limits.run_timeout_s` is kept by every rollout.
+    """
+    asked = requirements_of(slug, stored)
+    wanted = [name for name in ("image", "compose") if getattr(asked, name) is not None]
+    if asked.resources is not None:
+        resources = asked.resources.model_dump(exclude_none=True).keys() - set(honoured)
+        wanted += [f"resources.{name}" for name in sorted(resources)]
+    if wanted:
+        raise UsageError(
+            f"Task {slug!r} asks for {', '.join(wanted)} in its runtime_config, which {runtime} cannot give; use a "
+            "runtime that can, or take it out of the task."
+        )
+    return asked

@@ -1,0 +1,81 @@
+"""`Chat`: a conversation with an agent, each turn of it one rollout of a task that takes `messages`.
+
+chat = Chat(assistant(messages=[]), create_agent("my-model"))
+print((await chat.send("Book me a flight")).content)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from hud.errors import UsageError
+from hud.eval.job import Job
+from hud.eval.recording import Recorder
+from hud.eval.rollouts import Provider, rollout
+from hud.eval.run import Player
+from hud.trace import Trace
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+
+
+class Chat:
+    """Plays `task` once for each message, with the conversation so far as its argument `messages`.
+
+    `messages` is the conversation, as chat messages: keep it, and set it, to go on another time. All turns
+    belong to one job.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        agent: Player,
+        /,
+        *,
+        runtime: Provider | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.task = task
+        self.agent = agent
+        self.runtime = runtime
+        self.recorder = recorder
+        self.messages: list[dict[str, Any]] = []
+        self.job: Job | None = None
+
+    async def send(self, message: str | Sequence[Any]) -> Trace:
+        """Say `message` (text, or content blocks) and return the trace whose `content` is the reply.
+
+        A turn that fails is raised, and the conversation stays as it was before it.
+        """
+        said = {"role": "user", "content": _plain(message)}
+        task = self.task.model_copy(
+            update={"args": {**self.task.args, "messages": [*self.messages, said]}}
+        )
+        if self.job is None:
+            self.job = await Job.start(self.task.slug or self.task.id, recorder=self.recorder)
+        run = await rollout(
+            task,
+            self.agent,
+            runtime=self.runtime,
+            job_id=self.job.id,
+            recorder=self.job.recorder,
+        )
+        self.job.runs.append(run)
+        if run.failure_kind == "agent" or run.trace.content is None:
+            raise UsageError(
+                f"The turn of {self.task.slug!r} has no reply: {run.error or 'no answer'}"
+            )
+        self.messages += [said, {"role": "assistant", "content": run.trace.content}]
+        return run.trace
+
+
+def _plain(message: str | Sequence[Any]) -> str | list[Any]:
+    if isinstance(message, str):
+        return message
+    return [
+        block.model_dump(mode="json", by_alias=True) if isinstance(block, BaseModel) else block
+        for block in message
+    ]

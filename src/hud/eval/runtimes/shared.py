@@ -1,0 +1,107 @@
+"""`Shared`: several rollouts in one running environment, for those that are slow to start or hold a device."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hud.environment.channel import RemoteConnection
+from hud.errors import UsageError
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.environment.connection import Connection
+    from hud.eval.rollouts import Provider
+
+_READY_SECONDS = 30.0
+
+
+@dataclass
+class _Place:
+    """One running environment, and who is in it."""
+
+    slots: asyncio.Semaphore
+    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    """Rollouts that hold a slot or wait for one."""
+    world: AbstractAsyncContextManager[Connection] | None = None
+    endpoint: tuple[str, int] | None = None
+
+
+class Shared:
+    """At most `width` rollouts at a time in one environment that `inner` brings up; the others wait.
+
+    Each has a session, and so a state, of its own. There is one environment for each name and runtime_config.
+    It goes down with its last rollout, or at the end of `async with Shared(...) as runtime:`.
+    """
+
+    def __init__(self, inner: Provider, *, width: int) -> None:
+        if width < 1:
+            raise UsageError(f"Shared needs a width of at least 1, not {width}.")
+        self.inner = inner
+        self.width = width
+        self._places: dict[str, _Place] = {}
+        self._held = 0
+
+    async def __aenter__(self) -> Shared:
+        self._held += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._held -= 1
+        if self._held == 0:
+            for key in list(self._places):
+                await self._leave(key)
+
+    async def aclose(self) -> None:
+        """Take everything down that nobody uses."""
+        for key in list(self._places):
+            await self._leave(key)
+
+    @asynccontextmanager
+    async def __call__(self, task: Task) -> AsyncIterator[Connection]:
+        """Wait for a slot, and open a session of the shared environment for one rollout."""
+        key = json.dumps([task.env, task.runtime_config], sort_keys=True, default=str)
+        place = self._places.setdefault(key, _Place(asyncio.Semaphore(self.width)))
+        place.users += 1
+        try:
+            async with place.slots:
+                host, port = await self._endpoint(place, task)
+                connection = await RemoteConnection.dial(host, port, ready_timeout=_READY_SECONDS)
+                try:
+                    yield connection
+                finally:
+                    await connection.close()
+        finally:
+            place.users -= 1
+            if self._held == 0:
+                await self._leave(key)
+
+    async def _endpoint(self, place: _Place, task: Task) -> tuple[str, int]:
+        """Return where the environment listens; brought up by the first who asks."""
+        async with place.starting:
+            if place.endpoint is None:
+                world = self.inner(task)
+                first: Any = await world.__aenter__()
+                endpoint = getattr(first, "endpoint", None)
+                if endpoint is None:
+                    await world.__aexit__(None, None, None)
+                    raise UsageError(
+                        f"{type(self.inner).__name__} gives environments that cannot be shared: they listen at no "
+                        "address. Use SubprocessRuntime inside Shared."
+                    )
+                place.world, place.endpoint = world, endpoint
+            return place.endpoint
+
+    async def _leave(self, key: str) -> None:
+        """Take a place down where nobody uses it."""
+        place = self._places.get(key)
+        if place is None or place.users:
+            return
+        del self._places[key]
+        if place.world is not None:
+            await place.world.__aexit__(None, None, None)

@@ -1,0 +1,105 @@
+"""`instrument`: a function whose calls are recorded in the trace of the run that they happen in.
+
+Knows who records, not what a run is. Outside a run a decorated function is just called.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, TypeVar, cast, overload
+
+from hud.trace.steps import Step, now
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_record: ContextVar[Callable[[Step], Step] | None] = ContextVar("hud_instrument", default=None)
+_SHOWN = 2000
+"""Characters of an argument or a result that are kept."""
+
+
+@contextmanager
+def instrumented(record: Callable[[Step], Step]) -> Iterator[None]:
+    """Inside, calls of instrumented functions are handed to `record`."""
+    token = _record.set(record)
+    try:
+        yield
+    finally:
+        _record.reset(token)
+
+
+@overload
+def instrument(function: Function, /) -> Function: ...
+@overload
+def instrument(
+    function: None = None,
+    /,
+    *,
+    name: str | None = None,
+    record_args: bool = True,
+    record_result: bool = True,
+) -> Callable[[Function], Function]: ...
+def instrument(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    record_args: bool = True,
+    record_result: bool = True,
+) -> Any:
+    """Record every call of a sync or async function: its name, arguments, result or exception, and time."""
+
+    def decorate(function: Function) -> Function:
+        called = name or function.__qualname__
+
+        def finish(began: datetime, given: tuple[Any, Any], outcome: dict[str, Any]) -> None:
+            record = _record.get()
+            if record is None:
+                return
+            span: dict[str, Any] = {"name": called}
+            if record_args:
+                span["arguments"] = _arguments(function, *given)
+            if record_result or "exception" in outcome:
+                span |= outcome
+            record(Step(started_at=began, extra={"span": span}))
+
+        @functools.wraps(function)
+        def sync_call(*args: Any, **kwargs: Any) -> Any:
+            began = now()
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:
+                finish(began, (args, kwargs), {"exception": _shown(error)})
+                raise
+            finish(began, (args, kwargs), {"result": _shown(result)})
+            return result
+
+        @functools.wraps(function)
+        async def async_call(*args: Any, **kwargs: Any) -> Any:
+            began = now()
+            try:
+                result = await function(*args, **kwargs)
+            except Exception as error:
+                finish(began, (args, kwargs), {"exception": _shown(error)})
+                raise
+            finish(began, (args, kwargs), {"result": _shown(result)})
+            return result
+
+        chosen = async_call if inspect.iscoroutinefunction(function) else sync_call
+        return cast(Function, chosen)
+
+    return decorate if function is None else decorate(function)
+
+
+def _arguments(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, str]:
+    bound = inspect.signature(function).bind_partial(*args, **kwargs)
+    return {name: _shown(value) for name, value in bound.arguments.items()}
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
