@@ -16,6 +16,7 @@ from hud.platform.store import Store
 from hud.platform.store.ingest import recover
 
 if TYPE_CHECKING:
+    from hud.platform.gateway.gateway import Gateway
     from hud.platform.policies import Policies
     from hud.platform.registry import Registry
     from hud.platform.serving.tokens import TokenEngine
@@ -33,10 +34,12 @@ class Platform:
     def __init__(self, config: PlatformConfig) -> None:
         self.config = config
         self.home = config.home
-        self.store = Store.open(config.home, config.database)
+        self.store = Store.open(config.home, config.database, config.storage)
         self.keys = Keys(self.store)
         self.limits = Limits()
         self.metrics = Metrics()
+        self.uploads = 0
+        """Telemetry that is being taken over."""
         self.stopping = asyncio.Event()
         """Set when a server is on its way out: background work hands back what it holds, and ends."""
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -77,6 +80,13 @@ class Platform:
 
         return InlineEngine(self)
 
+    @cached_property
+    def gateway(self) -> Gateway:
+        """Inference over HTTP, in every dialect."""
+        from hud.platform.gateway.gateway import Gateway
+
+        return Gateway(self)
+
     async def chat_model(self, team: str, slug: str, checkpoint: str | None) -> ChatModel:
         """Return the policy of a team's model: at its head, wherever that moves, or pinned to a checkpoint."""
         return await self.policies.chat_model(self.registry_of(team).model(slug), checkpoint)
@@ -99,6 +109,8 @@ class Platform:
 
     def close(self) -> None:
         """Stop what samples, and close the store."""
+        if "gateway" in self.__dict__:
+            self.gateway.close()
         if "policies" in self.__dict__:
             self.policies.close()
         self.store.close()

@@ -33,6 +33,14 @@ class Identity:
         """True where one of the scopes held includes `scope`."""
         return any(SCOPES.index(held) >= SCOPES.index(scope) for held in self.scopes)
 
+    def require(self, scope: Scope) -> None:
+        """Refuse whoever may not, with status 403."""
+        if not self.may(scope):
+            raise PlatformError(
+                f"This key lacks the scope {scope!r}. Ask an admin of your team for one: hud keys create NAME --scope {scope}",
+                403,
+            )
+
 
 LOCAL = Identity(team_id=LOCAL_TEAM, scopes=frozenset({"admin"}), user_id=LOCAL_TEAM)
 """Whoever uses the embedded platform of this machine: it has no keys."""
@@ -48,10 +56,6 @@ def needs(scope: Scope) -> Callable[[Request], None]:
     """A dependency that refuses callers without `scope` with status 403."""
 
     def check(request: Request) -> None:
-        if not caller(request).may(scope):
-            raise PlatformError(
-                f"This key lacks the scope {scope!r}. Ask an admin of your team for one: hud keys create NAME --scope {scope}",
-                403,
-            )
+        caller(request).require(scope)
 
     return check

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hud.errors import PlatformError
+from hud.platform.access.identity import LOCAL, Identity
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -33,6 +34,13 @@ class Exchange:
         self.ended = False
         self._receive = receive
         self._send = send
+
+    @property
+    def who(self) -> Identity:
+        """Who asks; a platform without keys is its one local team's."""
+        state = self.scope.get("state") or {}
+        identity: Identity = state.get("identity", LOCAL)
+        return identity
 
     def header(self, name: bytes) -> str | None:
         """Return a request header."""

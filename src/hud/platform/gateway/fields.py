@@ -63,7 +63,11 @@ class Fields:
         value = self.get(*names)
         if value is None:
             return None
-        if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and least <= value <= most
+        ):
             return float(value)
         raise self.wrong(names[0], f"a number from {least:g} to {most:g}")
 
@@ -96,7 +100,9 @@ class Fields:
         value = self.get(*names)
         if value is None:
             return None
-        if isinstance(value, list) and all(type(item) is int and 0 <= item < below for item in value):
+        if isinstance(value, list) and all(
+            type(item) is int and 0 <= item < below for item in value
+        ):
             return value
         raise self.wrong(names[0], f"a list of token ids, each below {below}")
 

@@ -2,14 +2,26 @@
 
 from fastapi import APIRouter
 
-from hud.platform.routes import health, jobs, keys, login, models, traces, training
+from hud.platform.routes import (
+    gateway,
+    health,
+    jobs,
+    keys,
+    login,
+    models,
+    telemetry,
+    traces,
+    training,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
+    gateway.router,  # First: it is the hot path.
     health.router,
     jobs.router,
     traces.router,
     models.router,
     training.router,
     keys.router,
+    telemetry.router,
     login.router,
 )

@@ -1,0 +1,98 @@
+"""Which model a name means, for one team: a model of its registry, or a provider's.
+
+Found names are remembered for a moment, so that a request of the hot path asks no database. What a head serves is not
+among what is remembered: the engine looks when it begins to draw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from hud import settings
+from hud.errors import NotFoundError, UsageError
+from hud.platform.gateway.formats import format_of
+from hud.platform.gateway.local import LocalModel
+from hud.platform.gateway.providers import (
+    ProviderModel,
+    builtin_model,
+    provider_of,
+    registered_model,
+)
+from hud.platform.records import BASE
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+REMEMBERED_SECONDS = 2.0
+
+Target = LocalModel | ProviderModel
+
+
+class Catalogue:
+    """Names of models, as teams know them."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._known: dict[tuple[str, str], tuple[float, Target]] = {}
+
+    def remembered(self, team: str, name: str) -> Target | None:
+        """Return a model that was found a moment ago."""
+        found = self._known.get((team, name))
+        return found[1] if found is not None and found[0] > time.monotonic() else None
+
+    async def find(self, team: str, name: str, checkpoint: str | None = None) -> Target:
+        """Return the model behind `name` or `name@checkpoint`. Raises `NotFoundError`, with near matches."""
+        reference = f"{name}@{checkpoint}" if checkpoint and "@" not in name else name
+        found = self.remembered(team, reference)
+        if found is None:
+            found = await asyncio.to_thread(self._find, team, reference)
+            now = time.monotonic()
+            self._known = {key: kept for key, kept in self._known.items() if kept[0] > now}
+            self._known[team, reference] = (now + REMEMBERED_SECONDS, found)
+        return found
+
+    def forget(self) -> None:
+        """Look everything up again: a model that was found is gone."""
+        self._known.clear()
+
+    def _find(self, team: str, reference: str) -> Target:
+        name, _, checkpoint = reference.partition("@")
+        registry = self._platform.registry_of(team)
+        try:
+            record = registry.model(name)
+        except NotFoundError:
+            provided = self._provided(name)
+            if provided is None:
+                raise
+            _refuse_checkpoint(provided, checkpoint)
+            return provided
+        if record.config.provider is not None:
+            model = registered_model(
+                record.slug, record.config.provider, settings.load().environment
+            )
+            _refuse_checkpoint(model, checkpoint)
+            return model
+        pinned = None
+        if checkpoint and checkpoint != "head":
+            # None here is what the model began with; to the engine it would be the head.
+            pinned = registry.tree.find(record, checkpoint) or BASE
+        return LocalModel(record, pinned, format_of(record.folder))
+
+    def _provided(self, name: str) -> ProviderModel | None:
+        provider = provider_of(name)
+        if provider is None:
+            return None
+        model = builtin_model(provider, name, settings.load().environment)
+        if model.key is None:
+            raise NotFoundError(
+                f"{name!r} is a model of {provider.name}, and this server has no key of theirs. "
+                f"Set {provider.key_env} where the server runs, or register a URL: hud models add NAME --url URL"
+            )
+        return model
+
+
+def _refuse_checkpoint(model: ProviderModel, checkpoint: str) -> None:
+    if checkpoint:
+        raise UsageError(f"{model.name!r} is a provider's model; it has no checkpoints.")

@@ -1,0 +1,328 @@
+"""The gateway of one platform: finds the model, asks it, tells the answer, and writes down what it used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from hud.errors import NotFoundError, UsageError
+from hud.platform.access.identity import Identity, Scope
+from hud.platform.gateway.answers import turns_of
+from hud.platform.gateway.catalogue import Catalogue, Target
+from hud.platform.gateway.connections import Connections
+from hud.platform.gateway.dialects.anthropic_messages import MessagesDialect
+from hud.platform.gateway.dialects.dialect import Dialect, Teller
+from hud.platform.gateway.dialects.gemini import GeminiDialect
+from hud.platform.gateway.dialects.openai_chat import ChatDialect
+from hud.platform.gateway.dialects.openai_completions import CompletionsDialect
+from hud.platform.gateway.dialects.openai_responses import (
+    ResponsesDialect,
+    ResponsesTeller,
+    read_items,
+)
+from hud.platform.gateway.events import Event
+from hud.platform.gateway.exchange import ClientGoneError, Exchange
+from hud.platform.gateway.fields import Fields
+from hud.platform.gateway.ledger import Entry, Ledger, Meter
+from hud.platform.gateway.listing import ModelLists
+from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
+from hud.platform.gateway.pacing import Pacing
+from hud.platform.gateway.passthrough import PassThrough
+from hud.platform.gateway.providers import ProviderModel
+from hud.platform.gateway.refusals import refusal_of
+from hud.platform.gateway.requests import GenerationRequest
+from hud.platform.gateway.stored import StoredResponses
+from hud.platform.gateway.upstream import UpstreamTurns
+from hud.trace import plain
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+
+@dataclass(frozen=True)
+class Dialects:
+    """The dialects that are spoken."""
+
+    chat: Dialect = field(default_factory=ChatDialect)
+    completions: Dialect = field(default_factory=CompletionsDialect)
+    responses: Dialect = field(default_factory=ResponsesDialect)
+    messages: Dialect = field(default_factory=MessagesDialect)
+    gemini: Dialect = field(default_factory=GeminiDialect)
+
+
+CLIENT_GONE = 499
+"""What is written down where nobody was left to be told."""
+
+
+class Gateway:
+    """What all requests share."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self.catalogue = Catalogue(platform)
+        self.ledger = Ledger(platform.store)
+        self.responses = StoredResponses(platform.store)
+        self.local = LocalTurns(platform, Pacing())
+        self.connections = Connections()
+        self.passthrough = PassThrough(self.connections)
+        self.upstream = UpstreamTurns(self.connections)
+        self.dialects = Dialects()
+        self.lists = ModelLists(platform)
+
+    def close(self) -> None:
+        """Write down what waits."""
+        self.ledger.flush()
+
+    async def serve(
+        self,
+        exchange: Exchange,
+        dialect: Dialect,
+        action: str,
+        given: dict[str, Any] | None = None,
+        *,
+        count: bool = False,
+    ) -> None:
+        """Answer one request for a turn, or for the number of its prompt's tokens.
+
+        `given` is what the path says beside the body.
+        """
+        started = time.perf_counter()
+        who = exchange.who
+        meter = Meter()
+        target: Target | None = None
+        name = ""
+        try:
+            who.require("run")
+            raw = await exchange.body()
+            body = Fields({**_parse(raw), **(given or {})})
+            name = body.needed_text("model")
+            target = self.catalogue.remembered(who.team_id, name) or await self.catalogue.find(
+                who.team_id, name
+            )
+            async with exchange.attended():
+                if isinstance(target, ProviderModel) and target.family == dialect.family:
+                    await self.passthrough.send(exchange, target, action, raw, body.values, meter)
+                elif count:
+                    await self._count(exchange, dialect, body, target)
+                else:
+                    await self._answer(exchange, dialect, body, target, who, meter)
+        except ClientGoneError:
+            exchange.status = CLIENT_GONE
+        except Exception as error:
+            if isinstance(error, NotFoundError):
+                self.catalogue.forget()
+            await _refuse(exchange, dialect, error)
+        finally:
+            self._note(exchange, who, name, target, meter, action, time.perf_counter() - started)
+
+    async def gemini(self, exchange: Exchange, name: str, action: str) -> None:
+        """Answer a method of a model, as Gemini's clients call it."""
+        dialect = self.dialects.gemini
+        given: dict[str, Any] = {"model": name.removeprefix("models/"), "stream": False}
+        match action:
+            case "generateContent":
+                await self.serve(exchange, dialect, action, given)
+            case "streamGenerateContent":
+                events = b"alt=sse" in exchange.scope["query_string"]
+                given.update(stream=True, server_sent_events=events)
+                await self.serve(exchange, dialect, action, given)
+            case "countTokens":
+                await self.serve(exchange, dialect, action, given, count=True)
+            case _:
+                unknown = NotFoundError(f"There is no method {action!r} of models here.")
+                await _refuse(exchange, dialect, unknown)
+
+    async def list(self, exchange: Exchange, name: str | None, *, gemini: bool) -> None:
+        """Tell the models of a team, or one of them."""
+
+        async def look(who: Identity) -> bytes:
+            if name is None:
+                return orjson.dumps(await self.lists.all(who.team_id, exchange, gemini=gemini))
+            return orjson.dumps(await self.lists.one(who.team_id, name, exchange, gemini=gemini))
+
+        await self._simply(exchange, self.dialects.gemini if gemini else self.dialects.chat, look)
+
+    async def stored(self, exchange: Exchange, identifier: str) -> None:
+        """Tell a response that was kept."""
+
+        async def look(who: Identity) -> bytes:
+            return await self.responses.body(who.team_id, identifier)
+
+        await self._simply(exchange, self.dialects.responses, look)
+
+    async def forget(self, exchange: Exchange, identifier: str) -> None:
+        """Forget a response."""
+
+        async def remove(who: Identity) -> bytes:
+            await self.responses.remove(who.team_id, identifier)
+            return orjson.dumps({"id": identifier, "object": "response", "deleted": True})
+
+        await self._simply(exchange, self.dialects.responses, remove, scope="run")
+
+    async def _simply(
+        self,
+        exchange: Exchange,
+        dialect: Dialect,
+        work: Callable[[Identity], Awaitable[bytes]],
+        scope: Scope = "read",
+    ) -> None:
+        """Answer what asks no model."""
+        try:
+            exchange.who.require(scope)
+            await exchange.answer(200, await work(exchange.who))
+        except Exception as error:
+            await _refuse(exchange, dialect, error)
+
+    async def _count(
+        self, exchange: Exchange, dialect: Dialect, body: Fields, target: Target
+    ) -> None:
+        """Tell how many tokens a prompt has."""
+        if not isinstance(target, LocalModel):
+            raise UsageError(
+                f"The tokens of {target.name!r} are counted in its provider's own dialect only."
+            )
+        inner = body.inner("generateContentRequest")
+        if inner is not None:
+            body = Fields({**inner.values, "model": body.values["model"]})
+        prompts = await prompts_of(target, dialect.read(body))
+        count = sum(len(prompt.ids) for prompt in prompts)
+        gemini = dialect is self.dialects.gemini
+        told = {"totalTokens": count} if gemini else {"input_tokens": count}
+        await exchange.answer(200, orjson.dumps(told))
+
+    def events(
+        self, target: Target, request: GenerationRequest, who: Identity, meter: Meter
+    ) -> AsyncGenerator[list[Event], None]:
+        """Ask a model, wherever it lives."""
+        if isinstance(target, LocalModel):
+            return self.local.events(target, request, who.key_id or who.team_id, meter)
+        return self.upstream.events(target, request, meter)
+
+    async def _answer(
+        self,
+        exchange: Exchange,
+        dialect: Dialect,
+        body: Fields,
+        target: Target,
+        who: Identity,
+        meter: Meter,
+    ) -> None:
+        request = dialect.read(body)
+        if request.checkpoint:
+            target = await self.catalogue.find(who.team_id, request.model, request.checkpoint)
+        request = await self._continued(dialect, request, body, who)
+        events = self.events(target, request, who, meter)
+        if request.stream:
+            teller = dialect.teller(body, request, target.name)
+            await self._tell(exchange, teller, events, request, who, body)
+            return
+        async with aclosing(events) as batches:
+            said = [event async for batch in batches for event in batch]
+        answer = dialect.whole(body, request, target.name, turns_of(said, request.choices))
+        if isinstance(dialect, ResponsesDialect):
+            await self._keep(answer, request, who, body)
+        await exchange.answer(200, orjson.dumps(answer))
+
+    async def _tell(
+        self,
+        exchange: Exchange,
+        teller: Teller,
+        events: AsyncGenerator[list[Event], None],
+        request: GenerationRequest,
+        who: Identity,
+        body: Fields,
+    ) -> None:
+        try:
+            async with aclosing(events) as batches:
+                async for batch in batches:
+                    if exchange.status is None:
+                        await exchange.begin_events(teller.content_type)
+                    data = b"".join([teller.tell(event) for event in batch])
+                    if data:
+                        await exchange.write(data)
+            last = teller.end()
+            if isinstance(teller, ResponsesTeller):
+                # Before its last event: whoever reads that may go on from it at once.
+                await self._keep(teller.answer, request, who, body)
+            await exchange.end(last)
+        except Exception as error:
+            if exchange.status is None:
+                raise
+            await exchange.end(teller.fail(refusal_of(error)))
+
+    async def _continued(
+        self, dialect: Dialect, request: GenerationRequest, body: Fields, who: Identity
+    ) -> GenerationRequest:
+        """Put the conversation of an earlier response before this one's."""
+        if not isinstance(dialect, ResponsesDialect):
+            return request
+        previous = body.text("previous_response_id")
+        if previous is None:
+            return request
+        before = await self.responses.conversation(who.team_id, previous)
+        system = [message for message in request.messages if message["role"] == "system"]
+        new = [message for message in request.messages if message["role"] != "system"]
+        return replace(request, messages=[*system, *before, *new])
+
+    async def _keep(
+        self, answer: dict[str, Any], request: GenerationRequest, who: Identity, body: Fields
+    ) -> None:
+        """Keep a response, unless the client does not want that."""
+        if body.flag("store") is False:
+            return
+        spoken = [message for message in request.messages if message["role"] != "system"]
+        said = read_items(Fields({"input": answer["output"]}))
+        await self.responses.keep(who.team_id, answer, [*spoken, *said])
+
+    def _note(
+        self,
+        exchange: Exchange,
+        who: Identity,
+        name: str,
+        target: Target | None,
+        meter: Meter,
+        action: str,
+        seconds: float,
+    ) -> None:
+        """Write down what a request used, and charge it to its key."""
+        cost = None
+        if isinstance(target, ProviderModel):
+            cost = target.cost(meter.prompt_tokens, meter.completion_tokens)
+        trace = exchange.header(b"trace-id")
+        self.ledger.add(
+            Entry(
+                team_id=who.team_id,
+                key_id=who.key_id,
+                trace_id=plain(trace)[:32] if trace else None,
+                route=action,
+                model=name if target is None else target.name,
+                status=exchange.status or 500,
+                seconds=seconds,
+                cost_usd=cost,
+                meter=meter,
+            )
+        )
+        self.platform.limits.charge(who, meter.tokens)
+
+
+async def _refuse(exchange: Exchange, dialect: Dialect, error: Exception) -> None:
+    """Tell an error in the words of a dialect."""
+    if exchange.status is not None:
+        raise error  # The connection breaks: nothing else tells the client that this is not all.
+    refusal = refusal_of(error)
+    await exchange.answer(refusal.status, orjson.dumps(dialect.error(refusal)), refusal.headers)
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    try:
+        values = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"The request body is not JSON: {error}.") from None
+    if not isinstance(values, dict):
+        raise UsageError("The request body must be a JSON object.")
+    return values

@@ -1,0 +1,109 @@
+"""What every request used, written down off the hot path.
+
+Entries wait in memory and are written together, at most half a second later; a process that is killed loses those
+that wait, which is why nothing is ever decided by this table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from hud.errors import StoreError
+from hud.platform.store import tables
+from hud.trace import new_id
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+_log = logging.getLogger("hud.gateway")
+
+EVERY_SECONDS = 0.5
+MOST_WAITING = 50_000
+"""Entries kept while the store cannot be written; older ones make room."""
+
+
+@dataclass
+class Meter:
+    """Tokens of one request, counted while they come."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    checkpoint: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """What limits count."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One request."""
+
+    team_id: str
+    key_id: str | None
+    trace_id: str | None
+    route: str
+    model: str
+    status: int
+    seconds: float
+    cost_usd: float | None
+    meter: Meter
+
+
+class Ledger:
+    """The `requests` table, written in batches."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[dict[str, Any]] = []
+        self._due = False
+        self._writing = threading.Lock()
+
+    def add(self, entry: Entry) -> None:
+        """Write an entry soon. To be called on an event loop."""
+        meter = entry.meter
+        self._waiting.append(
+            {
+                "id": new_id(),
+                "team_id": entry.team_id,
+                "key_id": entry.key_id,
+                "trace_id": entry.trace_id,
+                "route": entry.route,
+                "model": entry.model,
+                "checkpoint": meter.checkpoint,
+                "status": entry.status,
+                "prompt_tokens": meter.prompt_tokens,
+                "completion_tokens": meter.completion_tokens,
+                "cached_tokens": meter.cached_tokens,
+                "cost_usd": entry.cost_usd,
+                "seconds": entry.seconds,
+                "created_at": datetime.now(UTC),
+            }
+        )
+        if not self._due:
+            self._due = True
+            loop = asyncio.get_running_loop()
+            loop.call_later(EVERY_SECONDS, lambda: loop.run_in_executor(None, self.flush))
+
+    def flush(self) -> None:
+        """Write what waits, now. Blocks."""
+        with self._writing:
+            self._due = False
+            rows, self._waiting = self._waiting, []
+            if not rows:
+                return
+            try:
+                with self._store.begin() as connection:
+                    connection.execute(sa.insert(tables.requests), rows)
+            except StoreError as error:
+                _log.warning("The record of %d requests waits for the store: %s", len(rows), error)
+                self._waiting = [*rows, *self._waiting][-MOST_WAITING:]

@@ -1,0 +1,105 @@
+"""The models of a team, as each dialect lists them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from hud.errors import NotFoundError
+from hud.platform.gateway.exchange import Exchange
+from hud.platform.gateway.providers import listed_providers
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+_SINCE = datetime(2025, 1, 1, tzinfo=UTC)
+"""What providers' models are dated, of which we do not know better."""
+
+
+class ModelLists:
+    """`GET /models`, in the dialect of whoever asks: their clients tell themselves apart by their headers."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    async def all(self, team: str, exchange: Exchange, *, gemini: bool) -> dict[str, Any]:
+        """Return every model."""
+        models = await asyncio.to_thread(self._models, team)
+        if gemini or exchange.header(b"x-goog-api-key"):
+            return {"models": [_gemini(model) for model in models]}
+        if exchange.header(b"anthropic-version"):
+            return {
+                "data": [_anthropic(model) for model in models],
+                "has_more": False,
+                "first_id": models[0][0] if models else None,
+                "last_id": models[-1][0] if models else None,
+            }
+        return {"object": "list", "data": [_openai(model) for model in models]}
+
+    async def one(
+        self, team: str, name: str, exchange: Exchange, *, gemini: bool
+    ) -> dict[str, Any]:
+        """Return one model. Raises `NotFoundError`."""
+        models = await asyncio.to_thread(self._models, team)
+        for model in models:
+            if model[0] == name:
+                break
+        else:
+            raise NotFoundError(f"There is no model {name!r}.")
+        if gemini or exchange.header(b"x-goog-api-key"):
+            return _gemini(model)
+        if exchange.header(b"anthropic-version"):
+            return _anthropic(model)
+        return _openai(model)
+
+    def _models(self, team: str) -> list[tuple[str, str, str, datetime]]:
+        """Name, display name, owner, and since when."""
+        records = self._platform.registry_of(team).models()
+        own = [
+            (
+                record.slug,
+                record.name,
+                "openhud" if record.config.provider is None else record.config.provider.dialect,
+                record.created_at,
+            )
+            for record in records
+        ]
+        taken = {name for name, *_ in own}
+        others = [
+            (name, name, provider.name, _SINCE)
+            for provider, name in listed_providers()
+            if name not in taken
+        ]
+        return own + others
+
+
+def _openai(model: tuple[str, str, str, datetime]) -> dict[str, Any]:
+    name, _, owner, created = model
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(created.timestamp()),
+        "owned_by": owner,
+    }
+
+
+def _anthropic(model: tuple[str, str, str, datetime]) -> dict[str, Any]:
+    name, display, _, created = model
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": display,
+        "created_at": created.isoformat().replace("+00:00", "Z"),
+    }
+
+
+def _gemini(model: tuple[str, str, str, datetime]) -> dict[str, Any]:
+    name, display, _, _ = model
+    return {
+        "name": f"models/{name}",
+        "baseModelId": name,
+        "version": "1",
+        "displayName": display,
+        "supportedGenerationMethods": ["generateContent", "streamGenerateContent", "countTokens"],
+    }

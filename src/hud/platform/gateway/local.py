@@ -1,0 +1,150 @@
+"""Turns of this server's own models: messages become token ids, and drawn ids become events.
+
+The engine speaks tokens; chat formats, tool calls, stop strings and characters are done here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hud.errors import UsageError
+from hud.platform.gateway.detokenizing import Vocabulary
+from hud.platform.gateway.events import Begun, Event
+from hud.platform.gateway.formats import Format
+from hud.platform.gateway.grammar import grammar_of
+from hud.platform.gateway.ledger import Meter
+from hud.platform.gateway.merging import merged
+from hud.platform.gateway.pacing import Pacing
+from hud.platform.gateway.reading import Prompt, TurnReader
+from hud.platform.gateway.requests import GenerationRequest
+from hud.platform.records import ModelRecord
+from hud.platform.serving.tokens import TokenDelta, TokenRequest
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+_LONG = 20_000
+"""Characters of a conversation that are worth a thread: rendering them would hold up every other stream."""
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model of this server, at its head or at a checkpoint."""
+
+    record: ModelRecord
+    checkpoint: str | None
+    """None: the head, wherever that is when drawing begins."""
+    format: Format
+
+    @property
+    def name(self) -> str:
+        """What answers call it."""
+        return self.record.slug
+
+
+class LocalTurns:
+    """Draws turns from an engine."""
+
+    def __init__(self, platform: Platform, pacing: Pacing) -> None:
+        self.platform = platform
+        self.pacing = pacing
+
+    async def events(
+        self, model: LocalModel, request: GenerationRequest, tenant: str, meter: Meter
+    ) -> AsyncGenerator[list[Event], None]:
+        """Answer a request. Closing the generator frees what the engine holds for it."""
+        prompts = await prompts_of(model, request)
+        meter.prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
+        begun = False
+        with self.pacing.stream():
+            streams = [
+                self._choice(model, request, tenant, place, prompts[place % len(prompts)], meter)
+                for place in range(request.choices)
+            ]
+            async with aclosing(merged(streams)) as batches:
+                async for events in batches:
+                    if not begun:
+                        # Only now: until the engine has taken the request it may refuse it.
+                        begun = True
+                        yield [Begun(meter.prompt_tokens)]
+                    yield events
+
+    async def _choice(
+        self,
+        model: LocalModel,
+        request: GenerationRequest,
+        tenant: str,
+        choice: int,
+        prompt: Prompt,
+        meter: Meter,
+    ) -> AsyncGenerator[list[Event], None]:
+        reader = TurnReader(model.format, request, choice, prompt)
+        asked = TokenRequest(
+            prompt=prompt.ids,
+            params=request.sampling.params(choice),
+            stop_ids=model.format.chat.stop_ids,
+            top_logprobs=request.top_logprobs or 0,
+            tenant=tenant,
+            **grammar_of(model.format, request),
+        )
+        engine = self.platform.engine
+        end = None
+        async with aclosing(engine.stream(model.record, model.checkpoint, asked)) as items:
+            async for item in items:
+                if not isinstance(item, TokenDelta):
+                    end = item
+                    meter.cached_tokens += end.cached_tokens
+                    meter.checkpoint = end.version
+                    break
+                meter.completion_tokens += len(item.token_ids)
+                yield reader.take(item)
+                if reader.stopped:
+                    break
+                await self.pacing.rest()
+        yield reader.end(end)
+
+
+async def prompts_of(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
+    """Return the prompts of a request, one for each choice or one for all."""
+    if _size(request) > _LONG:
+        return await asyncio.to_thread(_prompts, model, request)
+    return _prompts(model, request)
+
+
+def _size(request: GenerationRequest) -> int:
+    if request.prompts is not None:
+        return sum(len(prompt) for prompt in request.prompts)
+    return sum(len(message.get("content") or "") for message in request.messages) + 200 * len(
+        request.tools
+    )
+
+
+def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
+    chat, vocabulary = model.format.chat, model.format.vocabulary
+    if request.prompts is not None:
+        return [
+            Prompt(chat.encode(prompt) if isinstance(prompt, str) else _known(prompt, vocabulary))
+            for prompt in request.prompts
+        ]
+    ids = None
+    if request.continuation is not None:
+        _known(request.continuation.token_ids, vocabulary)
+        ids = chat.extend(request.continuation, request.messages, request.offered)
+    if ids is None:
+        ids = chat.render(request.messages, request.offered)
+    # Some templates open the model's reasoning themselves.
+    tail = vocabulary.tokenizer.decode(ids[-8:], skip_special_tokens=False)
+    return [Prompt(ids, opened=tail.rstrip().endswith("<think>"))]
+
+
+def _known(ids: list[int], vocabulary: Vocabulary) -> list[int]:
+    size = len(vocabulary)
+    if any(token >= size for token in ids):
+        raise UsageError(
+            f"The prompt holds the token id {max(ids)}; the model knows {size} tokens."
+        )
+    return ids

@@ -1,0 +1,49 @@
+"""Several streams of events as one, in the order in which they speak."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from hud.platform.gateway.events import Event
+
+
+async def merged(
+    streams: Sequence[AsyncGenerator[list[Event], None]],
+) -> AsyncGenerator[list[Event], None]:
+    """Yield what the streams yield. The first that fails ends all; closing this closes them."""
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as only:
+            async for events in only:
+                yield events
+        return
+    queue: asyncio.Queue[list[Event] | Exception | None] = asyncio.Queue(maxsize=4 * len(streams))
+    tasks = [asyncio.create_task(_pour(stream, queue)) for stream in streams]
+    try:
+        running = len(tasks)
+        while running:
+            item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                running -= 1
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pour(
+    stream: AsyncGenerator[list[Event], None], queue: asyncio.Queue[list[Event] | Exception | None]
+) -> None:
+    try:
+        async with aclosing(stream):
+            async for events in stream:
+                await queue.put(events)
+    except Exception as error:  # Raised again where the queue is read.
+        await queue.put(error)
+    else:
+        await queue.put(None)

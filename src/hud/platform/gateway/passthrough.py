@@ -1,0 +1,179 @@
+"""A provider's model asked in its own dialect: the request goes through as it is, the answer comes back as it is.
+
+Only the model's name is exchanged, where it is another one there, and the key: the client's stays here, and ours never
+leaves towards the client, not even where a provider repeats it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import aiohttp
+import orjson
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from hud.platform.gateway.connections import Connections
+from hud.platform.gateway.exchange import Exchange, Headers
+from hud.platform.gateway.ledger import Meter
+from hud.platform.gateway.providers import ProviderModel
+from hud.platform.gateway.refusals import UpstreamError
+from hud.platform.gateway.sniffing import Sniffer
+
+_SENT = frozenset(
+    (
+        b"content-type",
+        b"accept",
+        b"user-agent",
+        b"anthropic-version",
+        b"anthropic-beta",
+        b"openai-beta",
+        b"x-goog-api-client",
+        b"idempotency-key",
+    )
+)
+"""Request headers that a provider may see."""
+_RETURNED = frozenset(
+    (
+        "content-type",
+        "retry-after",
+        "retry-after-ms",
+        "x-should-retry",
+        "request-id",
+        "x-request-id",
+        "openai-processing-ms",
+        "openai-version",
+    )
+)
+_RETURNED_BELOW = ("x-ratelimit-", "anthropic-ratelimit-")
+"""Answer headers that a client may see; others tell of our account."""
+_KEY_PARAMETERS = ("key", "api_key")
+REDACTED = b"[redacted]"
+MOST_ERROR_BYTES = 1 << 20
+
+
+class PassThrough:
+    """Sends requests to providers and their answers back."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+
+    async def send(
+        self,
+        exchange: Exchange,
+        model: ProviderModel,
+        action: str,
+        raw: bytes,
+        values: dict[str, Any],
+        meter: Meter,
+    ) -> None:
+        """Answer an exchange. Raises `UpstreamError` where the provider cannot be reached, or refuses our key."""
+        body = raw
+        if model.family != "gemini" and values.get("model") != model.upstream:
+            body = orjson.dumps({**values, "model": model.upstream})
+        url = URL(_with_query(model.endpoint(action), exchange.scope["query_string"]), encoded=True)
+        headers = {
+            key.decode(): value.decode("latin-1")
+            for key, value in exchange.scope["headers"]
+            if key in _SENT
+        }
+        headers["accept-encoding"] = "identity"
+        headers.update(model.credentials)
+        if model.family == "anthropic":
+            headers.setdefault("anthropic-version", "2023-06-01")
+        try:
+            async with self.connections.session().post(
+                url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                if response.status >= 300:
+                    await _pass_error(exchange, model, response)
+                else:
+                    await _pass_answer(exchange, model, response, meter)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unreachable(model, error) from error
+
+
+def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:
+    """Return what a client is told of a provider that does not answer, without telling where we asked."""
+    kind = "did not answer in time" if isinstance(error, TimeoutError) else "cannot be reached"
+    status = 504 if isinstance(error, TimeoutError) else 502
+    return UpstreamError(f"The provider of {model.name!r} {kind} ({type(error).__name__}).", status)
+
+
+def refused_key(model: ProviderModel, status: int) -> UpstreamError:
+    """Return what a client is told where a provider refuses this server: the client's own key is in order."""
+    where = f" in {model.key_env}" if model.key_env else ""
+    return UpstreamError(
+        f"The provider of {model.name!r} refused this server's key{where}; tell who runs the server.",
+        status,
+    )
+
+
+async def _pass_answer(
+    exchange: Exchange, model: ProviderModel, response: aiohttp.ClientResponse, meter: Meter
+) -> None:
+    sniffer = Sniffer()
+    streams = response.content_type == "text/event-stream"
+    if not streams and response.content_length is not None:
+        data = redacted(await response.read(), model)
+        sniffer.take(data)
+        sniffer.read(meter)
+        length = (b"content-length", str(len(data)).encode())
+        await exchange.begin(response.status, [*_returned(response.headers), length])
+        await exchange.end(data)
+        return
+    await exchange.begin(response.status, _returned(response.headers))
+    try:
+        async for data in response.content.iter_any():
+            data = redacted(data, model)
+            sniffer.take(data)
+            await exchange.write(data)
+    finally:
+        sniffer.read(meter)
+    await exchange.end()
+
+
+async def _pass_error(
+    exchange: Exchange, model: ProviderModel, response: aiohttp.ClientResponse
+) -> None:
+    if response.status in (401, 403) and model.key is not None:
+        raise refused_key(model, response.status)
+    if response.status < 400:
+        raise UpstreamError(
+            f"The provider of {model.name!r} answered with a redirection, which is not followed.",
+            502,
+        )
+    data = redacted(await response.content.read(MOST_ERROR_BYTES), model)
+    length = (b"content-length", str(len(data)).encode())
+    await exchange.begin(response.status, [*_returned(response.headers), length])
+    await exchange.end(data)
+
+
+def redacted(data: bytes, model: ProviderModel) -> bytes:
+    """Return data without this server's key for the model."""
+    for secret in model.secrets:
+        if secret in data:
+            data = data.replace(secret, REDACTED)
+    return data
+
+
+def _returned(headers: CIMultiDictProxy[str]) -> Headers:
+    returned: Headers = []
+    for name, value in headers.items():
+        lowered = name.lower()
+        if lowered in _RETURNED or lowered.startswith(_RETURNED_BELOW):
+            returned.append((lowered.encode(), value.encode("latin-1")))
+    return returned
+
+
+def _with_query(url: str, query: bytes) -> str:
+    """Return a URL with the client's query, except keys."""
+    if not query:
+        return url
+    kept = [
+        (name, value)
+        for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+        if name not in _KEY_PARAMETERS
+    ]
+    return f"{url}?{urlencode(kept)}" if kept else url

@@ -1,0 +1,191 @@
+"""Models that live elsewhere: whose they are, where they are asked, and what their tokens cost.
+
+Names that begin as a provider's do are that provider's, where this server holds a key of theirs; any other place is
+registered by its URL. Nothing else is ever called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import NAMESPACE_URL, uuid5
+
+from hud import settings
+from hud.platform.gateway.dialects.dialect import Family
+from hud.platform.records import ProviderConfig
+
+
+@dataclass(frozen=True)
+class ProviderModel:
+    """A model of a provider, and how this server asks for it."""
+
+    name: str
+    """What clients call it."""
+    upstream: str
+    """What the provider calls it."""
+    family: Family
+    url: str
+    """Base URL, without what the dialect appends."""
+    key: str | None = field(default=None, repr=False)
+    key_env: str | None = None
+    price_in: float | None = None
+    """Dollars for a million prompt tokens."""
+    price_out: float | None = None
+
+    @property
+    def secrets(self) -> list[bytes]:
+        """What must not leave this process."""
+        return [self.key.encode()] if self.key else []
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return what tokens cost in dollars, None where no price is known."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
+
+    def endpoint(self, action: str) -> str:
+        """Return the URL of a call: of Gemini a method of the model, of the others a path."""
+        if self.family == "gemini":
+            return f"{self.url}/v1beta/models/{self.upstream}:{action}"
+        return f"{self.url}/v1/{action}" if self.family == "anthropic" else f"{self.url}/{action}"
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Return the headers by which the provider knows this server."""
+        if self.key is None:
+            return {}
+        if self.family == "anthropic":
+            return {"x-api-key": self.key}
+        if self.family == "gemini":
+            return {"x-goog-api-key": self.key}
+        return {"authorization": f"Bearer {self.key}"}
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider that is known by the names of its models."""
+
+    name: str
+    family: Family
+    prefixes: tuple[str, ...]
+    url: str
+    url_env: str
+    key_env: str
+    sdk_agent_type: str
+    listed: dict[str, tuple[float, float]]
+    """Models that the catalogue shows, with dollars for a million prompt and completion tokens."""
+
+
+PROVIDERS = (
+    Provider(
+        "anthropic",
+        "anthropic",
+        ("claude-",),
+        "https://api.anthropic.com",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_API_KEY",
+        "claude",
+        {
+            "claude-opus-4-5": (5.0, 25.0),
+            "claude-sonnet-4-5": (3.0, 15.0),
+            "claude-haiku-4-5": (1.0, 5.0),
+        },
+    ),
+    Provider(
+        "openai",
+        "openai",
+        ("gpt-", "o1", "o3", "o4", "chatgpt-", "codex-", "computer-use-"),
+        "https://api.openai.com/v1",
+        "OPENAI_BASE_URL",
+        "OPENAI_API_KEY",
+        "openai",
+        {
+            "gpt-5": (1.25, 10.0),
+            "gpt-5-mini": (0.25, 2.0),
+            "gpt-5-nano": (0.05, 0.4),
+            "gpt-4o-mini": (0.15, 0.6),
+        },
+    ),
+    Provider(
+        "gemini",
+        "gemini",
+        ("gemini-",),
+        "https://generativelanguage.googleapis.com",
+        "GEMINI_BASE_URL",
+        "GEMINI_API_KEY",
+        "gemini",
+        {"gemini-2.5-pro": (1.25, 10.0), "gemini-2.5-flash": (0.3, 2.5)},
+    ),
+)
+
+SDK_AGENT_TYPES = {"openai": "openai_compatible", "anthropic": "claude", "gemini": "gemini"}
+"""Which agent of HUD's client plays a registered model."""
+
+
+def provider_of(name: str) -> Provider | None:
+    """Return whose a name is by its beginning."""
+    for provider in PROVIDERS:
+        if name.startswith(provider.prefixes):
+            return provider
+    return None
+
+
+def builtin_model(provider: Provider, name: str, environment: dict[str, str]) -> ProviderModel:
+    """Return a provider's model by its name, with this server's key."""
+    prices = _price(provider, name)
+    return ProviderModel(
+        name=name,
+        upstream=name,
+        family=provider.family,
+        url=_base(environment.get(provider.url_env) or provider.url, provider.family),
+        key=environment.get(provider.key_env),
+        key_env=provider.key_env,
+        price_in=prices[0] if prices else None,
+        price_out=prices[1] if prices else None,
+    )
+
+
+def registered_model(
+    name: str, config: ProviderConfig, environment: dict[str, str]
+) -> ProviderModel:
+    """Return a model that was registered by its URL."""
+    return ProviderModel(
+        name=name,
+        upstream=config.upstream_model or name,
+        family=config.dialect,
+        url=_base(config.url, config.dialect),
+        key=environment.get(config.key_env) if config.key_env else None,
+        key_env=config.key_env,
+        price_in=config.price_in,
+        price_out=config.price_out,
+    )
+
+
+def builtin_id(name: str) -> str:
+    """Return the id under which the catalogue lists a provider's model; it is always the same."""
+    return str(uuid5(NAMESPACE_URL, f"https://openhud/models/{name}"))
+
+
+def _price(provider: Provider, name: str) -> tuple[float, float] | None:
+    """Return a model's price; a name with a date behind it costs what the name costs."""
+    for known, price in provider.listed.items():
+        if name == known or (name.startswith(f"{known}-") and name[len(known) + 1].isdigit()):
+            return price
+    return None
+
+
+def _base(url: str, family: Family) -> str:
+    """Return a base URL as `endpoint` expects it, however it was written."""
+    url = url.rstrip("/")
+    appended = {"anthropic": "/v1", "gemini": "/v1beta", "openai": "/chat/completions"}[family]
+    return url.removesuffix(appended)
+
+
+def listed_providers() -> list[tuple[Provider, str]]:
+    """Return the providers' models that this server has keys for."""
+    environment = settings.load().environment
+    return [
+        (provider, name)
+        for provider in PROVIDERS
+        if environment.get(provider.key_env)
+        for name in provider.listed
+    ]

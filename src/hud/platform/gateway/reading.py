@@ -1,0 +1,201 @@
+"""One choice, from the ids that an engine draws to the events that a client is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from hud.engine.toolcalls import Parsed, parse_output
+from hud.platform.gateway.events import (
+    CallArguments,
+    CallBegun,
+    CallEnded,
+    Event,
+    Finished,
+    Reason,
+    ReasoningDelta,
+    TextDelta,
+    TokenInfo,
+    TokensDrawn,
+)
+from hud.platform.gateway.formats import Format
+from hud.platform.gateway.requests import GenerationRequest
+from hud.platform.gateway.stopping import StopScanner
+from hud.platform.gateway.turns import THINK, Piece, Said, TurnParser
+from hud.platform.serving.tokens import TokenDelta, TokenEnd
+from hud.trace import Sample, ToolCall, Usage
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is given."""
+
+    ids: list[int]
+    opened: bool = False
+    """It ends inside `<think>`: the turn begins as reasoning."""
+
+
+class TurnReader:
+    """Reads one choice. For a client that does not stream, a turn is taken apart when it is whole."""
+
+    def __init__(
+        self, format: Format, request: GenerationRequest, choice: int, prompt: Prompt
+    ) -> None:
+        self.request = request
+        self.choice = choice
+        self.stopped = False
+        """True: what the engine draws from here on is of no use."""
+        self._format = format
+        self._prompt = prompt
+        self._ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._stop_ids = format.chat.stop_ids
+        self._detokenizer = format.vocabulary.detokenizer()
+        self._stops = StopScanner(request.sampling.stop) if request.sampling.stop else None
+        self._tools = [tool.name for tool in request.offered]
+        calls = request.tool_choice.mode != "none"
+        self._parser: TurnParser | None = None
+        if request.prompts is None and (request.stream or not request.parallel_calls or not calls):
+            self._parser = TurnParser(self._tools, opened=prompt.opened, calls=calls)
+        self._text: list[str] = []
+        self._calls = 0
+        # The token that completed a stop string, or a call that has to be the only one, ends the turn exactly there.
+        self._each = self._stops is not None or not request.parallel_calls
+
+    def take(self, delta: TokenDelta) -> list[Event]:
+        """Return what drawn tokens add."""
+        if not self._each:
+            return self._take(delta, 0, len(delta.token_ids))
+        events: list[Event] = []
+        for place in range(len(delta.token_ids)):
+            events += self._take(delta, place, place + 1)
+            if self.stopped:
+                break
+        return events
+
+    def end(self, end: TokenEnd | None) -> list[Event]:
+        """Return what was held back, and the end; `end` is None where the reader stopped first."""
+        events: list[Event] = []
+        if not self.stopped:
+            text = self._detokenizer.end()
+            if self._stops is not None:
+                text = self._stops.take(text)
+                text += self._stops.end()
+            events += self._say(text)
+        malformed = False
+        if self._parser is not None:
+            events += self._told(self._parser.end() if self._calls_open() else [])
+            malformed = self._parser.malformed
+        elif self.request.prompts is None:
+            opening = THINK if self._prompt.opened else ""
+            parsed = parse_output(opening + "".join(self._text), self._tools)
+            events += self._told(_pieces(parsed))
+            malformed = parsed.malformed
+        events.append(self._finished(end, malformed))
+        return events
+
+    def _calls_open(self) -> bool:
+        return self.request.parallel_calls or self._calls == 0
+
+    def _take(self, delta: TokenDelta, start: int, stop: int) -> list[Event]:
+        ids = delta.token_ids[start:stop]
+        self._ids += ids
+        self._logprobs += delta.logprobs[start:stop]
+        events: list[Event] = []
+        if self.request.top_logprobs is not None:
+            events.append(TokensDrawn(self.choice, self._infos(delta, start, stop)))
+        text = self._detokenizer.take(ids[:-1] if ids[-1] in self._stop_ids else ids)
+        if self._stops is not None:
+            text = self._stops.take(text)
+            self.stopped = self._stops.found is not None
+        if text:
+            events += self._say(text)
+        return events
+
+    def _say(self, text: str) -> list[Event]:
+        if self._parser is not None:
+            return self._told(self._parser.take(text))
+        if self.request.prompts is not None:
+            return [TextDelta(self.choice, text)] if text else []
+        self._text.append(text)
+        return []
+
+    def _told(self, pieces: list[Piece]) -> list[Event]:
+        events: list[Event] = []
+        for piece in pieces:
+            if isinstance(piece, Said):
+                kind = TextDelta if piece.kind == "text" else ReasoningDelta
+                events.append(kind(self.choice, piece.text))
+                continue
+            events += self._call(piece)
+            if not self.request.parallel_calls:
+                self.stopped = True
+                break
+        return events
+
+    def _call(self, call: ToolCall) -> list[Event]:
+        choice, position = self.choice, self._calls
+        self._calls += 1
+        arguments = call.arguments
+        text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+        return [
+            CallBegun(choice, position, call.id, call.name),
+            CallArguments(choice, position, text),
+            CallEnded(choice, position),
+        ]
+
+    def _infos(self, delta: TokenDelta, start: int, stop: int) -> list[TokenInfo]:
+        vocabulary = self._format.vocabulary
+
+        def info(token: int, logprob: float, top: list[tuple[int, float]]) -> TokenInfo:
+            others = [info(other, value, []) for other, value in top]
+            return TokenInfo(vocabulary.text(token), vocabulary.raw(token), logprob, others)
+
+        return [
+            info(
+                delta.token_ids[place],
+                delta.logprobs[place],
+                delta.top[place] if delta.top is not None else [],
+            )
+            for place in range(start, stop)
+        ]
+
+    def _finished(self, end: TokenEnd | None, malformed: bool) -> Finished:
+        reason: Reason = "tool_calls" if self._calls else "stop"
+        if end is not None and end.finish_reason == "length":
+            reason = "length"
+        version = None if end is None else end.version
+        sample = None
+        if self.request.return_token_ids:
+            # Built, not validated: these lists are the engine's own, and long.
+            sample = Sample.model_construct(
+                prompt_token_ids=self._prompt.ids,
+                output_token_ids=self._ids,
+                output_logprobs=self._logprobs,
+                checkpoint=version,
+                temperature=self.request.sampling.temperature or 1.0,
+            )
+        return Finished(
+            self.choice,
+            reason,
+            Usage(
+                prompt_tokens=len(self._prompt.ids),
+                completion_tokens=len(self._ids),
+                cached_tokens=0 if end is None else end.cached_tokens,
+            ),
+            stop_string=None if self._stops is None else self._stops.found,
+            malformed=malformed,
+            sample=sample,
+            checkpoint=version,
+        )
+
+
+def _pieces(parsed: Parsed) -> list[Piece]:
+    kinds: list[tuple[Literal["reasoning", "text"], str | None]] = [
+        ("reasoning", parsed.reasoning),
+        ("text", parsed.content),
+    ]
+    said: list[Piece] = [Said(kind, text) for kind, text in kinds if text]
+    return [*said, *parsed.tool_calls]

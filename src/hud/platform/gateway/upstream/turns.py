@@ -1,0 +1,121 @@
+"""Asks providers, and turns what they stream into events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import aiohttp
+import orjson
+
+from hud.platform.gateway.connections import Connections
+from hud.platform.gateway.events import Event
+from hud.platform.gateway.ledger import Meter
+from hud.platform.gateway.passthrough import (
+    MOST_ERROR_BYTES,
+    redacted,
+    refused_key,
+    unreachable,
+)
+from hud.platform.gateway.providers import ProviderModel
+from hud.platform.gateway.refusals import UpstreamError
+from hud.platform.gateway.requests import GenerationRequest
+from hud.platform.gateway.upstream.adapter import Adapter
+from hud.platform.gateway.upstream.anthropic import AnthropicAdapter
+from hud.platform.gateway.upstream.gemini import GeminiAdapter
+from hud.platform.gateway.upstream.openai import OpenAIAdapter
+from hud.platform.gateway.upstream.sse import data_of
+
+_ADAPTERS: dict[str, Adapter] = {
+    "openai": OpenAIAdapter(),
+    "anthropic": AnthropicAdapter(),
+    "gemini": GeminiAdapter(),
+}
+
+
+class UpstreamTurns:
+    """Draws turns from providers."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+
+    async def events(
+        self, model: ProviderModel, request: GenerationRequest, meter: Meter
+    ) -> AsyncGenerator[list[Event], None]:
+        """Answer a request. Raises `UpstreamError` with the provider's status where it answers with an error."""
+        adapter = _ADAPTERS[model.family]
+        body = orjson.dumps(adapter.body(model.upstream, request))
+        reader = adapter.reader(request, meter)
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "accept-encoding": "identity",
+            **({"anthropic-version": "2023-06-01"} if model.family == "anthropic" else {}),
+            **model.credentials,
+        }
+        try:
+            async with self.connections.session().post(
+                model.endpoint(adapter.action), data=body, headers=headers, allow_redirects=False
+            ) as response:
+                if response.status >= 300:
+                    raise await _refused(model, response)
+                async for data in data_of(response.content.iter_any()):
+                    if data == b"[DONE]":
+                        break
+                    events = reader.take(_value(model, data))
+                    if events:
+                        yield events
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unreachable(model, error) from error
+        yield reader.end()
+
+
+def _value(model: ProviderModel, data: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise UpstreamError(f"The provider of {model.name!r} streamed something unreadable.", 502)
+    if value.get("error"):
+        raise UpstreamError(_message(model, data), _status(value["error"]))
+    return value
+
+
+async def _refused(model: ProviderModel, response: aiohttp.ClientResponse) -> UpstreamError:
+    if response.status < 400:
+        return UpstreamError(
+            f"The provider of {model.name!r} answered with a redirection, which is not followed.",
+            502,
+        )
+    if response.status in (401, 403) and model.key is not None:
+        return refused_key(model, response.status)
+    data = await response.content.read(MOST_ERROR_BYTES)
+    try:
+        wait = float(response.headers["retry-after"])
+    except (KeyError, ValueError):
+        wait = None
+    return UpstreamError(_message(model, data), response.status, wait)
+
+
+def _message(model: ProviderModel, data: bytes) -> str:
+    """Return what a provider says is wrong, our key not among it."""
+    text = redacted(data, model).decode("utf-8", "replace")
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text[:500] or f"The provider of {model.name!r} answered with an error."
+    found = value.get("error", value) if isinstance(value, dict) else value
+    if isinstance(found, dict):
+        found = found.get("message") or found.get("detail") or found
+    return str(found)[:2000]
+
+
+def _status(error: Any) -> int:
+    """Return the status that an error inside a stream would have had."""
+    if isinstance(error, dict):
+        if type(error.get("code")) is int and 400 <= error["code"] < 600:
+            return int(error["code"])
+        kinds = {"overloaded_error": 529, "rate_limit_error": 429, "invalid_request_error": 400}
+        return kinds.get(str(error.get("type")), 502)
+    return 502
