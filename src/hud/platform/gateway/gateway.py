@@ -137,7 +137,7 @@ class Gateway:
                 unknown = NotFoundError(f"There is no method {action!r} of models here.")
                 await _refuse(exchange, dialect, unknown)
 
-    async def list(self, exchange: Exchange, name: str | None, *, gemini: bool) -> None:
+    async def tell_models(self, exchange: Exchange, name: str | None, *, gemini: bool) -> None:
         """Tell the models of a team, or one of them."""
 
         async def look(who: Identity) -> bytes:

@@ -91,19 +91,19 @@ async def generate_content(gateway: Gateway, exchange: Exchange) -> None:
 
 @route("/models", "/v1/models", method="GET")
 async def list_models(gateway: Gateway, exchange: Exchange) -> None:
-    await gateway.list(exchange, None, gemini=False)
+    await gateway.tell_models(exchange, None, gemini=False)
 
 
 @route("/models/{model}", "/v1/models/{model}", method="GET")
 async def one_model(gateway: Gateway, exchange: Exchange) -> None:
-    await gateway.list(exchange, exchange.scope["path_params"]["model"], gemini=False)
+    await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=False)
 
 
 @route("/v1beta/models", method="GET")
 async def list_gemini_models(gateway: Gateway, exchange: Exchange) -> None:
-    await gateway.list(exchange, None, gemini=True)
+    await gateway.tell_models(exchange, None, gemini=True)
 
 
 @route("/v1beta/models/{model}", method="GET")
 async def one_gemini_model(gateway: Gateway, exchange: Exchange) -> None:
-    await gateway.list(exchange, exchange.scope["path_params"]["model"], gemini=True)
+    await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=True)

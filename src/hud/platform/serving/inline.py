@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ class InlineEngine:
 
     async def stream(
         self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
-    ) -> AsyncIterator[TokenDelta | TokenEnd]:
+    ) -> AsyncGenerator[TokenDelta | TokenEnd, None]:
         """Draw one sequence; see `TokenEngine.stream`."""
         wake = self._wake()
         drawn = await self.submit(model, checkpoint, request, wake.notify)

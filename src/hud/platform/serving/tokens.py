@@ -3,7 +3,7 @@ chat formats and tool calls are its callers'."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -74,7 +74,7 @@ class TokenEngine(Protocol):
 
     def stream(
         self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
-    ) -> AsyncIterator[TokenDelta | TokenEnd]:
+    ) -> AsyncGenerator[TokenDelta | TokenEnd, None]:
         """Draw one sequence from a model at its head (`checkpoint` None), as that is when drawing begins, or pinned
         to a checkpoint's id, or to `BASE`: the weights that the model began with.
 

@@ -149,12 +149,12 @@ class MessagesTeller:
             case ReasoningDelta(_, text):
                 if not self._think:
                     return b""
-                block = {"type": "thinking", "thinking": "", "signature": ""}
-                begun = self._block("thinking", block)
+                thought = {"type": "thinking", "thinking": "", "signature": ""}
+                begun = self._block("thinking", thought)
                 return begun + self._delta({"type": "thinking_delta", "thinking": text})
             case CallBegun(_, position, identifier, name):
-                block = {"type": "tool_use", "id": identifier, "name": name, "input": {}}
-                return self._block(f"call {position}", block)
+                call = {"type": "tool_use", "id": identifier, "name": name, "input": {}}
+                return self._block(f"call {position}", call)
             case CallArguments(_, _, text):
                 return self._delta({"type": "input_json_delta", "partial_json": text})
             case CallEnded():

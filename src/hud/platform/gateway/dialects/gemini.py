@@ -348,7 +348,7 @@ def json_schema(schema: Any) -> Any:
         return [json_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    read = {}
+    read: dict[str, Any] = {}
     for name, value in schema.items():
         if name == "type" and isinstance(value, str):
             read[name] = value.lower()
