@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import hud.client
 from hud.platform.store import reading
+from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, Step, new_id, parse_step
 
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=6)
@@ -49,7 +50,7 @@ def test_samples_come_back_as_they_were(tmp_path, monkeypatch):
         for step in steps:
             recorder.step_recorded(trace_id, step)
         asyncio.run(recorder.flush())
-        assert [parse_step(step) for step in reading.trace_steps(store, trace_id)] == steps
+        assert [parse_step(step) for step in reading.trace_steps(store, LOCAL_TEAM, trace_id)] == steps
 
     round_trip()
     hud.client.disconnect(tmp_path)

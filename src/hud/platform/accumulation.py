@@ -76,7 +76,7 @@ def resolve_input(
         {
             "trace_id": run["trace_id"],
             "stop_reason": run["stop_reason"],
-            "steps": reading.trace_steps(store, run["trace_id"]),
+            "steps": reading.trace_steps(store, team, run["trace_id"]),
         }
     )
     payload = payload_of(trace, run["reward"] or 0.0, timed_out_reward=supervised)

@@ -3,7 +3,6 @@
 from fastapi import APIRouter
 
 from hud.platform.routes import (
-    gateway,
     health,
     jobs,
     keys,
@@ -15,7 +14,6 @@ from hud.platform.routes import (
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
-    gateway.router,  # First: it is the hot path.
     health.router,
     jobs.router,
     traces.router,

@@ -103,7 +103,7 @@ def get_full_trace(request: Request, trace_id: str) -> dict[str, Any]:
     run = reading.find_run(store, caller(request).team_id, trace_id)
     trace = {
         "trace_id": run["trace_id"],
-        "steps": reading.trace_steps(store, run["trace_id"]),
+        "steps": reading.trace_steps(store, run["team_id"], run["trace_id"]),
         "status": run["status"] if run["status"] != "running" else "cancelled",
         "stop_reason": run["stop_reason"],
         "content": run["content"],
@@ -118,7 +118,7 @@ def get_events(request: Request, trace_id: str) -> dict[str, Any]:
     store = request.app.state.platform.store
     run = reading.find_run(store, caller(request).team_id, trace_id)
     events = [
-        event for step in reading.trace_steps(store, run["trace_id"]) for event in _events(step)
+        event for step in reading.trace_steps(store, run["team_id"], run["trace_id"]) for event in _events(step)
     ]
     return {"events": events}
 

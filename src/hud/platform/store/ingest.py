@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.errors import NotFoundError, UsageError
 from hud.platform.store import tables
+from hud.platform.store.attachments import detach
 from hud.platform.store.store import Store
 from hud.trace.columns import pack_ids, pack_logprobs
 from hud.trace.journal import Event, decode_events, orphaned_journals, set_aside
@@ -25,7 +26,7 @@ _IDS_AT_ONCE = 500
 
 def ingest(store: Store, data: bytes, team: str) -> Ingested:
     """Write a batch of a team's journal lines in one transaction; damaged ones are counted out."""
-    batch = _Batch(team)
+    batch = _Batch(store, team)
     damaged: list[int] = []
     number = -1
     for number, event in enumerate(decode_events(data)):
@@ -65,8 +66,8 @@ class Ingested:
 class _Batch:
     """Events of one transaction, as rows."""
 
-    def __init__(self, team: str) -> None:
-        self.team = team
+    def __init__(self, store: Store, team: str) -> None:
+        self.blobs, self.team = store.blobs, team
         self.jobs: dict[str, _Row] = {}
         self.job_ends: list[_Row] = []
         self.opened: dict[str, _Row] = {}
@@ -78,7 +79,8 @@ class _Batch:
         """Take an event over; raises, and stays as it was, where the event is not one of ours."""
         kind, identifier, step, payload = event
         if kind == b"S":
-            self.steps.append({"trace_id": identifier, "step_id": step, "payload": payload})
+            kept = detach(self.blobs, self.team, payload)
+            self.steps.append({"trace_id": identifier, "step_id": step, "payload": kept})
         elif kind == b"T":
             self.samples.append(_sample(identifier, step, orjson.loads(payload)))
         elif kind == b"R":

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from hud.client.recording import process_lives
 from hud.errors import NotFoundError
 from hud.platform.store import tables
+from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.store import Store
 from hud.trace.columns import unpack_ids, unpack_logprobs
 from hud.trace.ids import plain
@@ -93,7 +94,7 @@ def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
     return _run(row, pending and _is_over(store, team, row["job_id"]))
 
 
-def trace_steps(store: Store, trace_id: str) -> list[dict[str, Any]]:
+def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
     """Return the steps of a trace in order, as `hud.step.v1` payloads, each with its sample."""
     steps, samples = tables.steps, tables.samples
     with store.read() as connection:
@@ -109,6 +110,8 @@ def trace_steps(store: Store, trace_id: str) -> list[dict[str, Any]]:
     payloads = []
     for step_id, payload in rows:
         step: dict[str, Any] = orjson.loads(payload)
+        if has_attachments(payload):
+            attach(store.blobs, team, step)
         if step_id in whole:
             step["sample"] = {**step.get("sample", {}), **whole[step_id]}
         payloads.append(step)

@@ -71,8 +71,9 @@ def run_exited(
     _report(store, team, trace_id, ended)
 
 
-def _report(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:
-    new = {
+def new_run(team: str, trace_id: str) -> dict[str, Any]:
+    """Return the row of a run of which nothing is known but that it is there."""
+    return {
         "trace_id": trace_id,
         "team_id": team,
         "attempt": 0,
@@ -80,6 +81,10 @@ def _report(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> No
         "started_at": _now(),
         **dict.fromkeys(_COUNTS, 0),
     }
+
+
+def _report(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:
+    new = new_run(team, trace_id)
     with store.begin() as connection:
         refuse_foreign(connection, team, [], [trace_id])
         upsert(connection, tables.runs, [{**new, **known}], update=tuple(known))

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from hud.errors import StoreError
+from hud.platform.storage import Blobs
 from hud.platform.store import tables
 from hud.trace.journal import free_space
 
@@ -26,9 +27,10 @@ BUSY_SECONDS = 30
 
 
 class Store:
-    """A database with the tables of `tables`."""
+    """A database with the tables of `tables`, and the blobs beside it."""
 
-    def __init__(self, url: str | sa.URL) -> None:
+    def __init__(self, url: str | sa.URL, blobs: Blobs) -> None:
+        self.blobs = blobs
         self.url = sa.make_url(url)
         self.engine = sa.create_engine(self.url, **_options(self.url))
         if self.url.get_backend_name() == "sqlite":
@@ -37,15 +39,19 @@ class Store:
             self._migrate()
 
     @classmethod
-    def open(cls, home: Path, url: str | None = None) -> Store:
-        """Open the store at `url`, or the embedded one of a `HUD_HOME`, whose folder is made if need be."""
+    def open(cls, home: Path, url: str | None = None, storage: str | None = None) -> Store:
+        """Open the store at `url`, or the embedded one of a `HUD_HOME`, whose folder is made if need be.
+
+        `storage` is the URL of the blobs; default: a folder of `home`.
+        """
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
                 f"HUD_HOME {home} cannot be made: {error.strerror}. Set HUD_HOME to a folder that can be written."
             ) from error
-        return cls(url or sa.URL.create("sqlite", database=str(home / "hud.db")))
+        blobs = Blobs(storage or str(home / "blobs"))
+        return cls(url or sa.URL.create("sqlite", database=str(home / "hud.db")), blobs)
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:

@@ -95,6 +95,18 @@ steps = sa.Table(
     sa.Column("payload", sa.LargeBinary, nullable=False),
 )
 
+spans = sa.Table(
+    "spans",
+    metadata,
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("span_id", sa.String(32), primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    # hud.robot.step.v1, hud.filetracking.v1, ...; NULL: a span of a program, such as a timed function.
+    sa.Column("schema", sa.Text),
+    sa.Column("span", sa.LargeBinary, nullable=False),
+    sa.Column("started_at", Moment),
+)
+
 samples = sa.Table(
     "samples",
     metadata,

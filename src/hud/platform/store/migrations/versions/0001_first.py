@@ -265,6 +265,16 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("trace_id", "step_id", name=op.f("pk_samples")),
     )
     op.create_table(
+        "spans",
+        sa.Column("trace_id", sa.String(length=32), nullable=False),
+        sa.Column("span_id", sa.String(length=32), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("schema", sa.Text(), nullable=True),
+        sa.Column("span", sa.LargeBinary(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("trace_id", "span_id", name=op.f("pk_spans")),
+    )
+    op.create_table(
         "steps",
         sa.Column("trace_id", sa.String(length=32), nullable=False),
         sa.Column("step_id", sa.Integer(), nullable=False),
@@ -333,6 +343,7 @@ def downgrade() -> None:
         "tasksets",
         "taskset_rows",
         "steps",
+        "spans",
         "samples",
         "runtime_sessions",
         "runs",

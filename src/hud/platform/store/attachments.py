@@ -1,0 +1,67 @@
+"""Large attachments of steps (screenshots, files): kept as blobs, once each, and put back when a trace is read."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+
+from hud.errors import NotFoundError
+from hud.platform.storage import Blobs
+
+LARGE_CHARACTERS = 32_768
+"""Attachments whose base64 is shorter stay in their step."""
+_MARK = "hud.blob"
+
+
+def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
+    """Return a step's JSON with every large attachment replaced by the name of its blob."""
+    if len(payload) < LARGE_CHARACTERS or b'"data"' not in payload:
+        return payload
+    step = orjson.loads(payload)
+    return orjson.dumps(step) if _detach(blobs, team, step) else payload
+
+
+def attach(blobs: Blobs, team: str, step: Any) -> None:
+    """Put the attachments of a team's step back, in place; one whose blob is gone stays empty."""
+    if isinstance(step, list):
+        for item in step:
+            attach(blobs, team, item)
+    elif isinstance(step, dict):
+        name = step.pop(_MARK, None)
+        # A client may have written such a name itself: it opens nothing of another team.
+        if isinstance(name, str) and name.startswith(f"{team}/attachments/"):
+            try:
+                step["data"] = blobs.get(name).decode("ascii")
+            except NotFoundError:
+                step["data"] = ""
+        for item in step.values():
+            attach(blobs, team, item)
+
+
+def has_attachments(payload: bytes) -> bool:
+    """True where `attach` would find something."""
+    return _MARK.encode() in payload
+
+
+def _detach(blobs: Blobs, team: str, value: Any) -> bool:
+    found = False
+    if isinstance(value, list):
+        for item in value:
+            found = _detach(blobs, team, item) or found
+        return found
+    if not isinstance(value, dict):
+        return False
+    data = value.get("data")
+    if isinstance(data, str) and len(data) >= LARGE_CHARACTERS and data.isascii():
+        # Named by its content: the same screenshot twice is kept once.
+        key = f"{team}/attachments/{hashlib.sha256(data.encode()).hexdigest()}"
+        if not blobs.exists(key):
+            blobs.put(key, data.encode())
+        del value["data"]
+        value[_MARK] = key
+        found = True
+    for item in value.values():
+        found = _detach(blobs, team, item) or found
+    return found
