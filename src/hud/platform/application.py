@@ -42,6 +42,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
         app.add_middleware(Door, keys=platform.keys, limits=platform.limits)
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
+    app.add_exception_handler(Exception, _tell_broken)
     return app
 
 
@@ -54,6 +55,12 @@ async def _tell(request: Request, error: Exception) -> Response:
     if isinstance(error, OverloadedError | EngineDownError):
         headers["retry-after"] = str(max(1, round(error.retry_after)))
     return JSONResponse({"detail": str(error)}, status_code=status, headers=headers)
+
+
+async def _tell_broken(request: Request, error: Exception) -> Response:
+    """A fault of ours: its kind, and where; its message may hold what is not for the caller."""
+    told = f"{request.method} {request.url.path} failed in the server ({type(error).__name__})."
+    return JSONResponse({"detail": f"{told} Its log says more."}, status_code=500)
 
 
 async def _tell_invalid(request: Request, error: Exception) -> Response:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 
 from hud.trace.content import Message, ToolCall, ToolResult
+from hud.trace.foreign import understood
 
 STEP_SCHEMA = "hud.step.v1"
 
@@ -120,8 +121,8 @@ class SubagentStep(Step):
 AnyStep = AgentStep | ToolStep | SubagentStep | Step
 
 
-def _family(value: Any) -> str:
-    source = value.get("source") if isinstance(value, dict) else value.source
+def _family(payload: dict[str, Any]) -> str:
+    source = payload.get("source")
     return source if source in ("agent", "tool", "subagent") else "plain"
 
 
@@ -133,8 +134,20 @@ _STEP_TYPES: dict[str, type[Step]] = {
 
 
 def parse_step(payload: dict[str, Any]) -> AnyStep:
-    """Return the step that a `hud.step.v1` payload describes."""
-    return _STEP_TYPES.get(_family(payload), Step).model_validate(payload)
+    """Return the step that a `hud.step.v1` payload describes, of ours or of another client.
+
+    One that cannot be understood at all is a system step that holds the payload.
+    """
+    kind = _STEP_TYPES.get(_family(payload), Step)
+    for shape in (dict, understood):
+        try:
+            return kind.model_validate(shape(payload))
+        except ValidationError:
+            continue
+    step_id = payload.get("step_id")
+    return Step(
+        step_id=step_id if isinstance(step_id, int) else 0, extra={"not_understood": payload}
+    )
 
 
 class Trace(BaseModel):

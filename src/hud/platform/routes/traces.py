@@ -16,6 +16,7 @@ from hud.platform.access import caller, needs
 from hud.platform.store import reading, reporting
 from hud.trace import ToolResult, TraceStatus, plain, text_of
 from hud.trace.content import Message
+from hud.trace.foreign import understood
 
 router = APIRouter(prefix="/v2/trace", dependencies=[Depends(needs("read"))])
 _RUN = [Depends(needs("run"))]
@@ -118,14 +119,16 @@ def get_events(request: Request, trace_id: str) -> dict[str, Any]:
     store = request.app.state.platform.store
     run = reading.find_run(store, caller(request).team_id, trace_id)
     events = [
-        event for step in reading.trace_steps(store, run["team_id"], run["trace_id"]) for event in _events(step)
+        event
+        for step in reading.trace_steps(store, run["team_id"], run["trace_id"])
+        for event in _events(understood(step))
     ]
     return {"events": events}
 
 
 def _events(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
     error = step.get("error")
-    if step["source"] == "agent":
+    if step.get("source") == "agent":
         yield {
             "kind": "agent_message",
             "text": step.get("content"),
@@ -133,7 +136,7 @@ def _events(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "tool_calls": step.get("tool_calls", []),
             "error": error,
         }
-    elif step["source"] == "tool":
+    elif step.get("source") == "tool":
         call = step.get("call") or {}
         result = ToolResult.model_validate(step.get("result") or {})
         yield {
@@ -143,7 +146,7 @@ def _events(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "result_text": result.text,
             "error": error or (result.text if result.is_error else None),
         }
-    elif step["source"] == "user":
+    elif step.get("source") == "user":
         text = "\n".join(
             text_of(Message.model_validate(message).content) for message in step.get("messages", [])
         )

@@ -1,0 +1,77 @@
+"""Steps that other clients recorded, in the shapes of ours.
+
+They speak the Model Context Protocol freely: one block where we keep a list, blocks of kinds that we show as
+text, roles of their own. What cannot be shown is named; nothing of it may keep a trace from being read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ROLES = ("system", "user", "assistant")
+_SHOWN = 2000
+
+
+def understood(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return a step's payload with its messages and its tool result in our shapes."""
+    plain = dict(payload)
+    messages = payload.get("messages")
+    if messages is not None:
+        plain["messages"] = [_message(each) for each in _several(messages)]
+    if payload.get("result") is not None:
+        plain["result"] = _result(payload["result"])
+    return plain
+
+
+def _message(message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        return {"role": "user", "content": _text(message)}
+    role = message.get("role")
+    return {
+        "role": role if role in _ROLES else "user",
+        "content": _content(message.get("content")),
+    }
+
+
+def _result(result: Any) -> dict[str, Any]:
+    if not isinstance(result, dict):
+        result = {"content": result}
+    content = _content(result.get("content"))
+    structured = result.get("structuredContent", result.get("structured_content"))
+    return {
+        "content": [{"type": "text", "text": content}] if isinstance(content, str) else content,
+        "isError": bool(result.get("isError", result.get("is_error"))),
+        "structuredContent": structured if isinstance(structured, dict) else None,
+    }
+
+
+def _content(content: Any) -> str | list[dict[str, Any]]:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return [_block(each) for each in _several(content)]
+
+
+def _block(block: Any) -> dict[str, Any]:
+    if not isinstance(block, dict):
+        return {"type": "text", "text": _text(block)}
+    kind = block.get("type")
+    mime = block.get("mimeType", block.get("mime_type"))
+    if kind == "text" and isinstance(block.get("text"), str):
+        return {"type": "text", "text": block["text"]}
+    if kind == "image" and isinstance(block.get("data"), str) and isinstance(mime, str):
+        return {"type": "image", "data": block["data"], "mimeType": mime}
+    resource = block.get("resource")
+    if isinstance(resource, dict) and isinstance(resource.get("text"), str):
+        return {"type": "text", "text": resource["text"]}
+    told = {name: value for name, value in block.items() if name not in ("type", "data")}
+    return {"type": "text", "text": f"[{kind or 'block'}] {_text(told)}"}
+
+
+def _text(value: Any) -> str:
+    return (value if isinstance(value, str) else repr(value))[:_SHOWN]
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
