@@ -63,6 +63,8 @@ def list_models(as_json: bool) -> None:
     for model in found["items"]:
         config = model["config"]
         trained = f"LoRA {config['lora_rank']}" if config["training"] == "lora" else "full"
+        if not model["is_trainable"]:
+            trained = "–"
         origin = slugs.get(model["base_model_id"]) or config["source"] or "–"
         head = (model["head_checkpoint_id"] or "base")[:8]
         created = model["created_at"][:16].replace("T", " ")
@@ -83,13 +85,54 @@ def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
 
 @command.command()
 @click.argument("source")
-@click.option("--name", required=True, help="Slug of the model.")
+@click.option("--name", help="Slug of the model.")
+@click.option("--url", help="Ask a provider at this URL; SOURCE is then the model's name.")
+@click.option(
+    "--dialect", type=click.Choice(["openai", "anthropic", "gemini"]), help="What it speaks."
+)
+@click.option("--key-env", help="Environment variable of the server with the provider's key.")
+@click.option("--upstream-model", help="What the provider calls the model.")
+@click.option("--price-in", type=float, help="Dollars for a million prompt tokens.")
+@click.option("--price-out", type=float, help="Dollars for a million completion tokens.")
 @training_options
 @as_json_option
-def add(source: str, name: str, as_json: bool, **training: Any) -> None:
-    """Register the model in a Hugging Face folder, or one of the hub by its id."""
-    body = {"source": source, "name": name, "config": _training(training)}
-    _made(_ask("post", "/v2/models/add", body), as_json, "Added")
+def add(
+    source: str,
+    name: str | None,
+    url: str | None,
+    dialect: str | None,
+    key_env: str | None,
+    upstream_model: str | None,
+    price_in: float | None,
+    price_out: float | None,
+    as_json: bool,
+    **training: Any,
+) -> None:
+    """Register the model in a Hugging Face folder, one of the hub by its id, or one of a provider by its URL."""
+    provider = {
+        "dialect": dialect,
+        "key_env": key_env,
+        "upstream_model": upstream_model,
+        "price_in": price_in,
+        "price_out": price_out,
+    }
+    given = {option: value for option, value in provider.items() if value is not None}
+    config = _training(training)
+    if url is None:
+        if given:
+            raise click.UsageError(f"--{min(given).replace('_', '-')} goes with --url.")
+        if name is None:
+            raise click.UsageError("Missing option '--name'.")
+        body: dict[str, Any] = {"source": source, "name": name, "config": config}
+        _made(_ask("post", "/v2/models/add", body), as_json, "Added")
+        return
+    if config is not None:
+        raise click.UsageError("A provider's model is not trained here; leave training options out.")
+    if name is not None:
+        given.setdefault("upstream_model", source)
+    body = {"name": name or source, "provider": {"url": url, **given}}
+    made = _ask("post", "/v2/models/provide", body)
+    _made(made, as_json, "Added", f"hud eval TASKS {made['model_name']}")
 
 
 @command.command()

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.eval.nearness import did_you_mean
 from hud.platform.leases import Leases
-from hud.platform.records import ModelConfig, ModelRecord, Weights
+from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig, Weights
 from hud.platform.store import tables
 from hud.platform.tree import Tree
 from hud.trace import new_id, plain
@@ -85,6 +85,10 @@ class Registry:
 
     def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files that make the policy of a model at a checkpoint; None: its base weights."""
+        if model.config.provider is not None:
+            raise UsageError(
+                f"{model.slug!r} lives with its provider at {model.config.provider.url}: there are no weights here."
+            )
         if checkpoint_id is None:
             return Weights(model.folder)
         return self.tree.weights(self.tree.get(checkpoint_id), model)
@@ -130,6 +134,11 @@ class Registry:
         check_folder(folder)
         settings = (config or ModelConfig()).model_copy(update={"source": source})
         return self._insert(new_id(), name, folder, kind="added", config=settings)
+
+    def provide(self, name: str, provider: ProviderConfig) -> ModelRecord:
+        """Register a model that lives with a provider, to be asked there."""
+        config = ModelConfig(source=provider.url, provider=provider)
+        return self._insert(new_id(), name, Path(), kind="provider", config=config)
 
     def fork(self, base: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
         """Register a model that begins at the head of `base` and shares its files.
@@ -236,6 +245,10 @@ class Registry:
         head: str | None = None,
     ) -> ModelRecord:
         assert self.team is not None
+        if (config.provider is not None) != (kind == "provider"):
+            raise UsageError(
+                "A provider's model is registered by its URL: hud models add NAME --url URL"
+            )
         record = ModelRecord(
             id=model_id,
             team_id=self.team,

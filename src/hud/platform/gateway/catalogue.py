@@ -20,7 +20,7 @@ from hud.platform.gateway.providers import (
     provider_of,
     registered_model,
 )
-from hud.platform.records import BASE
+from hud.platform.records import BASE, ModelRecord
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
@@ -57,28 +57,35 @@ class Catalogue:
         """Look everything up again: a model that was found is gone."""
         self._known.clear()
 
+    async def provider(self, team: str, name: str) -> ProviderModel | None:
+        """Return the model behind a name if it lives with a provider."""
+        found = await asyncio.to_thread(self._record_or_provider, team, name)
+        return found if isinstance(found, ProviderModel) else None
+
     def _find(self, team: str, reference: str) -> Target:
         name, _, checkpoint = reference.partition("@")
-        registry = self._platform.registry_of(team)
+        found = self._record_or_provider(team, name)
+        if isinstance(found, ProviderModel):
+            if checkpoint:
+                raise UsageError(f"{found.name!r} is a provider's model; it has no checkpoints.")
+            return found
+        pinned = None
+        if checkpoint and checkpoint != "head":
+            # None here is what the model began with; to the engine it would be the head.
+            pinned = self._platform.registry_of(team).tree.find(found, checkpoint) or BASE
+        return LocalModel(found, pinned, format_of(found.folder))
+
+    def _record_or_provider(self, team: str, name: str) -> ModelRecord | ProviderModel:
         try:
-            record = registry.model(name)
+            record = self._platform.registry_of(team).model(name)
         except NotFoundError:
             provided = self._provided(name)
             if provided is None:
                 raise
-            _refuse_checkpoint(provided, checkpoint)
             return provided
-        if record.config.provider is not None:
-            model = registered_model(
-                record.slug, record.config.provider, settings.load().environment
-            )
-            _refuse_checkpoint(model, checkpoint)
-            return model
-        pinned = None
-        if checkpoint and checkpoint != "head":
-            # None here is what the model began with; to the engine it would be the head.
-            pinned = registry.tree.find(record, checkpoint) or BASE
-        return LocalModel(record, pinned, format_of(record.folder))
+        if record.config.provider is None:
+            return record
+        return registered_model(record, record.config.provider, settings.load().environment)
 
     def _provided(self, name: str) -> ProviderModel | None:
         provider = provider_of(name)
@@ -91,8 +98,3 @@ class Catalogue:
                 f"Set {provider.key_env} where the server runs, or register a URL: hud models add NAME --url URL"
             )
         return model
-
-
-def _refuse_checkpoint(model: ProviderModel, checkpoint: str) -> None:
-    if checkpoint:
-        raise UsageError(f"{model.name!r} is a provider's model; it has no checkpoints.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncGenerator
 from weakref import WeakKeyDictionary
 
 import aiohttp
@@ -17,33 +17,31 @@ class Connections:
     """HTTP sessions of the gateway."""
 
     def __init__(self) -> None:
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
-            WeakKeyDictionary()
-        )
+        self._sessions: WeakKeyDictionary[
+            asyncio.AbstractEventLoop,
+            tuple[aiohttp.ClientSession, AsyncGenerator[aiohttp.ClientSession, None]],
+        ] = WeakKeyDictionary()
 
-    def session(self) -> aiohttp.ClientSession:
+    async def session(self) -> aiohttp.ClientSession:
         """Return the running loop's session."""
         loop = asyncio.get_running_loop()
         found = self._sessions.get(loop)
-        if found is None or found.closed:
-            found = self._sessions[loop] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
-                ),
-                # What a provider sends is passed on as it is, and it keeps no state with us.
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers={"User-Agent", "Accept", "Accept-Encoding"},
-            )
-        return found
+        if found is None or found[0].closed:
+            # A loop closes its asynchronous generators before it ends, and this one its session.
+            opened = _opened()
+            found = self._sessions[loop] = (await anext(opened), opened)
+        return found[0]
 
-    async def close(self) -> None:
-        """Close every session."""
-        for loop, session in list(self._sessions.items()):
-            with suppress(RuntimeError):
-                if loop is asyncio.get_running_loop():
-                    await session.close()
-                elif not loop.is_closed():
-                    asyncio.run_coroutine_threadsafe(session.close(), loop)
-        self._sessions.clear()
+
+async def _opened() -> AsyncGenerator[aiohttp.ClientSession, None]:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+        timeout=aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+        ),
+        # What a provider sends is passed on as it is, and it keeps no state with us.
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers={"User-Agent", "Accept", "Accept-Encoding"},
+    ) as session:
+        yield session

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hud.errors import NotFoundError
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.providers import listed_providers
+from hud.platform.gateway.providers import builtin_records
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
-
-_SINCE = datetime(2025, 1, 1, tzinfo=UTC)
-"""What providers' models are dated, of which we do not know better."""
 
 
 class ModelLists:
@@ -55,23 +52,18 @@ class ModelLists:
 
     def _models(self, team: str) -> list[tuple[str, str, str, datetime]]:
         """Name, display name, owner, and since when."""
-        records = self._platform.registry_of(team).models()
-        own = [
+        own = self._platform.registry_of(team).models()
+        taken = {record.slug for record in own}
+        others = [record for record in builtin_records() if record.slug not in taken]
+        return [
             (
                 record.slug,
                 record.name,
                 "openhud" if record.config.provider is None else record.config.provider.dialect,
                 record.created_at,
             )
-            for record in records
+            for record in [*own, *others]
         ]
-        taken = {name for name, *_ in own}
-        others = [
-            (name, name, provider.name, _SINCE)
-            for provider, name in listed_providers()
-            if name not in taken
-        ]
-        return own + others
 
 
 def _openai(model: tuple[str, str, str, datetime]) -> dict[str, Any]:

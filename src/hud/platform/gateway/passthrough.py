@@ -82,8 +82,9 @@ class PassThrough:
         headers.update(model.credentials)
         if model.family == "anthropic":
             headers.setdefault("anthropic-version", "2023-06-01")
+        session = await self.connections.session()
         try:
-            async with self.connections.session().post(
+            async with session.post(
                 url, data=body, headers=headers, allow_redirects=False
             ) as response:
                 if response.status >= 300:

@@ -7,11 +7,15 @@ registered by its URL. Nothing else is ever called.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from hud import settings
 from hud.platform.gateway.dialects.dialect import Family
-from hud.platform.records import ProviderConfig
+from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.trace import plain
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,10 @@ PROVIDERS = (
     ),
 )
 
-SDK_AGENT_TYPES = {"openai": "openai_compatible", "anthropic": "claude", "gemini": "gemini"}
-"""Which agent of HUD's client plays a registered model."""
+_SDK_AGENT_TYPES = {"openai": "openai_compatible", "anthropic": "claude", "gemini": "gemini"}
+"""Which agent of HUD's client plays a model that was registered by its URL."""
+_SINCE = datetime(2025, 1, 1, tzinfo=UTC)
+"""What providers' models are dated, of which we do not know better."""
 
 
 def provider_of(name: str) -> Provider | None:
@@ -145,12 +151,12 @@ def builtin_model(provider: Provider, name: str, environment: dict[str, str]) ->
 
 
 def registered_model(
-    name: str, config: ProviderConfig, environment: dict[str, str]
+    record: ModelRecord, config: ProviderConfig, environment: dict[str, str]
 ) -> ProviderModel:
     """Return a model that was registered by its URL."""
     return ProviderModel(
-        name=name,
-        upstream=config.upstream_model or name,
+        name=record.slug,
+        upstream=config.upstream_model or record.name,
         family=config.dialect,
         url=_base(config.url, config.dialect),
         key=environment.get(config.key_env) if config.key_env else None,
@@ -160,9 +166,58 @@ def registered_model(
     )
 
 
-def builtin_id(name: str) -> str:
-    """Return the id under which the catalogue lists a provider's model; it is always the same."""
-    return str(uuid5(NAMESPACE_URL, f"https://openhud/models/{name}"))
+def builtin_record(provider: Provider, name: str) -> ModelRecord:
+    """Return a provider's model as the registry would describe it; its id is always the same."""
+    price = _price(provider, name) or (None, None)
+    config = ProviderConfig(
+        url=provider.url,
+        dialect=provider.family,
+        key_env=provider.key_env,
+        price_in=price[0],
+        price_out=price[1],
+    )
+    return ModelRecord(
+        id=uuid5(NAMESPACE_URL, f"https://openhud/models/{name}").hex,
+        team_id=LOCAL_TEAM,
+        slug=name,
+        name=name,
+        folder=Path(),
+        kind=provider.name,
+        created_at=_SINCE,
+        config=ModelConfig(source=provider.name, provider=config),
+    )
+
+
+def builtin_records() -> list[ModelRecord]:
+    """Return the providers' models that the catalogue shows: of those whose key this server has."""
+    environment = settings.load().environment
+    return [
+        builtin_record(provider, name)
+        for provider in PROVIDERS
+        if environment.get(provider.key_env)
+        for name in provider.listed
+    ]
+
+
+def find_builtin(reference: str) -> ModelRecord | None:
+    """Return a provider's model by name or id, None where it is nobody's or its key is missing."""
+    for record in builtin_records():
+        if plain(reference) in (record.id, record.slug):
+            return record
+    provider = provider_of(reference)
+    if provider is None or not settings.load().environment.get(provider.key_env):
+        return None
+    return builtin_record(provider, reference)
+
+
+def sdk_agent_type(record: ModelRecord) -> str:
+    """Return which agent of HUD's client plays a model."""
+    if record.config.provider is None:
+        return "openai_compatible"
+    for provider in PROVIDERS:
+        if record.kind == provider.name:
+            return provider.sdk_agent_type
+    return _SDK_AGENT_TYPES[record.config.provider.dialect]
 
 
 def _price(provider: Provider, name: str) -> tuple[float, float] | None:
@@ -178,14 +233,3 @@ def _base(url: str, family: Family) -> str:
     url = url.rstrip("/")
     appended = {"anthropic": "/v1", "gemini": "/v1beta", "openai": "/chat/completions"}[family]
     return url.removesuffix(appended)
-
-
-def listed_providers() -> list[tuple[Provider, str]]:
-    """Return the providers' models that this server has keys for."""
-    environment = settings.load().environment
-    return [
-        (provider, name)
-        for provider in PROVIDERS
-        if environment.get(provider.key_env)
-        for name in provider.listed
-    ]

@@ -2,7 +2,7 @@
 
 GET    /v2/models                          GET  /v2/models/resolve?model=SLUG     POST /v2/models/fork
 GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
-POST   /v2/models/create | /add            GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
+POST   /v2/models/create | /add | /provide GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
 GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET  /v2/models/{id}/checkpoints/{id}
 """
 
@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hud.errors import ConflictError, NotFoundError
 from hud.platform.access import caller, needs
-from hud.platform.records import CheckpointRecord, ModelConfig, ModelRecord
+from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
+from hud.platform.records import CheckpointRecord, ModelConfig, ModelRecord, ProviderConfig
 from hud.trace import dashed
 
 if TYPE_CHECKING:
@@ -60,6 +61,15 @@ class AddRequest(BaseModel):
     config: ModelConfig | None = None
 
 
+class ProvideRequest(BaseModel):
+    """Register a model that lives with a provider."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    provider: ProviderConfig
+
+
 class HeadRequest(BaseModel):
     """Move the head: a checkpoint's id, the unique start of one, its name, or `base`."""
 
@@ -81,7 +91,9 @@ class PruneRequest(BaseModel):
 
 @router.get("")
 def list_models(request: Request, limit: int | None = None, offset: int = 0) -> dict[str, Any]:
-    found = _registry(request).models()
+    own = _registry(request).models()
+    taken = {model.slug for model in own}
+    found = [*own, *(model for model in builtin_records() if model.slug not in taken)]
     last = None if limit is None else offset + limit
     return {
         "items": [_model(model) for model in found[offset:last]],
@@ -93,7 +105,7 @@ def list_models(request: Request, limit: int | None = None, offset: int = 0) -> 
 
 @router.get("/resolve")
 def resolve(request: Request, model: str) -> dict[str, Any]:
-    return _model(_registry(request).model(model))
+    return _model(_found(request, model))
 
 
 @router.post("/fork", dependencies=_TRAIN)
@@ -123,9 +135,15 @@ async def add(request: Request, body: AddRequest) -> dict[str, Any]:
     return _model(await asyncio.to_thread(registry.add, body.source, body.name, config=body.config))
 
 
+# An address that this server will call, and which of its keys goes there, is not for everybody to say.
+@router.post("/provide", dependencies=[Depends(needs("admin"))])
+def provide(request: Request, body: ProvideRequest) -> dict[str, Any]:
+    return _model(_registry(request).provide(body.name, body.provider))
+
+
 @router.get("/{model_id}")
 def describe(request: Request, model_id: str) -> dict[str, Any]:
-    return _model(_registry(request).model(model_id))
+    return _model(_found(request, model_id))
 
 
 @router.delete("/{model_id}", dependencies=_TRAIN)
@@ -219,14 +237,27 @@ def _platform(request: Request) -> Platform:
     return platform
 
 
+def _found(request: Request, reference: str) -> ModelRecord:
+    """Return a model of the team, or a provider's that needs no registering."""
+    try:
+        return _registry(request).model(reference)
+    except NotFoundError:
+        found = find_builtin(reference)
+        if found is None:
+            raise
+        return found
+
+
 def _model(model: ModelRecord) -> dict[str, Any]:
     return {
         "id": dashed(model.id),
         "name": model.name,
         "model_name": model.slug,
-        "sdk_agent_type": "openai_compatible",
-        "is_trainable": True,
-        "provider": {"name": "openhud"},
+        "sdk_agent_type": sdk_agent_type(model),
+        "is_trainable": model.config.provider is None,
+        "provider": {
+            "name": "openhud" if model.config.provider is None else model.config.provider.dialect
+        },
         "created_at": model.created_at.isoformat(),
         "kind": model.kind,
         "folder": str(model.folder),

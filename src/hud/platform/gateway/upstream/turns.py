@@ -53,8 +53,9 @@ class UpstreamTurns:
             **({"anthropic-version": "2023-06-01"} if model.family == "anthropic" else {}),
             **model.credentials,
         }
+        session = await self.connections.session()
         try:
-            async with self.connections.session().post(
+            async with session.post(
                 model.endpoint(adapter.action), data=body, headers=headers, allow_redirects=False
             ) as response:
                 if response.status >= 300:
