@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RuntimeResources,
         RuntimeTPU,
         SubprocessRuntime,
+        SyncPlan,
         Task,
         Taskset,
     )
@@ -47,6 +48,7 @@ _HOMES = {
     "LocalRuntime": "hud.eval",
     "ForkRuntime": "hud.eval",
     "SubprocessRuntime": "hud.eval",
+    "SyncPlan": "hud.eval",
     "Runtime": "hud.eval",
     "Chat": "hud.eval",
     "ComposeProject": "hud.eval",
@@ -75,6 +77,7 @@ __all__ = [
     "RuntimeResources",
     "RuntimeTPU",
     "SubprocessRuntime",
+    "SyncPlan",
     "Task",
     "Taskset",
     "Trace",

@@ -66,13 +66,12 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Play the tasks in SOURCE (.py, .json, .jsonl, or a folder) with AGENT, and grade what it does."""
+    """Play the tasks in SOURCE (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
     from hud.cli.player import SERVED, parse_settings, player
-    from hud.eval import Taskset
 
     config = {"max_steps": max_steps, **parse_settings(pairs)}
     who = player(agent, model, config)
-    tasks = chosen(Taskset.from_file(source), task_ids, everything or resume is not None)
+    tasks = chosen(load(source), task_ids, everything or resume is not None)
     if agent == SERVED and not yes and len(tasks) * (group or 1) >= MANY_PAID_RUNS:
         click.confirm(f"Play {len(tasks) * (group or 1)} runs with {model}?", abort=True, err=True)
     return asyncio.run(
@@ -89,6 +88,21 @@ def command(
             again=f"{source} {agent or model}",
         )
     )
+
+
+def load(source: Path) -> Taskset:
+    """Return the tasks in a file or folder or, where there is none of this name, the platform's taskset."""
+    from hud.errors import NotFoundError
+    from hud.eval import Taskset
+
+    if source.exists() or source.suffix in (".py", ".json", ".jsonl"):
+        return Taskset.from_file(source)
+    try:
+        return Taskset.from_api(str(source))
+    except NotFoundError:
+        raise NotFoundError(
+            f"There is no file {source}, and the platform has no taskset of that name."
+        ) from None
 
 
 def chosen(tasks: Taskset, task_ids: str | None, everything: bool) -> Taskset:

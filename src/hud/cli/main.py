@@ -29,6 +29,7 @@ COMMANDS = {
     "train": "Train a model on its own rollouts.",
     "models": "Models, their checkpoints and heads.",
     "serve": "Serve an environment over TCP.",
+    "sync": "Bring tasks to the platform, or from it.",
     "up": "Serve the platform: models, training, traces and inference for a team.",
     "keys": "Make, list and revoke keys.",
     "login": "Get a key for this machine, confirmed in the browser.",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hud.eval.session import evaluate
     from hud.eval.statistics import JobStatistics, job_statistics
     from hud.eval.summary import RunSummary
+    from hud.eval.syncing import SyncPlan
     from hud.eval.task import Task
     from hud.eval.taskset import Taskset
 
@@ -53,6 +54,7 @@ _HOMES = {
     "Shared": "runtimes",
     "StopSignal": "scheduling",
     "SubprocessRuntime": "runtimes",
+    "SyncPlan": "syncing",
     "Task": "task",
     "Taskset": "taskset",
     "evaluate": "session",
@@ -92,6 +94,7 @@ __all__ = [
     "Shared",
     "StopSignal",
     "SubprocessRuntime",
+    "SyncPlan",
     "Task",
     "Taskset",
     "evaluate",

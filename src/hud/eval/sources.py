@@ -6,6 +6,7 @@ Rows name their environment; where a file of that environment lies beside the ro
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,18 @@ def load_tasks(path: Path) -> list[Task]:
     if path.suffix in (".json", ".jsonl"):
         return _from_rows(path)
     raise UsageError(f"{path}: tasks are read from .py, .json and .jsonl files, and from folders.")
+
+
+def load_module_tasks(source: str | Path) -> list[Task]:
+    """Return the tasks of a Python file or of an importable module."""
+    path = Path(source)
+    if path.suffix == ".py" or path.exists():
+        return load_tasks(path)
+    try:
+        module = importlib.import_module(str(source))
+    except ModuleNotFoundError as error:
+        raise NotFoundError(f"There is no file or module {str(source)!r} ({error}).") from None
+    return tasks_of(module, path)
 
 
 def save_tasks(tasks: Iterable[Task], path: Path) -> None:

@@ -55,6 +55,20 @@ class Taskset:
         path = Path(path)
         return cls(path.resolve().stem, load_tasks(path))
 
+    @classmethod
+    def from_module(cls, source: str | Path) -> Taskset:
+        """Load the tasks of a Python file, or of an importable module by its dotted name."""
+        from hud.eval.sources import load_module_tasks
+
+        return cls(str(source).rpartition(".")[2] or "tasks", load_module_tasks(source))
+
+    @classmethod
+    def from_api(cls, name: str) -> Taskset:
+        """Fetch the platform's taskset of this name or id. Blocks; raises `NotFoundError` where there is none."""
+        from hud.eval.syncing import fetch_blocking
+
+        return fetch_blocking(name)
+
     def to_file(self, path: str | Path) -> None:
         """Write the tasks as `.json` or `.jsonl`, by the path's ending."""
         from hud.eval.sources import save_tasks

@@ -3,17 +3,20 @@
 from fastapi import APIRouter
 
 from hud.platform.routes import (
+    gateway,
     health,
     jobs,
     keys,
     login,
     models,
+    tasksets,
     telemetry,
     traces,
     training,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
+    gateway.router,  # First: it is the hot path.
     health.router,
     jobs.router,
     traces.router,
@@ -21,5 +24,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     training.router,
     keys.router,
     telemetry.router,
+    tasksets.router,
     login.router,
 )

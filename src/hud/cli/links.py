@@ -1,0 +1,54 @@
+"""What a folder belongs to on a platform: kept in its `.hud/config.json`, valid for one server and one team."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from hud import settings
+from hud.client import connect
+
+VERSION = 1
+
+
+async def scope() -> dict[str, Any]:
+    """Return the server and the team that ids are ids of."""
+    me = await connect().get("/v2/auth/me")
+    url = urlsplit(settings.load().api_url or "")
+    origin = f"{url.scheme}://{url.netloc}" if url.netloc else "local"
+    return {"origin": origin, "user_id": me["user_id"], "team_id": me["team_id"]}
+
+
+async def linked(folder: Path, name: str) -> str | None:
+    """Return the id kept under `name` (`taskset_id`, `registry_id`), unless it is another server's or team's."""
+    kept = _read(folder)
+    value = kept.get(name)
+    if not isinstance(value, str):
+        return None
+    return value if kept.get("scope") == await scope() else None
+
+
+async def link(folder: Path, **ids: str) -> None:
+    """Keep ids; those of another server or team go."""
+    kept, now = _read(folder), await scope()
+    if kept.get("scope") != now:
+        kept = {}
+    path = _path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {**kept, "version": VERSION, "scope": now, **ids}
+    path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        kept = orjson.loads(_path(folder).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _path(folder: Path) -> Path:
+    return (folder if folder.is_dir() else folder.parent) / ".hud" / "config.json"

@@ -1,0 +1,112 @@
+"""Tasksets of a platform: fetched, compared with what is here, and sent there."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from hud.environment import Task
+from hud.errors import NotFoundError, UsageError
+from hud.eval.taskset import Taskset, slug_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_FIELDS = ("args", "validation", "agent_config", "columns", "runtime_config", "verifier")
+_ROWS_AT_ONCE = 500
+
+
+@dataclass
+class SyncPlan:
+    """What an upload would change."""
+
+    taskset_name: str
+    to_create: list[Task] = field(default_factory=list)
+    to_update: list[Task] = field(default_factory=list)
+    unchanged: list[Task] = field(default_factory=list)
+    remote_only: list[Task] = field(default_factory=list)
+    """Rows that only the platform has. They stay there."""
+
+    @property
+    def to_apply(self) -> list[Task]:
+        """What is sent."""
+        return [*self.to_create, *self.to_update]
+
+    def summary(self) -> str:
+        """Return the counts in a sentence."""
+        return (
+            f"{self.taskset_name}: {len(self.to_create)} new, {len(self.to_update)} changed, "
+            f"{len(self.unchanged)} as they are, {len(self.remote_only)} only on the platform"
+        )
+
+
+async def fetch(reference: str) -> Taskset:
+    """Return the taskset of the platform with this name or id. Raises `NotFoundError` where there is none."""
+    client = importlib.import_module("hud.client").connect()
+    found = await client.get(f"/v2/tasksets/by-name/{quote(reference, safe='')}")
+    exported = await client.get(f"/v2/tasksets/{found['id']}/export")
+    tasks = [_task(row) for row in exported["tasks"]]
+    return Taskset(exported["name"], tasks, taskset_id=found["id"])
+
+
+def fetch_blocking(reference: str) -> Taskset:
+    """Fetch a taskset from code that is not asynchronous, wherever it runs."""
+    # In a thread of its own: the caller's may already run an event loop.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(fetch(reference))).result()
+
+
+async def plan(name: str, tasks: Iterable[Task]) -> SyncPlan:
+    """Compare tasks with those of the platform's taskset `name`, which need not exist."""
+    try:
+        remote = {slug_of(task): task for task in await fetch(name)}
+    except NotFoundError:
+        remote = {}
+    made = SyncPlan(name)
+    local = list(tasks)
+    for task in local:
+        there = remote.get(slug_of(task))
+        if there is None:
+            made.to_create.append(task)
+        elif _row(there) != _row(task):
+            made.to_update.append(task)
+        else:
+            made.unchanged.append(task)
+    here = {slug_of(task) for task in local}
+    made.remote_only = [task for slug, task in remote.items() if slug not in here]
+    return made
+
+
+async def send(name: str, tasks: list[Task]) -> dict[str, Any]:
+    """Upload tasks; returns the platform's last answer, with counts over all of it."""
+    client = importlib.import_module("hud.client").connect()
+    total = {"tasks_created": 0, "tasks_updated": 0}
+    answer: dict[str, Any] = {}
+    for start in range(0, max(len(tasks), 1), _ROWS_AT_ONCE):
+        rows = [_row(task) for task in tasks[start : start + _ROWS_AT_ONCE]]
+        answer = await client.post(
+            "/v2/tasks/upload", {"taskset_name": name, "tasks": rows}, retry=True
+        )
+        for count in total:
+            total[count] += answer[count]
+    return {**answer, **total}
+
+
+def _row(task: Task) -> dict[str, Any]:
+    """Return a task as it is uploaded."""
+    dumped = task.model_dump(mode="json", include=set(_FIELDS))
+    row = {"name": slug_of(task), "env": {"name": task.env}, "task_id": task.id}
+    return row | {name: value for name, value in dumped.items() if value is not None}
+
+
+def _task(row: dict[str, Any]) -> Task:
+    if not row.get("env") or not row.get("scenario"):
+        raise UsageError(
+            f"The platform's task {row.get('name')!r} names no environment or template."
+        )
+    fields = {name: row[name] for name in _FIELDS if row.get(name) is not None}
+    return Task(env=row["env"], id=row["scenario"], slug=row["name"], **fields)

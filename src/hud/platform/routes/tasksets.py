@@ -1,0 +1,122 @@
+"""Routes of tasksets.
+
+GET, POST /v2/tasksets      GET /v2/tasksets/by-name/{name}      GET /v2/tasksets/{id}
+GET /v2/tasksets/{id}/export?version=      GET /v2/tasksets/{id}/versions      POST /v2/tasks/upload
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel
+
+from hud.errors import UsageError
+from hud.platform.access import caller, needs
+from hud.platform.tasksets import Tasksets, row_of
+
+router = APIRouter(prefix="/v2")
+_READ = [Depends(needs("read"))]
+_RUN = [Depends(needs("run"))]
+
+
+class NewTaskset(BaseModel):
+    """A taskset to make."""
+
+    name: str
+    project_id: str | None = None
+
+
+class Upload(BaseModel):
+    """Rows to add to a taskset, or to replace there."""
+
+    taskset_name: str = ""
+    taskset_id: str | None = None
+    project_id: str | None = None
+    tasks: list[dict[str, Any]]
+
+
+@router.get("/tasksets", dependencies=_READ)
+def list_tasksets(
+    request: Request,
+    search: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> dict[str, Any]:
+    """The team's tasksets, the one changed last first."""
+    items, total = _tasksets(request).page(search, limit, offset)
+    return {"items": items, "total": total, "limit": limit, "offset": offset}
+
+
+@router.post("/tasksets", dependencies=_RUN)
+def create_taskset(request: Request, body: NewTaskset) -> dict[str, Any]:
+    """Make an empty taskset."""
+    return _tasksets(request).create(body.name, body.project_id)
+
+
+@router.get("/tasksets/by-name/{name:path}", dependencies=_READ)
+def find_taskset(request: Request, name: str) -> dict[str, Any]:
+    """A taskset's id by its name; 404 where there is none."""
+    found = _tasksets(request).find(name)
+    return {"taskset_id": found["id"], **found}
+
+
+@router.get("/tasksets/{taskset_id}", dependencies=_READ)
+def get_taskset(request: Request, taskset_id: str) -> dict[str, Any]:
+    """One taskset, without its rows."""
+    return _tasksets(request).find(taskset_id)
+
+
+@router.get("/tasksets/{taskset_id}/export", dependencies=_READ)
+def export_taskset(
+    request: Request, taskset_id: str, version: Annotated[int | None, Query(ge=0)] = None
+) -> dict[str, Any]:
+    """A taskset with its rows, as they were uploaded."""
+    return _tasksets(request).export(taskset_id, version)
+
+
+@router.get("/tasksets/{taskset_id}/versions", dependencies=_READ)
+def list_versions(request: Request, taskset_id: str) -> dict[str, Any]:
+    """What each version of a taskset changed, newest first."""
+    items = _tasksets(request).versions(taskset_id)
+    return {"items": items, "total": len(items)}
+
+
+@router.post("/tasks/upload", dependencies=_RUN)
+def upload(request: Request, body: Upload) -> dict[str, Any]:
+    """Add rows to a taskset and replace those that changed; nothing is ever removed."""
+    problems = list(_problems(body.tasks))
+    if problems:
+        raise UsageError("\n".join(problems))
+    return _tasksets(request).upload(
+        body.taskset_name,
+        [row_of(task) for task in body.tasks],
+        taskset_id=body.taskset_id,
+        project_id=body.project_id,
+    )
+
+
+def _problems(tasks: list[dict[str, Any]]) -> list[str]:
+    """Say what is wrong with rows, a line each."""
+    found = []
+    for number, task in enumerate(tasks, start=1):
+        row = row_of(task) if isinstance(task.get("name"), str) and task["name"] else None
+        if row is None:
+            found.append(f"Task {number} has no name.")
+        elif not isinstance(row["env"], str) or not row["env"]:
+            found.append(f"Task {row['name']!r} names no environment.")
+        elif not isinstance(row["scenario"], str) or not row["scenario"]:
+            found.append(f"Task {row['name']!r} has no task_id.")
+        elif not isinstance(row["args"], dict):
+            found.append(f"The args of task {row['name']!r} are no object.")
+    counts = Counter(task.get("name") for task in tasks)
+    return found + [
+        f"{count} tasks are called {name!r}; names must be unique."
+        for name, count in counts.items()
+        if count > 1 and name
+    ]
+
+
+def _tasksets(request: Request) -> Tasksets:
+    return Tasksets(request.app.state.platform.store, caller(request).team_id)

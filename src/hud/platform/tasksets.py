@@ -1,0 +1,225 @@
+"""Tasksets: named rows of tasks, in versions. What was uploaded comes back as it was, byte for byte in JSON's sense.
+
+A row's history is kept: a version is what the newest rows were at that time. Uploading never removes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from hud.errors import ConflictError, NotFoundError, UsageError
+from hud.platform.store import tables
+from hud.trace import dashed, new_id, plain
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+FIELDS = (
+    "args",
+    "validation",
+    "agent_config",
+    "columns",
+    "runtime_config",
+    "verifier",
+)
+"""Fields of a row that pass through untouched."""
+_Row = dict[str, Any]
+
+
+class Tasksets:
+    """The tasksets of one team."""
+
+    def __init__(self, store: Store, team: str) -> None:
+        self.store = store
+        self.team = team
+
+    def page(self, search: str | None, limit: int, offset: int) -> tuple[list[_Row], int]:
+        """Return a page of tasksets, the one changed last first, and how many there are."""
+        sets = tables.tasksets
+        query = sa.select(sets).where(sets.c.team_id == self.team)
+        if search:
+            query = query.where(sets.c.name.icontains(search, autoescape=True))
+        with self.store.read() as connection:
+            total = connection.execute(
+                sa.select(sa.func.count()).select_from(query.subquery())
+            ).scalar_one()
+            newest = query.order_by(sets.c.updated_at.desc(), sets.c.id)
+            rows = connection.execute(newest.limit(limit).offset(offset)).all()
+        return [_shown(row) for row in rows], total
+
+    def find(self, reference: str) -> _Row:
+        """Return a taskset by id or name."""
+        sets = tables.tasksets
+        wanted = sa.or_(sets.c.id == plain(reference), sets.c.name == reference)
+        with self.store.read() as connection:
+            row = connection.execute(
+                sa.select(sets).where(sets.c.team_id == self.team, wanted)
+            ).first()
+        if row is None:
+            raise NotFoundError(f"There is no taskset {reference!r}.")
+        return _shown(row)
+
+    def create(self, name: str, project_id: str | None) -> _Row:
+        """Make an empty taskset."""
+        if not name.strip():
+            raise UsageError("A taskset needs a name.")
+        now = datetime.now(UTC)
+        row = {
+            "id": new_id(),
+            "team_id": self.team,
+            "project_id": None if project_id is None else plain(project_id),
+            "name": name.strip(),
+            "version": 0,
+            "created_at": now,
+            "updated_at": now,
+        }
+        try:
+            with self.store.begin() as connection:
+                connection.execute(sa.insert(tables.tasksets).values(**row))
+        except IntegrityError:
+            raise ConflictError(
+                f"There is already a taskset {name!r}; choose another name."
+            ) from None
+        return self.find(str(row["id"]))
+
+    def export(self, reference: str, version: int | None = None) -> _Row:
+        """Return a taskset with its rows, in order, as they are now or were in a version."""
+        taskset = self.find(reference)
+        identifier = plain(taskset["id"])
+        with self.store.read() as connection:
+            rows = _rows(connection, identifier, version)
+        return {
+            "id": taskset["id"],
+            "name": taskset["name"],
+            "version": taskset["version"] if version is None else version,
+            "tasks": [orjson.loads(row.row) for row in rows],
+        }
+
+    def versions(self, reference: str) -> list[_Row]:
+        """Return what each version changed, newest first."""
+        identifier = plain(self.find(reference)["id"])
+        rows = tables.taskset_rows
+        query = (
+            sa.select(rows.c.version, rows.c.slug, rows.c.created_at)
+            .where(rows.c.taskset_id == identifier)
+            .order_by(rows.c.version.desc(), rows.c.position)
+        )
+        found: dict[int, _Row] = {}
+        with self.store.read() as connection:
+            for row in connection.execute(query):
+                entry = found.setdefault(
+                    row.version,
+                    {
+                        "version": row.version,
+                        "created_at": row.created_at.isoformat(),
+                        "tasks": [],
+                    },
+                )
+                entry["tasks"].append(row.slug)
+        return list(found.values())
+
+    def upload(
+        self, name: str, rows: Sequence[_Row], *, taskset_id: str | None, project_id: str | None
+    ) -> _Row:
+        """Add rows, and replace those whose slug is there with other content; makes the taskset where it is new.
+
+        Rows are as `row_of` makes them. Returns `{taskset_id, tasks_created, tasks_updated, version}`.
+        """
+        taskset = self._open(name, taskset_id, project_id)
+        identifier = plain(taskset["id"])
+        now = datetime.now(UTC)
+        with self.store.begin() as connection:
+            known = {row.slug: row for row in _rows(connection, identifier, None)}
+            version = taskset["version"] + 1
+            changed = [row for row in rows if _differs(known.get(row["name"]), row)]
+            created = [row for row in changed if row["name"] not in known]
+            position = max((row.position for row in known.values()), default=-1) + 1
+            values = []
+            for row in changed:
+                old = known.get(row["name"])
+                values.append(
+                    {
+                        "taskset_id": identifier,
+                        "slug": row["name"],
+                        "version": version,
+                        "position": position if old is None else old.position,
+                        "row": orjson.dumps(row),
+                        "created_at": now,
+                    }
+                )
+                position += old is None
+            if values:
+                connection.execute(sa.insert(tables.taskset_rows), values)
+                connection.execute(
+                    sa.update(tables.tasksets)
+                    .where(tables.tasksets.c.id == identifier)
+                    .values(version=version, updated_at=now)
+                )
+        return {
+            "taskset_id": taskset["id"],
+            "tasks_created": len(created),
+            "tasks_updated": len(changed) - len(created),
+            "version": version if changed else taskset["version"],
+        }
+
+    def _open(self, name: str, taskset_id: str | None, project_id: str | None) -> _Row:
+        if taskset_id is not None:
+            return self.find(taskset_id)
+        try:
+            return self.find(name)
+        except NotFoundError:
+            return self.create(name, project_id)
+
+
+def row_of(task: _Row) -> _Row:
+    """Return an uploaded task as it is exported: `env` a name, `task_id` called `scenario`, the rest untouched."""
+    env = task.get("env")
+    name = env.get("name") if isinstance(env, dict) else env
+    row = {
+        "name": task["name"],
+        "env": name,
+        "scenario": task.get("task_id") or task.get("scenario"),
+        **{field: task.get(field) for field in FIELDS},
+    }
+    row["args"] = row["args"] or {}
+    return row
+
+
+def _rows(connection: sa.Connection, identifier: str, version: int | None) -> list[sa.Row[Any]]:
+    """Return the newest row of each slug up to a version, in order."""
+    rows = tables.taskset_rows
+    newest = sa.select(rows.c.slug, sa.func.max(rows.c.version).label("version")).where(
+        rows.c.taskset_id == identifier
+    )
+    if version is not None:
+        newest = newest.where(rows.c.version <= version)
+    last = newest.group_by(rows.c.slug).subquery()
+    query = (
+        sa.select(rows)
+        .join(last, sa.and_(rows.c.slug == last.c.slug, rows.c.version == last.c.version))
+        .where(rows.c.taskset_id == identifier)
+        .order_by(rows.c.position)
+    )
+    return list(connection.execute(query).all())
+
+
+def _differs(old: sa.Row[Any] | None, row: _Row) -> bool:
+    return old is None or orjson.loads(old.row) != row
+
+
+def _shown(row: sa.Row[Any]) -> _Row:
+    return {
+        "id": dashed(row.id),
+        "name": row.name,
+        "project_id": None if row.project_id is None else dashed(row.project_id),
+        "can_edit": True,
+        "version": row.version,
+        "created_at": row.created_at.isoformat(),
+        "updated_at": row.updated_at.isoformat(),
+    }

@@ -1,0 +1,88 @@
+"""`hud sync tasks` brings tasks to the platform and says what changes; `hud eval NAME` plays them from there."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hud.client
+from hud import Taskset
+from hud.cli.main import run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield
+    hud.client.disconnect(tmp_path / "home")
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "tasks.json"
+    path.write_text(json.dumps([{"env": "e", "id": "t", "args": {"n": n}} for n in range(3)]))
+    return path
+
+
+def sync(capsys, *arguments):
+    code = run(["sync", "tasks", *map(str, arguments), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_new_then_unchanged_then_changed(capsys, rows):
+    assert sync(capsys, "mine", rows)[1]["tasks_created"] == 3
+    assert sync(capsys, "mine", rows)[1]["unchanged"] == 3
+    tasks = json.loads(rows.read_text())
+    tasks[0] |= {"slug": "t-first", "columns": {"level": "easy"}}
+    rows.write_text(json.dumps(tasks))
+    _, third = sync(capsys, "mine", rows)
+    assert third["to_create"] == ["t-first"]
+    assert len(third["remote_only"]) == 1
+
+
+def test_a_dry_run_sends_nothing(capsys, rows):
+    code, said = sync(capsys, "mine", rows, "--dry-run")
+    assert (code, len(said["to_create"])) == (0, 3)
+    with pytest.raises(Exception, match="no taskset"):
+        Taskset.from_api("mine")
+
+
+def test_the_folder_remembers_where_its_tasks_went(capsys, rows):
+    sync(capsys, "mine", rows)
+    assert run(["sync", "tasks", "--export", "back.jsonl"]) == 0
+    capsys.readouterr()
+    assert list(Taskset.from_file("back.jsonl")) == list(Taskset.from_file(rows))
+
+
+def test_without_a_name_or_a_link_the_command_says_what_to_do(capsys, rows):
+    assert run(["sync", "tasks", "--export", "back.jsonl"]) == 2
+    assert "Name the taskset" in capsys.readouterr().err
+
+
+def test_a_csv_has_the_columns(capsys, rows, tmp_path):
+    tasks = json.loads(rows.read_text())
+    tasks[0]["columns"] = {"level": "easy"}
+    rows.write_text(json.dumps(tasks))
+    sync(capsys, "mine", rows)
+    run(["sync", "tasks", "mine", "--export", "t.csv"])
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    assert lines[0] == "slug,env,id,args,level"
+    assert lines[1].endswith(",easy")
+
+
+def test_eval_names_both_places_it_looked(capsys):
+    assert run(["eval", "nowhere", str(EXAMPLES / "arithmetic_agent.py")]) == 2
+    said = capsys.readouterr().err
+    assert "no file nowhere" in said
+    assert "no taskset" in said
+
+
+async def test_from_api_works_inside_a_running_loop(capsys, rows):
+    from hud.eval.syncing import send
+
+    await send("mine", list(Taskset.from_file(rows)))
+    assert Taskset.from_api("mine").taskset_id is not None
