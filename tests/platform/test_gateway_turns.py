@@ -63,7 +63,7 @@ def whole(text):
 @settings(max_examples=400, deadline=None)
 @given(TURNS, st.lists(st.integers(min_value=0), max_size=12))
 def test_the_stream_says_what_the_whole_says(text, places):
-    if "</think>" in text and not text.lstrip().startswith("<think>"):
+    if "</think>" in text and not text.lstrip().startswith(("<think>", "</think>")):
         return  # Nothing opened it: the stream has shown the text before.
     assert streamed(cut(text, places)) == whole(text)
 

@@ -168,7 +168,8 @@ class TurnReader:
             reason = "length"
         version = None if end is None else end.version
         sample = None
-        if self.request.return_token_ids:
+        # Logprobs of a distribution that was cut cannot be trained on.
+        if self.request.return_token_ids and not self.request.sampling.params(0).truncates:
             # Built, not validated: these lists are the engine's own, and long.
             sample = Sample.model_construct(
                 prompt_token_ids=self._prompt.ids,

@@ -71,7 +71,11 @@ class TurnParser:
         if text.startswith(THINK):
             self._go_on(self._reasoning, text[len(THINK) :])
             return True
-        if THINK.startswith(text) and not final:
+        if text.startswith(THOUGHT):
+            # Nothing was thought, and nothing shown yet.
+            self._go_on(self._opening, text[len(THOUGHT) :])
+            return True
+        if not final and (THINK.startswith(text) or THOUGHT.startswith(text)):
             return False
         self._state = self._opening
         return True
