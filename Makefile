@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-null test check bench clean format
@@ -16,13 +17,16 @@ $(STAMP): pyproject.toml constraints.txt
 	@PYTHON=$(PYTHON) scripts/setup-venv $(VENV)
 	@touch $(STAMP)
 
+$(OFFICIAL)/.installed: scripts/official-client.txt
+	@PYTHON=$(PYTHON) scripts/setup-official-client $(OFFICIAL)
+
 demo: $(STAMP)  ## Train a tool-using agent from scratch and watch it get better (minutes, on a CPU)
 	@$(BIN)/python examples/triage/demo.py --folder .demo
 
 demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curve must stay flat
 	@$(BIN)/python examples/triage/demo.py --folder .demo-null --zero-advantages
 
-test: $(STAMP)  ## Run the test suite
+test: $(STAMP) $(OFFICIAL)/.installed  ## Run the test suite, the official client's part included
 	@$(BIN)/python -m pytest
 
 check: $(STAMP)  ## Lint, format, types and import contracts
@@ -39,5 +43,5 @@ bench: $(STAMP)  ## Run the benchmarks behind benchmarks/perf/RESULTS.md
 	@$(BIN)/python benchmarks/perf/run_all.py
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) .demo .demo-null dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .demo .demo-null dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
