@@ -38,7 +38,7 @@ class Settings:
 def load() -> Settings:
     """Read the settings of this process now."""
     home = Path(os.environ.get("HUD_HOME") or Path.home() / ".hud").expanduser()
-    values = {**_read_dotenv(home / ".env"), **_read_dotenv(Path(".env")), **os.environ}
+    values = {**read_dotenv(home / ".env"), **read_dotenv(Path(".env")), **os.environ}
     api_url = values.get("HUD_API_URL") or None
     return Settings(
         home=home,
@@ -52,7 +52,7 @@ def load() -> Settings:
     )
 
 
-def _read_dotenv(path: Path) -> dict[str, str]:
+def read_dotenv(path: Path) -> dict[str, str]:
     """Return the `KEY=VALUE` lines of a dotenv file; comments, blank lines and a missing file are fine."""
     try:
         text = path.read_text(encoding="utf-8")

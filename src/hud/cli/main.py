@@ -30,6 +30,7 @@ COMMANDS = {
     "models": "Models, their checkpoints and heads.",
     "serve": "Serve an environment over TCP.",
     "sync": "Bring tasks to the platform, or from it.",
+    "deploy": "Bring an environment to the platform and build it there.",
     "up": "Serve the platform: models, training, traces and inference for a team.",
     "keys": "Make, list and revoke keys.",
     "login": "Get a key for this machine, confirmed in the browser.",

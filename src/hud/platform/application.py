@@ -13,6 +13,7 @@ from hud import __version__
 from hud.errors import HudError, PlatformError
 from hud.platform.access import LOCAL
 from hud.platform.access.middleware import Door
+from hud.platform.building import Builder
 from hud.platform.config import PlatformConfig
 from hud.platform.metrics import Measured
 from hud.platform.platform import Platform
@@ -35,6 +36,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
         title="OpenHUD", version=__version__, docs_url="/docs", redoc_url=None, lifespan=lifespan
     )
     app.state.platform = platform
+    if config.keys:
+        platform.background.append(Builder(platform).work)
     for router in ROUTERS:
         app.include_router(router)
     if config.keys:

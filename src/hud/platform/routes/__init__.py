@@ -3,12 +3,14 @@
 from fastapi import APIRouter
 
 from hud.platform.routes import (
+    builds,
     gateway,
     health,
     jobs,
     keys,
     login,
     models,
+    registry,
     tasksets,
     telemetry,
     traces,
@@ -25,5 +27,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     keys.router,
     telemetry.router,
     tasksets.router,
+    registry.router,
+    builds.router,
     login.router,
 )

@@ -1,0 +1,82 @@
+"""Source folders as archives: what goes in, and how big it is."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pathspec
+
+from hud.errors import NotFoundError, UsageError
+
+DEFAULT_EXCLUDES = (
+    ".git",
+    ".hud",
+    ".venv",
+    "venv",
+    "__pycache__",
+    "*.pyc",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    "node_modules",
+    ".DS_Store",
+    "dist",
+    "build",
+    "*.egg-info",
+)
+SECRETS = (".env", ".env.*", "*.env")
+"""Never packed, whatever the ignore files say."""
+IGNORE_FILES = (".gitignore", ".dockerignore")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What an archive holds."""
+
+    files: list[str]
+    size: int
+    """Bytes of the files, before compression."""
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a folder that belong to its source, in a fixed order, symbolic links left out."""
+    if not folder.is_dir():
+        raise NotFoundError(f"There is no folder {folder}.")
+    lines: list[str] = []
+    for name in IGNORE_FILES:
+        if (folder / name).is_file():
+            lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+    # Later lines win: an ignore file may bring back a default, never a secret.
+    spec = pathspec.GitIgnoreSpec.from_lines([*DEFAULT_EXCLUDES, *lines, *SECRETS, ".git"])
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and not path.is_symlink()
+        and not spec.match_file(path.relative_to(folder).as_posix())
+    ]
+
+
+def pack(folder: Path, target: IO[bytes]) -> Packed:
+    """Write a folder's source as a gzip-compressed tar; the same source gives the same bytes."""
+    found = files_of(folder)
+    if not found:
+        raise UsageError(f"{folder} holds no files to deploy.")
+    # Without the time that gzip would note: the same source makes the same archive.
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w") as archive,
+    ):
+        for path in found:
+            member = archive.gettarinfo(str(path), path.relative_to(folder).as_posix())
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mtime = 0
+            with path.open("rb") as file:
+                archive.addfile(member, file)
+    names = [path.relative_to(folder).as_posix() for path in found]
+    return Packed(names, sum(path.stat().st_size for path in found))

@@ -1,0 +1,313 @@
+"""Builds: archives of source that become environments which can be run. The queue is the table; a worker holds a
+build by a lease that it renews, so that a build whose worker died is built again."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from hud.errors import ConflictError, NotFoundError, PlatformError
+from hud.platform.environments import SUCCEEDED, Environments
+from hud.platform.store import tables
+from hud.trace import dashed, new_id, plain
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+WAITING, QUEUED, BUILDING, FAILED = "WAITING", "QUEUED", "IN_PROGRESS", "FAILED"
+LEASE_SECONDS = 60.0
+UPLOAD_SECONDS = 3600
+MOST_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build that a worker holds."""
+
+    id: str
+    team_id: str
+    environment_id: str
+    archive: str
+    options: dict[str, Any]
+    attempt: int
+
+
+class Builds:
+    """The builds of one store."""
+
+    def __init__(self, store: Store, home: Path) -> None:
+        self.store = store
+        self.home = home
+
+    # -- asked by clients ---------------------------------------------------------------------------
+
+    def begin(self, team: str) -> str:
+        """Make a build that waits for its archive; returns its id."""
+        build_id = new_id()
+        with self.store.begin() as connection:
+            connection.execute(
+                sa.insert(tables.builds).values(
+                    id=build_id,
+                    team_id=team,
+                    status=WAITING,
+                    options={},
+                    created_at=datetime.now(UTC),
+                )
+            )
+        return build_id
+
+    def sign(self, build_id: str) -> str:
+        """Return the query that lets whoever has it upload this build's archive, for an hour."""
+        expires = int(time.time()) + UPLOAD_SECONDS
+        return f"expires={expires}&signature={self._signature(build_id, expires)}"
+
+    def check_signature(self, build_id: str, expires: int, signature: str) -> None:
+        """Raise `PlatformError` 403 where a signature does not hold, or holds no more."""
+        good = hmac.compare_digest(self._signature(build_id, expires), signature)
+        if not good or expires < time.time():
+            raise PlatformError("This upload URL is not valid any more; ask for a new one.", 403)
+
+    def received(self, build_id: str, archive: str) -> None:
+        """Note where the archive of a build lies."""
+        builds = tables.builds
+        with self.store.begin() as connection:
+            changed = connection.execute(
+                sa.update(builds)
+                .where(builds.c.id == plain(build_id), builds.c.status == WAITING)
+                .values(archive=archive)
+            )
+            if changed.rowcount != 1:
+                raise NotFoundError(f"No build {build_id!r} waits for an archive.")
+
+    def trigger(
+        self,
+        team: str,
+        build_id: str,
+        name: str,
+        *,
+        registry_id: str | None,
+        project_id: str | None,
+        options: dict[str, Any],
+        private: dict[str, dict[str, str]],
+    ) -> dict[str, Any]:
+        """Queue a build. `private` (environment variables, build secrets) is kept in a file, not in the store."""
+        row = self._row(team, build_id)
+        if row.status != WAITING or row.archive is None:
+            raise ConflictError(
+                f"Build {build_id!r} has no archive yet; PUT it to its upload URL first."
+                if row.status == WAITING
+                else f"Build {build_id!r} was started already."
+            )
+        environments = Environments(self.store, team)
+        if registry_id is not None:
+            environment_id = plain(environments.find(registry_id)["id"])
+        else:
+            environment_id = environments.find_or_create(name, project_id)
+        self._write_private(row.id, private)
+        builds = tables.builds
+        with self.store.begin() as connection:
+            connection.execute(
+                sa.update(builds)
+                .where(builds.c.id == row.id)
+                .values(
+                    status=QUEUED,
+                    environment_id=environment_id,
+                    options={**options, "name": name},
+                )
+            )
+        return {"id": dashed(row.id), "registry_id": dashed(environment_id)}
+
+    def status(self, team: str, build_id: str) -> dict[str, Any]:
+        """Return what there is to say of a build."""
+        row = self._row(team, build_id)
+        manifest = row.manifest or {}
+        took = None
+        if row.started_at is not None and row.ended_at is not None:
+            took = (row.ended_at - row.started_at).total_seconds()
+        name = row.options.get("name")
+        return {
+            "id": dashed(row.id),
+            # Clients take every word that they do not know for an end.
+            "status": row.status if row.status in (SUCCEEDED, FAILED) else BUILDING,
+            "version": None if row.version is None else str(row.version),
+            "uri": None if row.version is None else f"{name}:{row.version}",
+            "image_name": name,
+            "registry_name": name,
+            "error_message": row.error,
+            "duration_seconds": took,
+            "created_at": row.created_at.isoformat(),
+            "manifest": {
+                "tasks": manifest.get("tasks", []),
+                "capabilities": manifest.get("capabilities", []),
+            },
+            "lock": {
+                "tasks": [
+                    {"slug": task["id"], "task": task["id"], "args": {}}
+                    for task in manifest.get("tasks", [])
+                ]
+            },
+        }
+
+    def lines(self, build_id: str, beyond: int) -> list[tuple[int, str, datetime]]:
+        """Return the log's lines after number `beyond`."""
+        lines = tables.build_lines
+        query = (
+            sa.select(lines)
+            .where(lines.c.build_id == plain(build_id), lines.c.number > beyond)
+            .order_by(lines.c.number)
+        )
+        with self.store.read() as connection:
+            return [(row.number, row.text, row.created_at) for row in connection.execute(query)]
+
+    # -- asked by workers ---------------------------------------------------------------------------
+
+    def take(self, worker: str) -> Build | None:
+        """Take the oldest build that nobody works on, and hold it for a while."""
+        builds = tables.builds
+        now = datetime.now(UTC)
+        free = sa.or_(
+            builds.c.status == QUEUED,
+            sa.and_(builds.c.status == BUILDING, builds.c.lease_expires_at < now),
+        )
+        with self.store.begin() as connection:
+            query = sa.select(builds).where(free).order_by(builds.c.created_at).limit(1)
+            row = connection.execute(query.with_for_update(skip_locked=True)).first()
+            if row is None:
+                return None
+            attempt = int(row.options.get("attempt", 0)) + 1
+            connection.execute(
+                sa.update(builds)
+                .where(builds.c.id == row.id)
+                .values(
+                    status=BUILDING,
+                    worker=worker,
+                    lease_expires_at=now + timedelta(seconds=LEASE_SECONDS),
+                    started_at=row.started_at or now,
+                    options={**row.options, "attempt": attempt},
+                )
+            )
+        return Build(row.id, row.team_id, row.environment_id, row.archive, row.options, attempt)
+
+    def renew(self, build: Build, worker: str) -> bool:
+        """Hold a build longer; False where it is no longer this worker's."""
+        until = datetime.now(UTC) + timedelta(seconds=LEASE_SECONDS)
+        return self._update(build, worker, lease_expires_at=until)
+
+    def release(self, build: Build, worker: str) -> None:
+        """Put a build back into the queue."""
+        self._update(build, worker, status=QUEUED, lease_expires_at=None)
+
+    def say(self, build: Build, first: int, lines: list[str]) -> None:
+        """Append lines to a build's log, the first with this number."""
+        now = datetime.now(UTC)
+        rows = [
+            {"build_id": build.id, "number": first + place, "text": text, "created_at": now}
+            for place, text in enumerate(lines)
+        ]
+        if rows:
+            with self.store.begin() as connection:
+                connection.execute(sa.insert(tables.build_lines), rows)
+
+    def clear_log(self, build: Build) -> None:
+        """Forget what an earlier attempt wrote."""
+        lines = tables.build_lines
+        with self.store.begin() as connection:
+            connection.execute(sa.delete(lines).where(lines.c.build_id == build.id))
+
+    def succeed(self, build: Build, worker: str, folder: Path, manifest: dict[str, Any]) -> int:
+        """Make a build the environment's newest version; returns the version."""
+        builds, known = tables.builds, tables.environments
+        ended = {"status": SUCCEEDED, "folder": str(folder), "manifest": manifest}
+        with self.store.begin() as connection:
+            # Held until the end, so that two builds never get one version.
+            mine = known.c.id == build.environment_id
+            connection.execute(sa.select(known.c.id).where(mine).with_for_update())
+            newest = connection.execute(
+                sa.select(sa.func.max(builds.c.version)).where(
+                    builds.c.environment_id == build.environment_id
+                )
+            ).scalar()
+            version = int(newest or 0) + 1
+            connection.execute(
+                sa.update(builds)
+                .where(*self._held(build, worker))
+                .values(**ended, version=version, ended_at=datetime.now(UTC))
+            )
+        self._private_path(build.id).unlink(missing_ok=True)
+        return version
+
+    def fail(self, build: Build, worker: str, reason: str) -> None:
+        """End a build that did not come to anything."""
+        if self._update(build, worker, status=FAILED, error=reason, ended_at=datetime.now(UTC)):
+            self._private_path(build.id).unlink(missing_ok=True)
+
+    def private(self, build: Build) -> dict[str, dict[str, str]]:
+        """Return a build's variables and secrets, while it is being built."""
+        path = self._private_path(build.id)
+        found: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    # -- inside -------------------------------------------------------------------------------------
+
+    def _update(self, build: Build, worker: str, **values: Any) -> bool:
+        held = self._held(build, worker)
+        with self.store.begin() as connection:
+            changed = connection.execute(sa.update(tables.builds).where(*held).values(**values))
+        return changed.rowcount == 1
+
+    def _held(self, build: Build, worker: str) -> tuple[sa.ColumnElement[bool], ...]:
+        builds = tables.builds
+        return (
+            builds.c.id == build.id,
+            builds.c.worker == worker,
+            builds.c.status == BUILDING,
+        )
+
+    def _row(self, team: str, build_id: str) -> sa.Row[Any]:
+        builds = tables.builds
+        with self.store.read() as connection:
+            row = connection.execute(
+                sa.select(builds).where(builds.c.id == plain(build_id), builds.c.team_id == team)
+            ).first()
+        if row is None:
+            raise NotFoundError(f"There is no build {build_id!r}.")
+        return row
+
+    def _private_path(self, build_id: str) -> Path:
+        return self.home / "builds" / f"{build_id}.private.json"
+
+    def _write_private(self, build_id: str, private: dict[str, dict[str, str]]) -> None:
+        path = self._private_path(build_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            json.dump(private, file)
+
+    def _signature(self, build_id: str, expires: int) -> str:
+        message = f"{plain(build_id)}:{expires}".encode()
+        return hmac.new(self._signing_key(), message, hashlib.sha256).hexdigest()
+
+    def _signing_key(self) -> bytes:
+        path = self.home / "signing.key"
+        try:
+            # Made by whoever comes first; the file appears whole or not at all.
+            temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+            if not path.exists():
+                handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(secrets.token_bytes(32))
+                os.link(temporary, path)
+                temporary.unlink()
+        except FileExistsError:
+            temporary.unlink(missing_ok=True)
+        return path.read_bytes()

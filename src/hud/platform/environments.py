@@ -1,0 +1,148 @@
+"""The registry of environments: names, their builds, and what of them can be run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from hud.errors import NotFoundError, UsageError
+from hud.platform.store import tables
+from hud.trace import dashed, new_id, plain
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+SUCCEEDED = "SUCCEEDED"
+VARIABLES = "variables.json"
+"""Beside a build's source, readable by the server alone: the environment's variables."""
+
+
+@dataclass(frozen=True)
+class RunnableEnvironment:
+    """A build that can be started."""
+
+    build_id: str
+    name: str
+    version: int
+    source: Path
+    """Folder of the source; loading it with `name` gives the environment."""
+    python: Path
+    """Interpreter with what the environment needs."""
+    variables: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+class Environments:
+    """The environments of one team."""
+
+    def __init__(self, store: Store, team: str) -> None:
+        self.store = store
+        self.team = team
+
+    def page(self, search: str | None, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+        """Return a page of environments, the newest first, and how many there are."""
+        known = tables.environments
+        query = sa.select(known).where(known.c.team_id == self.team)
+        if search:
+            query = query.where(known.c.name.contains(normalized(search), autoescape=True))
+        with self.store.read() as connection:
+            total = connection.execute(
+                sa.select(sa.func.count()).select_from(query.subquery())
+            ).scalar_one()
+            newest = query.order_by(known.c.created_at.desc(), known.c.id)
+            rows = connection.execute(newest.limit(limit).offset(offset)).all()
+            return [_shown(row, _latest(connection, row.id)) for row in rows], total
+
+    def find(self, reference: str) -> dict[str, Any]:
+        """Return an environment by id or name."""
+        known = tables.environments
+        wanted = sa.or_(known.c.id == plain(reference), known.c.name == normalized(reference))
+        with self.store.read() as connection:
+            row = connection.execute(
+                sa.select(known).where(known.c.team_id == self.team, wanted)
+            ).first()
+            if row is None:
+                raise NotFoundError(
+                    f"There is no environment {reference!r}. Bring one: hud deploy FOLDER"
+                )
+            return _shown(row, _latest(connection, row.id))
+
+    def find_or_create(self, name: str, project_id: str | None) -> str:
+        """Return the id of the environment of this name, which is made where it is new."""
+        row = {
+            "id": new_id(),
+            "team_id": self.team,
+            "project_id": None if project_id is None else plain(project_id),
+            "name": normalized(name),
+            "created_at": datetime.now(UTC),
+        }
+        try:
+            with self.store.begin() as connection:
+                connection.execute(sa.insert(tables.environments).values(**row))
+        except IntegrityError:
+            return plain(self.find(name)["id"])
+        return str(row["id"])
+
+    def runnable(self, reference: str) -> RunnableEnvironment:
+        """Return an environment's newest build that succeeded. Raises `NotFoundError` where there is none."""
+        found = self.find(reference)
+        with self.store.read() as connection:
+            row = _latest(connection, plain(found["id"]))
+        if row is None:
+            raise NotFoundError(
+                f"No build of environment {found['name']!r} has succeeded yet; see hud deploy."
+            )
+        folder = Path(row.folder)
+        variables = folder / VARIABLES
+        return RunnableEnvironment(
+            build_id=row.id,
+            name=row.manifest["name"],
+            version=row.version,
+            source=folder / "source",
+            python=interpreter(folder),
+            variables=orjson.loads(variables.read_bytes()) if variables.exists() else {},
+        )
+
+
+def interpreter(folder: Path) -> Path:
+    """Return the interpreter of a build's folder; where it needed none of its own, ours."""
+    own = folder / "venv" / "bin" / "python"
+    return own if own.exists() else Path(sys.executable)
+
+
+def normalized(name: str) -> str:
+    """Return an environment's name as it is registered: lower case, digits and single dashes."""
+    text = re.sub(r"[^a-z0-9-]", "", re.sub(r"[ _]", "-", name.strip().lower()))
+    text = re.sub(r"-+", "-", text).strip("-")
+    if not text:
+        raise UsageError(f"{name!r} is no name for an environment; use letters, digits and dashes.")
+    return text
+
+
+def _latest(connection: sa.Connection, environment_id: str) -> sa.Row[Any] | None:
+    builds = tables.builds
+    return connection.execute(
+        sa.select(builds)
+        .where(builds.c.environment_id == environment_id, builds.c.status == SUCCEEDED)
+        .order_by(builds.c.version.desc())
+        .limit(1)
+    ).first()
+
+
+def _shown(row: sa.Row[Any], latest: sa.Row[Any] | None) -> dict[str, Any]:
+    build = None if latest is None else {"id": dashed(latest.id), "version": str(latest.version)}
+    return {
+        "id": dashed(row.id),
+        "name": row.name,
+        "project_id": None if row.project_id is None else dashed(row.project_id),
+        "latest_build": build,
+        "manifest": None if latest is None else latest.manifest,
+        "created_at": row.created_at.isoformat(),
+    }

@@ -1,0 +1,168 @@
+"""Routes of builds.
+
+POST /v2/builds/upload-url      PUT /uploads/{build_id}      POST /v2/builds/trigger
+GET /v2/builds/{id}/status | lines      WS /v2/builds/{id}/logs
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, WebSocket, WebSocketDisconnect
+from pydantic import BaseModel
+
+from hud.errors import NotFoundError, UsageError
+from hud.platform.access import LOCAL, Identity, caller, needs
+from hud.platform.access.middleware import ACCESS_DENIED
+from hud.platform.builds import FAILED, Builds
+from hud.platform.environments import SUCCEEDED
+from hud.trace import plain
+
+router = APIRouter()
+_READ = [Depends(needs("read"))]
+_TRAIN = [Depends(needs("train"))]
+
+MOST_BYTES = 512 << 20
+"""Of one archive, packed."""
+POLL_SECONDS = 0.2
+
+
+class Trigger(BaseModel):
+    """What to build."""
+
+    build_id: str
+    name: str
+    source: str = "direct"
+    no_cache: bool = False
+    registry_id: str | None = None
+    project_id: str | None = None
+    runtime_provider: str | None = None
+    runtime_config: dict[str, Any] | None = None
+    environment_variables: dict[str, str] = {}
+    build_args: dict[str, str] = {}
+    build_secrets: dict[str, str] = {}
+
+
+@router.post("/v2/builds/upload-url", dependencies=_TRAIN)
+def upload_url(request: Request) -> dict[str, str]:
+    """A new build, and where to PUT its archive (tar.gz). The URL needs no key and holds for an hour."""
+    builds = _builds(request)
+    build_id = builds.begin(caller(request).team_id)
+    place = request.url_for("receive_archive", build_id=build_id)
+    return {"upload_url": f"{place}?{builds.sign(build_id)}", "build_id": build_id}
+
+
+@router.put("/uploads/{build_id}")
+async def receive_archive(
+    request: Request, build_id: str, expires: int, signature: str
+) -> dict[str, Any]:
+    """Take an archive over."""
+    builds, blobs = _builds(request), request.app.state.platform.store.blobs
+    builds.check_signature(build_id, expires, signature)
+    key = f"archives/{plain(build_id)}/source.tar.gz"
+    size = 0
+    with tempfile.TemporaryFile() as file:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > MOST_BYTES:
+                raise UsageError(f"An archive holds at most {MOST_BYTES >> 20} MiB.")
+            await asyncio.to_thread(file.write, chunk)
+        file.seek(0)
+        await asyncio.to_thread(blobs.put_file, key, file)
+    await asyncio.to_thread(builds.received, build_id, key)
+    return {"build_id": build_id, "size": size}
+
+
+@router.post("/v2/builds/trigger", dependencies=_TRAIN)
+def trigger(request: Request, body: Trigger) -> dict[str, Any]:
+    """Queue a build of an archive that was uploaded."""
+    if body.runtime_provider not in (None, "hud"):
+        raise UsageError(f"This server has no runtime provider {body.runtime_provider!r}.")
+    options = {"no_cache": body.no_cache, "runtime_config": body.runtime_config}
+    private = {
+        "environment_variables": body.environment_variables,
+        "build_args": body.build_args,
+        "build_secrets": body.build_secrets,
+    }
+    return _builds(request).trigger(
+        caller(request).team_id,
+        body.build_id,
+        body.name,
+        registry_id=body.registry_id,
+        project_id=body.project_id,
+        options={**options, "environment": body.name},
+        private=private,
+    )
+
+
+@router.get("/v2/builds/{build_id}/status", dependencies=_READ)
+def status(request: Request, build_id: str) -> dict[str, Any]:
+    """How far a build is, and what came of it."""
+    return _builds(request).status(caller(request).team_id, build_id)
+
+
+@router.get("/v2/builds/{build_id}/lines", dependencies=_READ)
+def lines(
+    request: Request, build_id: str, after: Annotated[int, Query(ge=0)] = 0
+) -> dict[str, Any]:
+    """The log's lines after number `after`, for clients that would rather ask than listen."""
+    builds = _builds(request)
+    builds.status(caller(request).team_id, build_id)
+    found = builds.lines(build_id, after)
+    items = [
+        {"number": number, "text": text, "created_at": at.isoformat()} for number, text, at in found
+    ]
+    return {"items": items, "total": len(items)}
+
+
+@router.websocket("/v2/builds/{build_id}/logs")
+async def logs(socket: WebSocket, build_id: str, after: Annotated[int, Query(ge=0)] = 0) -> None:
+    """A build's log, from its beginning, until it ends; `complete` always comes last."""
+    platform = socket.app.state.platform
+    builds, who = Builds(platform.store, platform.home), _caller(socket)
+    try:
+        if not who.may("read"):
+            raise NotFoundError("This key may not read.")
+        await asyncio.to_thread(builds.status, who.team_id, build_id)
+    except NotFoundError as error:
+        await socket.accept()
+        await socket.close(ACCESS_DENIED, str(error)[:120])
+        return
+    await socket.accept()
+    try:
+        await _tell(socket, builds, who.team_id, build_id, after)
+        await socket.close()
+    except (WebSocketDisconnect, RuntimeError):
+        return  # Nobody listens any more.
+
+
+async def _tell(socket: WebSocket, builds: Builds, team: str, build_id: str, told: int) -> None:
+    said = ""
+    while True:
+        state = await asyncio.to_thread(builds.status, team, build_id)
+        if state["status"] != said:
+            said = state["status"]
+            await socket.send_json({"type": "status", "message": said, "status": said})
+        for number, text, at in await asyncio.to_thread(builds.lines, build_id, told):
+            told = number
+            moment = round(at.timestamp() * 1000)
+            await socket.send_json({"type": "log", "message": text, "timestamp": moment})
+        if said in (SUCCEEDED, FAILED):
+            message = state["error_message"] or f"Version {state['version']} is ready."
+            await socket.send_json(
+                {"type": "complete", "final_status": said, "status": said, "message": message}
+            )
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _caller(socket: WebSocket) -> Identity:
+    found: Identity = getattr(socket.state, "identity", LOCAL)
+    return found
+
+
+def _builds(request: Request) -> Builds:
+    platform = request.app.state.platform
+    return Builds(platform.store, platform.home)
