@@ -7,7 +7,6 @@ import openai
 import pytest
 from google import genai
 from google.genai import types
-
 from tests.platform.gateway_server import ScriptedEngine, make_platform, serving
 
 CALL = '<tool_call>{"name": "look", "arguments": {"at": 7}}</tool_call>'
@@ -47,7 +46,8 @@ def prompts(engine):
 def check_prompts(engine):
     """The second prompt repeats the call and tells its result."""
     first, second = prompts(engine)
-    assert first.startswith("<|system|>Be brief.") and "look(at)" in first
+    assert first.startswith("<|system|>Be brief.")
+    assert "look(at)" in first
     assert first.endswith(f"<|user|>{QUESTION}<|end|><|assistant|>")
     assert second.endswith(
         f"<|assistant|>Looking. 🍎{CALL}<|end|><|tool|>seven apples<|end|><|assistant|>"

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from google import genai
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.platform.gateway_server import ScriptedEngine, make_platform, serving
 
 from hud.engine.toolcalls import parse_output
 from hud.platform.gateway.formats import format_of
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
 from hud.platform.store import tables
-from tests.platform.gateway_server import ScriptedEngine, make_platform, serving
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOLS = [
@@ -439,7 +439,7 @@ FIELDS = [
 BODIES = st.fixed_dictionaries(
     {},
     optional={
-        **{name: JSON for name in FIELDS},
+        **dict.fromkeys(FIELDS, JSON),
         "messages": st.lists(
             st.fixed_dictionaries(
                 {"role": st.sampled_from(["user", "assistant", "system", "tool"])},

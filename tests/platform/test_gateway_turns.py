@@ -1,8 +1,11 @@
 """A streamed turn says what the whole turn says, wherever it is cut."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.tiny_policy import tiny_folder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from hud.engine.toolcalls import parse_output
@@ -10,7 +13,6 @@ from hud.platform.gateway.detokenizing import Vocabulary
 from hud.platform.gateway.stopping import StopScanner
 from hud.platform.gateway.turns import Said, TurnParser
 from hud.trace import ToolCall
-from tests.engine.tiny_policy import tiny_folder
 
 PIECES = st.sampled_from(
     [
@@ -40,7 +42,7 @@ TURNS = st.lists(PIECES, max_size=8).map("".join)
 
 def cut(text, places):
     edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def streamed(pieces, **options):

@@ -307,7 +307,7 @@ class Gateway:
                 meter=meter,
             )
         )
-        self.platform.limits.charge(who, meter.tokens)
+        self.platform.limits.charge(who, meter.charged)
 
 
 async def _refuse(exchange: Exchange, dialect: Dialect, error: Exception) -> None:

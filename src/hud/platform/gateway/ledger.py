@@ -37,11 +37,13 @@ class Meter:
     completion_tokens: int = 0
     cached_tokens: int = 0
     checkpoint: str | None = None
+    guess: int = 0
+    """About how many tokens went by, where a provider was not asked to count them."""
 
     @property
-    def tokens(self) -> int:
-        """What limits count."""
-        return self.prompt_tokens + self.completion_tokens
+    def charged(self) -> int:
+        """What limits count: leaving the counts away must not be a way around them."""
+        return self.prompt_tokens + self.completion_tokens or self.guess
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ _RETURNED = frozenset(
 _RETURNED_BELOW = ("x-ratelimit-", "anthropic-ratelimit-")
 """Answer headers that a client may see; others tell of our account."""
 _KEY_PARAMETERS = ("key", "api_key")
+_BYTES_OF_A_TOKEN = 4
 REDACTED = b"[redacted]"
 MOST_ERROR_BYTES = 1 << 20
 
@@ -70,6 +71,7 @@ class PassThrough:
     ) -> None:
         """Answer an exchange. Raises `UpstreamError` where the provider cannot be reached, or refuses our key."""
         body = raw
+        meter.guess = len(raw) // _BYTES_OF_A_TOKEN
         if model.family != "gemini" and values.get("model") != model.upstream:
             body = orjson.dumps({**values, "model": model.upstream})
         url = URL(_with_query(model.endpoint(action), exchange.scope["query_string"]), encoded=True)

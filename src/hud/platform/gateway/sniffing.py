@@ -24,9 +24,11 @@ class Sniffer:
     def __init__(self) -> None:
         self._head = bytearray()
         self._tail = bytearray()
+        self._events = 0
 
     def take(self, data: bytes) -> None:
         """See a piece of the answer."""
+        self._events += data.count(b"data:")
         if len(self._head) < _HEAD:
             self._head += data
             return
@@ -36,6 +38,7 @@ class Sniffer:
 
     def read(self, meter: Meter) -> None:
         """Put the counts that were seen into `meter`."""
+        meter.guess += self._events  # A chunk is about a token.
         # Joined, so that a count which begins in one and ends in the other is found.
         for counts in _counts(bytes(self._head + self._tail)):
             _read_counts(counts, meter)
