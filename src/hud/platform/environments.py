@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,6 +90,18 @@ class Environments:
         except IntegrityError:
             return plain(self.find(name)["id"])
         return str(row["id"])
+
+    def manifests(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the newest build's manifest of each environment that there is, by the names that were given."""
+        found = {}
+        for name in names:
+            try:
+                manifest = self.find(name)["manifest"]
+            except UsageError:
+                continue
+            if manifest is not None:
+                found[name] = manifest
+        return found
 
     def runnable(self, reference: str) -> RunnableEnvironment:
         """Return an environment's newest build that succeeded. Raises `NotFoundError` where there is none."""

@@ -14,6 +14,8 @@ from pydantic import BaseModel
 
 from hud.errors import UsageError
 from hud.platform.access import caller, needs
+from hud.platform.environments import Environments
+from hud.platform.manifests import misfits
 from hud.platform.tasksets import Tasksets, row_of
 
 router = APIRouter(prefix="/v2")
@@ -89,9 +91,14 @@ def upload(request: Request, body: Upload) -> dict[str, Any]:
     problems = list(_problems(body.tasks))
     if problems:
         raise UsageError("\n".join(problems))
+    rows = [row_of(task) for task in body.tasks]
+    environments = Environments(request.app.state.platform.store, caller(request).team_id)
+    problems = list(misfits(rows, environments.manifests({row["env"] for row in rows})))
+    if problems:
+        raise UsageError("\n".join(problems))
     return _tasksets(request).upload(
         body.taskset_name,
-        [row_of(task) for task in body.tasks],
+        rows,
         taskset_id=body.taskset_id,
         project_id=body.project_id,
     )

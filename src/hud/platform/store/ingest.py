@@ -16,6 +16,7 @@ from hud.errors import NotFoundError, UsageError
 from hud.platform.store import tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.store import Store
+from hud.trace import plain
 from hud.trace.columns import pack_ids, pack_logprobs
 from hud.trace.journal import Event, decode_events, orphaned_journals, set_aside
 
@@ -158,7 +159,7 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "id": identifier,
         "team_id": team,
         "name": payload["name"],
-        "taskset_id": payload["taskset_id"],
+        "taskset_id": plain(payload["taskset_id"]) if payload["taskset_id"] else None,
         "group_size": payload["group_size"],
         "status": "running",
         "pid": payload["pid"],

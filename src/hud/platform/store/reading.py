@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -39,7 +39,8 @@ def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[di
         )
         rows = connection.execute(newest).mappings().all()
         sums = _sums(connection, [row["id"] for row in rows])
-    return [_job(row, sums.get(row["id"], {})) for row in rows], total
+        names = _taskset_names(connection, team, rows)
+    return [_job(row, sums.get(row["id"], {}), names) for row in rows], total
 
 
 def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
@@ -56,7 +57,8 @@ def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
             .all()
         )
         row = _only(found, "job", reference)
-        return _job(row, _sums(connection, [row["id"]]).get(row["id"], {}))
+        names = _taskset_names(connection, team, [row])
+        return _job(row, _sums(connection, [row["id"]]).get(row["id"], {}), names)
 
 
 def runs_page(
@@ -157,12 +159,25 @@ def _sums(connection: sa.Connection, job_ids: list[str]) -> dict[str, dict[str, 
     return {row["job_id"]: dict(row) for row in rows}
 
 
-def _job(row: Any, sums: dict[str, Any]) -> dict[str, Any]:
+def _taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:
+    """Return the names of the platform's tasksets that jobs play, by id."""
+    wanted = {row["taskset_id"] for row in jobs} - {None}
+    if not wanted:
+        return {}
+    sets = tables.tasksets
+    rows = connection.execute(
+        sa.select(sets.c.id, sets.c.name).where(sets.c.team_id == team, sets.c.id.in_(wanted))
+    )
+    return {row.id: row.name for row in rows}
+
+
+def _job(row: Any, sums: dict[str, Any], tasksets: dict[str, str]) -> dict[str, Any]:
     return {
         "id": row["id"],
         "team_id": row["team_id"],
         "name": row["name"],
-        "taskset_name": row["name"],
+        "taskset_id": row["taskset_id"],
+        "taskset_name": tasksets.get(row["taskset_id"], row["name"]),
         "status": _job_status(row, sums),
         "group_size": row["group_size"],
         "created_at": row["created_at"].isoformat(),

@@ -1,0 +1,41 @@
+"""What an environment's build says of its tasks, and which rows of a taskset do not fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jsonschema
+
+Manifest = Mapping[str, Any]
+
+
+def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]) -> Iterator[str]:
+    """Say, a line each, which rows their environment could not start.
+
+    `manifests` holds the newest build's manifest of each environment that is known, by the name that rows give.
+    Rows of other environments are taken on trust: theirs may run elsewhere.
+    """
+    for row in rows:
+        manifest = manifests.get(row["env"])
+        if manifest is None:
+            continue
+        known = {task["id"]: task for task in manifest.get("tasks", [])}
+        task = known.get(row["scenario"])
+        if task is None:
+            there = ", ".join(known) or "none"
+            yield (
+                f"Task {row['name']!r}: environment {row['env']!r} has no task {row['scenario']!r} (there are: {there})."
+            )
+        elif schema := task.get("args"):
+            yield from (f"Task {row['name']!r}: {said}." for said in _wrong(row["args"], schema))
+
+
+def _wrong(args: Any, schema: Any) -> Iterator[str]:
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError:
+        return  # A schema of another kind: its environment will say what it does not take.
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(args):
+        where = ".".join(str(part) for part in error.absolute_path)
+        yield f"argument {where!r}: {error.message}" if where else error.message
