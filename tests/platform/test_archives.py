@@ -85,6 +85,24 @@ def test_a_link_to_write_through_is_refused(tmp_path):
     assert not list(target.iterdir())
 
 
+def test_a_file_with_two_names_is_unpacked_as_two_files(tmp_path):
+    twin = member("b/twin", tarfile.LNKTYPE, linkname="a")
+    archive = write(tmp_path / "a.tar.gz", (member("a"), b"same"), (twin, b""))
+    unpack(archive, tmp_path / "out")
+    assert (tmp_path / "out/b/twin").read_bytes() == b"same"
+    assert (tmp_path / "out/a").stat().st_nlink == 1
+
+
+def test_a_folder_that_is_said_to_be_a_link_to_itself_is_refused(tmp_path):
+    for link in (
+        member(".", tarfile.SYMTYPE, linkname="a"),
+        member("a", tarfile.SYMTYPE, linkname="a"),
+    ):
+        archive = write(tmp_path / "a.tar.gz", (member("x"), b"x"), (link, b""))
+        with contextlib.suppress(UsageError):
+            unpack(archive, tmp_path / "out" / link.name)
+
+
 def test_sizes_and_counts_are_limited(tmp_path):
     many = write(tmp_path / "many.tar.gz", *[(member(f"f{n}"), b"") for n in range(20)])
     with pytest.raises(UsageError, match="more than 10 files"):

@@ -23,7 +23,7 @@ def unpack(
     folder.mkdir(parents=True)
     try:
         return _unpack(archive, folder, most_files, most_bytes)
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, RecursionError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(f"The archive cannot be unpacked: {error}.") from error
     except BaseException:
@@ -33,9 +33,15 @@ def unpack(
 
 def _unpack(archive: Path, folder: Path, most_files: int, most_bytes: int) -> int:
     files, size = 0, 0
+    seen: dict[str, tarfile.TarInfo] = {}
     with tarfile.open(archive, mode="r:gz") as tar:
         for member in tar:
             files += 1
+            if member.isreg():
+                seen[member.name] = member
+            elif member.islnk() and member.linkname in seen:
+                # A second name of a file in the archive: a copy of it, so that nothing is linked to.
+                member = seen[member.linkname].replace(name=member.name, deep=False)
             size += max(member.size, 0)
             if files > most_files:
                 raise UsageError(f"The archive holds more than {most_files:,} files.")
