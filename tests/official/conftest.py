@@ -180,6 +180,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("HUD_")
     } | {"HUD_HOME": str(home / "home"), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    environment["STANDIN_API_KEY"] = "standin-secret"
     with log.open("w") as said:
         process = subprocess.Popen(
             [hud, "up", "--port", "0"],
