@@ -1,56 +1,168 @@
-"""Archives from strangers, unpacked so that nothing lands outside its folder and nothing fills the disk."""
+"""Archives from strangers, unpacked so that nothing lands outside its folder and nothing fills memory or disk.
+
+`tarfile` reads the headers; what is written is written here. Its own `data` filter is not enough: releases of
+Python that are still in use can be led out of the folder by links whose resolved names are too long to resolve.
+"""
 
 from __future__ import annotations
 
+import gzip
+import os
 import shutil
 import tarfile
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from hud.errors import UsageError
 
 MOST_FILES = 20_000
 MOST_BYTES = 2 << 30
+_MOST_PARTS = 64
+"""Of one name; deeper folders could not even be removed."""
+_LARGEST_READ = 1 << 20
+"""Files are copied in smaller pieces than this: whoever reads more at once reads a header that is none."""
 
 
 def unpack(
     archive: Path, folder: Path, *, most_files: int = MOST_FILES, most_bytes: int = MOST_BYTES
 ) -> int:
-    """Unpack a gzip-compressed tar into a new folder; returns how many files it held.
+    """Unpack a gzip-compressed tar into a new folder; returns how many members it held.
 
     Raises `UsageError`, and leaves no folder, for members outside of it, links out of it, devices and pipes, and
-    for more files or bytes than allowed, whatever the archive says of itself.
+    for more files or bytes than allowed, whatever the archive says of itself. Links that lead nowhere are left out.
     """
     folder.mkdir(parents=True)
+    unpacking = _Unpacking(folder, most_files, most_bytes)
     try:
-        return _unpack(archive, folder, most_files, most_bytes)
-    except (tarfile.TarError, OSError, EOFError, ValueError, RecursionError) as error:
+        with _Headers(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+            for member in tar:
+                unpacking.take(tar, member)
+        unpacking.make_links()
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise UsageError(f"The archive cannot be unpacked: {error}.") from error
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
+            raise
+        # A broken archive breaks `tarfile` and `zlib` in many ways, and none of them is ours.
+        raise UsageError(f"The archive cannot be unpacked: {_reason(error)}.") from error
+    return unpacking.members
 
 
-def _unpack(archive: Path, folder: Path, most_files: int, most_bytes: int) -> int:
-    files, size = 0, 0
-    seen: dict[str, tarfile.TarInfo] = {}
-    with tarfile.open(archive, mode="r:gz") as tar:
-        for member in tar:
-            files += 1
-            if member.isreg():
-                seen[member.name] = member
-            elif member.islnk() and member.linkname in seen:
-                # A second name of a file in the archive: a copy of it, so that nothing is linked to.
-                member = seen[member.linkname].replace(name=member.name, deep=False)
-            size += max(member.size, 0)
-            if files > most_files:
-                raise UsageError(f"The archive holds more than {most_files:,} files.")
-            if size > most_bytes:
-                raise UsageError(f"The archive holds more than {most_bytes >> 20:,} MiB.")
-            if not (member.isfile() or member.isdir() or member.issym()):
+class _Headers(gzip.GzipFile):
+    """A decompressed archive whose headers may not be larger than headers are."""
+
+    def __init__(self, archive: Path) -> None:
+        super().__init__(archive, "rb")
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read a piece; refuses pieces that only a header made up to fill memory asks for."""
+        if size is None or not 0 <= size <= _LARGEST_READ:
+            raise UsageError("The archive holds a header that is larger than headers are.")
+        return super().read(size)
+
+
+@dataclass
+class _Unpacking:
+    """One archive on its way into one folder."""
+
+    folder: Path
+    most_files: int
+    most_bytes: int
+    members: int = 0
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        self._links: list[tuple[Path, str]] = []
+
+    def take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Write one member. No link exists until all are written, so nothing is written through one."""
+        self.members += 1
+        if self.members > self.most_files:
+            raise UsageError(f"The archive holds more than {self.most_files:,} files.")
+        path = self._place(member.name)
+        if member.isdir():
+            path.mkdir(parents=True, exist_ok=True)
+        elif member.issym():
+            self._links.append((path, member.linkname))
+        elif member.isreg():
+            source = tar.extractfile(member)
+            assert source is not None
+            self._write(path, source, member.size, executable=bool(member.mode & 0o100))
+        elif member.islnk():
+            self._copy(member, path)
+        else:
+            raise UsageError(
+                f"The archive holds {member.name!r}, which is neither file, folder nor link."
+            )
+
+    def make_links(self) -> None:
+        """Make the symbolic links, and take away those that lead nowhere once all are there."""
+        places = {path for path, _ in self._links}
+        for path, target in self._links:
+            if not places.isdisjoint(path.parents):
                 raise UsageError(
-                    f"The archive holds {member.name!r}, which is neither file, folder nor symbolic link."
+                    f"The archive holds {self._name(path)!r}, which lies beyond a link."
                 )
-            # Refuses absolute names, names and links that leave the folder, and odd permissions.
-            tar.extract(member, folder, filter="data")
-    return files
+            inside = os.path.normpath(path.parent.relative_to(self.folder) / target)
+            if os.path.isabs(target) or PurePosixPath(inside).parts[:1] == ("..",):
+                raise self._leaves(path, target)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(target)
+        root = self.folder.resolve()
+        for path, target in self._links:
+            try:
+                # Strict: a name that cannot be resolved to its end is no proof of staying inside.
+                end = path.resolve(strict=True)
+            except (OSError, RuntimeError):
+                path.unlink()
+                continue
+            if not end.is_relative_to(root):
+                raise self._leaves(path, target)
+
+    def _place(self, name: str) -> Path:
+        """Return where a member goes."""
+        parts = [part for part in PurePosixPath(name).parts if part != "."]
+        if name.startswith("/") or ".." in parts:
+            raise UsageError(f"The archive holds {name!r}, which is outside of it.")
+        if len(parts) > _MOST_PARTS:
+            raise UsageError(
+                f"The archive holds {name[:80]!r}..., which is more than {_MOST_PARTS} folders deep."
+            )
+        return self.folder.joinpath(*parts)
+
+    def _copy(self, member: tarfile.TarInfo, path: Path) -> None:
+        """Write another name of an earlier file: a copy, so that no two files are one."""
+        earlier = self._place(member.linkname)
+        if not earlier.is_file():
+            raise UsageError(
+                f"The archive holds {member.name!r}, a link to {member.linkname!r}, which is no earlier file of it."
+            )
+        status = earlier.stat()
+        with earlier.open("rb") as source:
+            self._write(path, source, status.st_size, executable=bool(status.st_mode & 0o100))
+
+    def _write(self, path: Path, source: IO[bytes], size: int, *, executable: bool) -> None:
+        # What the archive holds, not what it says: a file is never longer than its header tells.
+        self.size += max(size, 0)
+        if self.size > self.most_bytes:
+            raise UsageError(f"The archive holds more than {self.most_bytes >> 20:,} MiB.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            path.unlink()
+        with path.open("wb") as file:
+            shutil.copyfileobj(source, file, 1 << 16)
+        path.chmod(0o755 if executable else 0o644)
+
+    def _leaves(self, path: Path, target: str) -> UsageError:
+        return UsageError(
+            f"The archive holds {self._name(path)!r}, a link to {target!r} outside of it."
+        )
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror  # Without the name: where the server keeps it is its own affair.
+    return str(error) or type(error).__name__
