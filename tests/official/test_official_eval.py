@@ -60,6 +60,21 @@ def test_an_evaluation_plays_grades_and_reports_every_run(official, server, spea
     assert steps[2]["usage"]["completion_tokens"] > 0
 
 
+@pytest.mark.parametrize("agent", ["openai_compatible", "openai", "claude", "gemini"])
+def test_every_official_agent_plays_a_local_model_in_its_own_dialect(
+    official, server, speaker, agent
+):
+    report = official.json(
+        "eval", "env.py", agent, "--model", speaker, "--gateway", "--yes", "--max-steps", "2"
+    )
+    assert (report["run_count"], report["error_count"]) == (1, 0)
+    (run,) = report["runs"]
+    steps = server.get(f"/v2/trace/{run['trace_id']}/full")["trace"]["steps"]
+    assert [step["source"] for step in steps] == ["task", "user", "agent", "task"]
+    assert steps[2]["content"] or steps[2].get("reasoning")
+    assert steps[2]["usage"]["completion_tokens"] > 0
+
+
 def test_one_task_is_played_by_default_and_others_by_slug(official, server, speaker):
     limits = ["--max-steps", "1", "--yes"]
     assert official.json("eval", "env.py", speaker, *limits)["run_count"] == 1
