@@ -82,7 +82,8 @@ def resolve_input(
     payload = payload_of(trace, run["reward"] or 0.0, timed_out_reward=supervised)
     if payload is None:
         raise UsageError(
-            f"Trace {one!r} holds no token ids: no policy of this platform sampled it. Learn from it by "
-            "warm_up (hud train --from-job), which makes ids of its text."
+            f"Trace {one!r} holds no token ids: no policy of this platform sampled it, or its agent did not ask for "
+            'them (completion_kwargs={"extra_body": {"return_token_ids": true}}). Learn from it by warm_up (hud train '
+            "--from-job), which makes ids of its text."
         )
     return payload
