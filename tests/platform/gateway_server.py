@@ -59,7 +59,8 @@ class ScriptedEngine:
             for start in range(0, len(ids), self.pieces):
                 part = ids[start : start + self.pieces]
                 top = [[(token, -0.5), (1, -1.5)] for token in part]
-                yield TokenDelta(part, [-0.5] * len(part), top if request.top_logprobs else None)
+                likeliest = top if request.top_logprobs else None
+                yield TokenDelta(part, [-0.5] * len(part), likeliest, 1, "c" * 32)
                 await asyncio.sleep(0)
             if self.then is not None:
                 await self.then()

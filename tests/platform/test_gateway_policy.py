@@ -158,12 +158,17 @@ def test_an_agents_model_over_http_is_the_model_in_process(url, taught):
     async def compare():
         there = OpenAIChatModel("m", base_url=url, extra={"return_token_ids": True})
         here = await taught.chat_model("m", None)
-        cut = {"stop": ("s ap", "zzz")}
-        for seed, options in ((1, {}), (2, {"top_p": 0.9}), (3, cut), (4, {"temperature": 1.5})):
+        cut = {"stop": ("n ap", "zzz"), "temperature": 0.0}
+        for seed, messages, options in (
+            (1, TAUGHT[:1], {}),
+            (2, TAUGHT[:1], {"top_p": 0.9}),
+            (3, TAUGHT[:3], cut),
+            (4, TAUGHT[:1], {"temperature": 1.5}),
+        ):
             params = SamplingParams(max_tokens=40, seed=seed, **options)
             told = []
             for model in (here, there):
-                done = await model.complete([TAUGHT[0]], [TOOL], params)
+                done = await model.complete(messages, [TOOL], params)
                 told.append(done.model_dump() if hasattr(done, "model_dump") else vars(done))
             for done in told:
                 done["usage"] = done["usage"].model_dump(exclude={"cached_tokens"})

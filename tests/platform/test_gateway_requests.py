@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.platform.gateway_server import ScriptedEngine, make_platform, serving
 
+from hud.agents.openai_dialect import OpenAIChatModel
 from hud.engine.toolcalls import parse_output
 from hud.platform.gateway.formats import format_of
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
 from hud.platform.store import tables
+from hud.trace import SamplingParams
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOLS = [
@@ -216,10 +218,18 @@ def test_tools_that_are_not_to_be_called_are_neither_shown_nor_read(ask, say):
     assert "look(" not in engine.tokenizer.decode(engine.asked[0][2].prompt, False)
 
 
-def test_a_call_that_cannot_be_read_is_told_as_such(ask, say):
+def test_a_call_that_cannot_be_read_is_told_as_such(ask, say, url):
     say("a<tool_call>{broken</tool_call>")
     choice = ask(tools=TOOLS).json()["choices"][0]
     assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "malformed_tool_call")
+
+    async def complete():
+        model = OpenAIChatModel("tiny", base_url=url)
+        done = await model.complete(HELLO, [], SamplingParams())
+        await model.aclose()
+        return done
+
+    assert asyncio.run(complete()).finish_reason == "malformed_tool_call"
 
 
 def test_a_turn_is_cut_at_its_length(ask, say):

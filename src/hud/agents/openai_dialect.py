@@ -161,13 +161,20 @@ def read_answer(
         content=message.get("content"),
         reasoning=message.get("reasoning_content") or message.get("reasoning"),
         tool_calls=calls,
-        finish_reason=choice.get("finish_reason") or ("tool_calls" if calls else "stop"),
+        finish_reason=_finish_reason(choice, calls),
         refusal=message.get("refusal"),
         model=answer.get("model") or model,
         usage=_usage(answer.get("usage") or {}),
         sample=sample,
         extended=extended,
     )
+
+
+def _finish_reason(choice: dict[str, Any], calls: list[ToolCall]) -> str:
+    reason: str = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
+    # The dialect has no word for it; our gateway says it beside the reason.
+    malformed = choice.get("stop_reason") == "malformed_tool_call" and reason != "length"
+    return "malformed_tool_call" if malformed else reason
 
 
 def _tool_call(call: dict[str, Any]) -> ToolCall:

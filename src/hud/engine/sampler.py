@@ -71,6 +71,8 @@ class Request:
     """None while it is on its way."""
     slot: Slot | None = None
     cached: int = 0
+    version: str | None = None
+    """The weights that draw it; they do not change while it is on its way."""
     abandoned: bool = False
     """Set by whoever asked, when he wants no more: its slot is free before the next step."""
 
@@ -296,6 +298,7 @@ class Sampler:
             if placement.source is not None:
                 self.cache.copy(placement.source.index, placement.slot.index, placement.cached)
             request.slot, request.cached = placement.slot, placement.cached
+            request.version = self.version
             # Not the request's until it is computed: a later wave may not copy from it before.
             placement.slot.tokens = request.prompt[: placement.cached]
         rows = sorted(
@@ -369,7 +372,7 @@ class Sampler:
 
     def _finish(self, request: Request, reason: str) -> None:
         request.outcome = Drawn(
-            request.token_ids, request.logprobs, reason, request.cached, self.version
+            request.token_ids, request.logprobs, reason, request.cached, request.version
         )
         self._leave(request)
         if not request.followed:

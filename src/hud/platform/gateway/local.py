@@ -95,10 +95,10 @@ class LocalTurns:
         end = None
         async with aclosing(engine.stream(model.record, model.checkpoint, asked)) as items:
             async for item in items:
+                meter.checkpoint = item.version
                 if not isinstance(item, TokenDelta):
                     end = item
                     meter.cached_tokens += end.cached_tokens
-                    meter.checkpoint = end.version
                     break
                 meter.completion_tokens += len(item.token_ids)
                 yield reader.take(item)

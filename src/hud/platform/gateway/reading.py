@@ -51,6 +51,8 @@ class TurnReader:
         self._prompt = prompt
         self._ids: list[int] = []
         self._logprobs: list[float] = []
+        self._cached = 0
+        self._version: str | None = None
         self._stop_ids = format.chat.stop_ids
         self._detokenizer = format.vocabulary.detokenizer()
         self._stops = StopScanner(request.sampling.stop) if request.sampling.stop else None
@@ -101,6 +103,7 @@ class TurnReader:
 
     def _take(self, delta: TokenDelta, start: int, stop: int) -> list[Event]:
         ids = delta.token_ids[start:stop]
+        self._cached, self._version = delta.cached_tokens, delta.version
         self._ids += ids
         self._logprobs += delta.logprobs[start:stop]
         events: list[Event] = []
@@ -166,7 +169,8 @@ class TurnReader:
         reason: Reason = "tool_calls" if self._calls else "stop"
         if end is not None and end.finish_reason == "length":
             reason = "length"
-        version = None if end is None else end.version
+        if end is not None:
+            self._cached, self._version = end.cached_tokens, end.version
         sample = None
         # Logprobs of a distribution that was cut cannot be trained on.
         if self.request.return_token_ids and not self.request.sampling.params(0).truncates:
@@ -175,7 +179,7 @@ class TurnReader:
                 prompt_token_ids=self._prompt.ids,
                 output_token_ids=self._ids,
                 output_logprobs=self._logprobs,
-                checkpoint=version,
+                checkpoint=self._version,
                 temperature=self.request.sampling.temperature or 1.0,
             )
         return Finished(
@@ -184,12 +188,12 @@ class TurnReader:
             Usage(
                 prompt_tokens=len(self._prompt.ids),
                 completion_tokens=len(self._ids),
-                cached_tokens=0 if end is None else end.cached_tokens,
+                cached_tokens=self._cached,
             ),
             stop_string=None if self._stops is None else self._stops.found,
             malformed=malformed,
             sample=sample,
-            checkpoint=version,
+            checkpoint=self._version,
         )
 
 

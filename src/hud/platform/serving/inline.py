@@ -171,6 +171,8 @@ def delta_of(drawn: Request, seen: int) -> TokenDelta:
         drawn.token_ids[seen:end],
         drawn.logprobs[seen:end],
         drawn.likeliest[seen:end] if drawn.top else None,
+        drawn.cached,
+        drawn.version,
     )
 
 

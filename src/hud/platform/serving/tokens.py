@@ -36,6 +36,10 @@ class TokenDelta:
     """Natural log, under the distribution each was drawn from."""
     top: list[list[tuple[int, float]]] | None = None
     """For each token the likeliest ones at its place, likeliest first, where they were asked for."""
+    cached_tokens: int = 0
+    """As in `TokenEnd`, for readers that stop before it comes."""
+    version: str | None = None
+    """As in `TokenEnd`."""
 
 
 @dataclass(frozen=True)
