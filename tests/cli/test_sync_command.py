@@ -44,6 +44,16 @@ def test_new_then_unchanged_then_changed(capsys, rows):
     assert len(third["remote_only"]) == 1
 
 
+@pytest.mark.parametrize("value", [1.0, True, "1"])
+def test_what_is_equal_in_python_only_is_a_change(capsys, rows, value):
+    row = {"env": "e", "id": "t", "slug": "s", "args": {"n": 1}}
+    rows.write_text(json.dumps([row]))
+    sync(capsys, "mine", rows)
+    rows.write_text(json.dumps([{**row, "args": {"n": value}}]))
+    assert sync(capsys, "mine", rows)[1]["to_update"] == ["s"]
+    assert sync(capsys, "mine", rows)[1]["unchanged"] == 1
+
+
 def test_a_dry_run_sends_nothing(capsys, rows):
     code, said = sync(capsys, "mine", rows, "--dry-run")
     assert (code, len(said["to_create"])) == (0, 3)

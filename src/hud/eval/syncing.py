@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ async def plan(name: str, tasks: Iterable[Task]) -> SyncPlan:
         there = remote.get(slug_of(task))
         if there is None:
             made.to_create.append(task)
-        elif _row(there) != _row(task):
+        elif _text(there) != _text(task):
             made.to_update.append(task)
         else:
             made.unchanged.append(task)
@@ -101,6 +102,11 @@ def _row(task: Task) -> dict[str, Any]:
     dumped = task.model_dump(mode="json", include=set(_FIELDS))
     row = {"name": slug_of(task), "env": {"name": task.env}, "task_id": task.id}
     return row | {name: value for name, value in dumped.items() if value is not None}
+
+
+def _text(task: Task) -> str:
+    # Compared as text: for Python, 1, 1.0 and True are equal, and for a task they are not.
+    return json.dumps(_row(task), sort_keys=True)
 
 
 def _task(row: dict[str, Any]) -> Task:

@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import NotFoundError, UsageError
+from hud.platform.access.teams import Projects
 from hud.platform.store import tables
-from hud.trace import dashed, new_id, plain
+from hud.trace import dashed, is_id, new_id, plain
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
@@ -52,7 +53,11 @@ class Environments:
         known = tables.environments
         query = sa.select(known).where(known.c.team_id == self.team)
         if search:
-            query = query.where(known.c.name.contains(normalized(search), autoescape=True))
+            # A search for what no name can hold finds nothing.
+            sought = _slug(search)
+            query = query.where(
+                known.c.name.contains(sought, autoescape=True) if sought else sa.false()
+            )
         with self.store.read() as connection:
             total = connection.execute(
                 sa.select(sa.func.count()).select_from(query.subquery())
@@ -64,19 +69,21 @@ class Environments:
     def find(self, reference: str) -> dict[str, Any]:
         """Return an environment by id or name."""
         known = tables.environments
-        wanted = sa.or_(known.c.id == plain(reference), known.c.name == normalized(reference))
+        wanted = [known.c.id == plain(reference)] * is_id(reference)
+        wanted.append(known.c.name == _slug(reference))
         with self.store.read() as connection:
-            row = connection.execute(
-                sa.select(known).where(known.c.team_id == self.team, wanted)
-            ).first()
-            if row is None:
-                raise NotFoundError(
-                    f"There is no environment {reference!r}. Bring one: hud deploy FOLDER"
-                )
-            return _shown(row, _latest(connection, row.id))
+            for condition in wanted:
+                row = connection.execute(
+                    sa.select(known).where(known.c.team_id == self.team, condition)
+                ).first()
+                if row is not None:
+                    return _shown(row, _latest(connection, row.id))
+        raise NotFoundError(f"There is no environment {reference!r}. Bring one: hud deploy FOLDER")
 
     def find_or_create(self, name: str, project_id: str | None) -> str:
         """Return the id of the environment of this name, which is made where it is new."""
+        if project_id is not None:
+            Projects(self.store, self.team).get(project_id)
         row = {
             "id": new_id(),
             "team_id": self.team,
@@ -97,7 +104,7 @@ class Environments:
         for name in names:
             try:
                 manifest = self.find(name)["manifest"]
-            except UsageError:
+            except NotFoundError:
                 continue
             if manifest is not None:
                 found[name] = manifest
@@ -132,11 +139,15 @@ def interpreter(folder: Path) -> Path:
 
 def normalized(name: str) -> str:
     """Return an environment's name as it is registered: lower case, digits and single dashes."""
-    text = re.sub(r"[^a-z0-9-]", "", re.sub(r"[ _]", "-", name.strip().lower()))
-    text = re.sub(r"-+", "-", text).strip("-")
+    text = _slug(name)
     if not text:
         raise UsageError(f"{name!r} is no name for an environment; use letters, digits and dashes.")
     return text
+
+
+def _slug(name: str) -> str:
+    text = re.sub(r"[^a-z0-9-]", "", re.sub(r"[ _]", "-", name.strip().lower()))
+    return re.sub(r"-+", "-", text).strip("-")
 
 
 def _latest(connection: sa.Connection, environment_id: str) -> sa.Row[Any] | None:

@@ -5,17 +5,19 @@ A row's history is kept: a version is what the newest rows were at that time. Up
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, UsageError
+from hud.platform.access.teams import Projects
 from hud.platform.store import tables
-from hud.trace import dashed, new_id, plain
+from hud.trace import dashed, is_id, new_id, plain
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
@@ -44,7 +46,7 @@ class Tasksets:
         sets = tables.tasksets
         query = sa.select(sets).where(sets.c.team_id == self.team)
         if search:
-            query = query.where(sets.c.name.icontains(search, autoescape=True))
+            query = query.where(sets.c.name.icontains(search.replace("\0", ""), autoescape=True))
         with self.store.read() as connection:
             total = connection.execute(
                 sa.select(sa.func.count()).select_from(query.subquery())
@@ -56,19 +58,23 @@ class Tasksets:
     def find(self, reference: str) -> _Row:
         """Return a taskset by id or name."""
         sets = tables.tasksets
-        wanted = sa.or_(sets.c.id == plain(reference), sets.c.name == reference)
+        columns = [sets.c.id] * is_id(reference) + [sets.c.name] * is_text(reference)
         with self.store.read() as connection:
-            row = connection.execute(
-                sa.select(sets).where(sets.c.team_id == self.team, wanted)
-            ).first()
-        if row is None:
-            raise NotFoundError(f"There is no taskset {reference!r}.")
-        return _shown(row)
+            for column in columns:
+                wanted = plain(reference) if column is sets.c.id else reference
+                row = connection.execute(
+                    sa.select(sets).where(sets.c.team_id == self.team, column == wanted)
+                ).first()
+                if row is not None:
+                    return _shown(row)
+        raise NotFoundError(f"There is no taskset {reference!r}.")
 
     def create(self, name: str, project_id: str | None) -> _Row:
         """Make an empty taskset."""
-        if not name.strip():
-            raise UsageError("A taskset needs a name.")
+        if not name.strip() or not is_text(name):
+            raise UsageError(f"A taskset needs a name that is text, not {name!r}.")
+        if project_id is not None:
+            Projects(self.store, self.team).get(project_id)
         now = datetime.now(UTC)
         row = {
             "id": new_id(),
@@ -98,7 +104,7 @@ class Tasksets:
             "id": taskset["id"],
             "name": taskset["name"],
             "version": taskset["version"] if version is None else version,
-            "tasks": [orjson.loads(row.row) for row in rows],
+            "tasks": [json.loads(row.row) for row in rows],
         }
 
     def versions(self, reference: str) -> list[_Row]:
@@ -135,8 +141,14 @@ class Tasksets:
         identifier = plain(taskset["id"])
         now = datetime.now(UTC)
         with self.store.begin() as connection:
+            # Held to the end: of two uploads at once, the second compares with what the first made.
+            before = connection.execute(
+                sa.select(tables.tasksets.c.version)
+                .where(tables.tasksets.c.id == identifier)
+                .with_for_update()
+            ).scalar_one()
             known = {row.slug: row for row in _rows(connection, identifier, None)}
-            version = taskset["version"] + 1
+            version = before + 1
             changed = [row for row in rows if _differs(known.get(row["name"]), row)]
             created = [row for row in changed if row["name"] not in known]
             position = max((row.position for row in known.values()), default=-1) + 1
@@ -149,7 +161,7 @@ class Tasksets:
                         "slug": row["name"],
                         "version": version,
                         "position": position if old is None else old.position,
-                        "row": orjson.dumps(row),
+                        "row": _dumped(row).encode(),
                         "created_at": now,
                     }
                 )
@@ -165,16 +177,21 @@ class Tasksets:
             "taskset_id": taskset["id"],
             "tasks_created": len(created),
             "tasks_updated": len(changed) - len(created),
-            "version": version if changed else taskset["version"],
+            "version": version if changed else before,
         }
 
     def _open(self, name: str, taskset_id: str | None, project_id: str | None) -> _Row:
         if taskset_id is not None:
             return self.find(taskset_id)
+        name = name.strip()
         try:
             return self.find(name)
         except NotFoundError:
+            pass
+        try:
             return self.create(name, project_id)
+        except ConflictError:
+            return self.find(name)  # Another upload was faster.
 
 
 def row_of(task: _Row) -> _Row:
@@ -187,8 +204,44 @@ def row_of(task: _Row) -> _Row:
         "scenario": task.get("task_id") or task.get("scenario"),
         **{field: task.get(field) for field in FIELDS},
     }
-    row["args"] = row["args"] or {}
+    row["args"] = {} if row["args"] is None else row["args"]
     return row
+
+
+def problems_of(tasks: Sequence[_Row]) -> Iterator[str]:
+    """Say what is wrong with uploaded tasks, a line each."""
+    for number, task in enumerate(tasks, start=1):
+        if not isinstance(task.get("name"), str) or not task["name"]:
+            yield f"Task {number} has no name."
+            continue
+        row = row_of(task)
+        name = repr(row["name"])
+        if not is_text(row["name"]):
+            yield f"The name {name} of task {number} is no text."
+        elif not isinstance(row["env"], str) or not row["env"]:
+            yield f"Task {name} names no environment."
+        elif not isinstance(row["scenario"], str) or not row["scenario"]:
+            yield f"Task {name} has no task_id."
+        elif not isinstance(row["args"], dict):
+            yield f"The args of task {name} are no object."
+        else:
+            try:
+                _dumped(row).encode()
+            except ValueError as error:
+                yield f"Task {name} holds what JSON cannot: {error}."
+    counts = Counter(task["name"] for task in tasks if isinstance(task.get("name"), str))
+    for slug, count in counts.items():
+        if count > 1 and slug:
+            yield f"{count} tasks are called {slug!r}; names must be unique."
+
+
+def is_text(text: str) -> bool:
+    """True for text that every database keeps as it is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def _rows(connection: sa.Connection, identifier: str, version: int | None) -> list[sa.Row[Any]]:
@@ -210,7 +263,13 @@ def _rows(connection: sa.Connection, identifier: str, version: int | None) -> li
 
 
 def _differs(old: sa.Row[Any] | None, row: _Row) -> bool:
-    return old is None or orjson.loads(old.row) != row
+    # As text: for Python, 1, 1.0 and True are equal, and for those who compare what they sent they are not.
+    return old is None or _dumped(json.loads(old.row), sort=True) != _dumped(row, sort=True)
+
+
+def _dumped(row: _Row, *, sort: bool = False) -> str:
+    """Return a row as JSON. Not by orjson: it knows no integers beyond 64 bits, and makes NaN null."""
+    return json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=sort)
 
 
 def _shown(row: sa.Row[Any]) -> _Row:

@@ -11,7 +11,7 @@ from hud.trace.content import (
     ToolSpec,
     text_of,
 )
-from hud.trace.ids import dashed, new_id, plain
+from hud.trace.ids import dashed, is_id, new_id, plain
 from hud.trace.steps import (
     STEP_SCHEMA,
     AgentStep,
@@ -56,6 +56,7 @@ __all__ = [
     "TraceStatus",
     "Usage",
     "dashed",
+    "is_id",
     "new_id",
     "now",
     "parse_step",

@@ -20,6 +20,15 @@ def dashed(identifier: str) -> str:
     return str(uuid.UUID(identifier))
 
 
+def is_id(text: str) -> bool:
+    """True for an id, in the plain form or the dashed one."""
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
 def plain(identifier: str) -> str:
     """Return an id in the plain form; a string that is no UUID comes back unchanged."""
     try:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.store import tables
-from hud.trace import dashed, new_id, plain
+from hud.trace import dashed, is_id, new_id, plain
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
@@ -100,6 +100,8 @@ class Projects:
     def get(self, identifier: str) -> dict[str, Any]:
         """Return a project by id."""
         self._default()
+        if not is_id(identifier):
+            raise NotFoundError(f"There is no project {identifier!r}.")
         projects = tables.projects
         wanted = (projects.c.team_id == self.team, projects.c.id == plain(identifier))
         with self.store.read() as connection:

@@ -87,7 +87,7 @@ def list_projects(
     request: Request,
     search: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> dict[str, Any]:
     """The team's projects, the default one first."""
     items, total = _projects(request).page(search, limit, offset)

@@ -20,7 +20,7 @@ def list_environments(
     request: Request,
     search: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> dict[str, Any]:
     """The team's environments, the newest first."""
     environments = Environments(request.app.state.platform.store, caller(request).team_id)

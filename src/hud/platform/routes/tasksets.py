@@ -6,7 +6,6 @@ GET /v2/tasksets/{id}/export?version=      GET /v2/tasksets/{id}/versions      P
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -16,11 +15,13 @@ from hud.errors import UsageError
 from hud.platform.access import caller, needs
 from hud.platform.environments import Environments
 from hud.platform.manifests import misfits
-from hud.platform.tasksets import Tasksets, row_of
+from hud.platform.tasksets import Tasksets, problems_of, row_of
 
 router = APIRouter(prefix="/v2")
 _READ = [Depends(needs("read"))]
 _RUN = [Depends(needs("run"))]
+_MOST = 2**31 - 1
+"""What the database counts to."""
 
 
 class NewTaskset(BaseModel):
@@ -44,7 +45,7 @@ def list_tasksets(
     request: Request,
     search: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=_MOST)] = 0,
 ) -> dict[str, Any]:
     """The team's tasksets, the one changed last first."""
     items, total = _tasksets(request).page(search, limit, offset)
@@ -72,7 +73,7 @@ def get_taskset(request: Request, taskset_id: str) -> dict[str, Any]:
 
 @router.get("/tasksets/{taskset_id}/export", dependencies=_READ)
 def export_taskset(
-    request: Request, taskset_id: str, version: Annotated[int | None, Query(ge=0)] = None
+    request: Request, taskset_id: str, version: Annotated[int | None, Query(ge=0, le=_MOST)] = None
 ) -> dict[str, Any]:
     """A taskset with its rows, as they were uploaded."""
     return _tasksets(request).export(taskset_id, version)
@@ -88,7 +89,7 @@ def list_versions(request: Request, taskset_id: str) -> dict[str, Any]:
 @router.post("/tasks/upload", dependencies=_RUN)
 def upload(request: Request, body: Upload) -> dict[str, Any]:
     """Add rows to a taskset and replace those that changed; nothing is ever removed."""
-    problems = list(_problems(body.tasks))
+    problems = list(problems_of(body.tasks))
     if problems:
         raise UsageError("\n".join(problems))
     rows = [row_of(task) for task in body.tasks]
@@ -102,27 +103,6 @@ def upload(request: Request, body: Upload) -> dict[str, Any]:
         taskset_id=body.taskset_id,
         project_id=body.project_id,
     )
-
-
-def _problems(tasks: list[dict[str, Any]]) -> list[str]:
-    """Say what is wrong with rows, a line each."""
-    found = []
-    for number, task in enumerate(tasks, start=1):
-        row = row_of(task) if isinstance(task.get("name"), str) and task["name"] else None
-        if row is None:
-            found.append(f"Task {number} has no name.")
-        elif not isinstance(row["env"], str) or not row["env"]:
-            found.append(f"Task {row['name']!r} names no environment.")
-        elif not isinstance(row["scenario"], str) or not row["scenario"]:
-            found.append(f"Task {row['name']!r} has no task_id.")
-        elif not isinstance(row["args"], dict):
-            found.append(f"The args of task {row['name']!r} are no object.")
-    counts = Counter(task.get("name") for task in tasks)
-    return found + [
-        f"{count} tasks are called {name!r}; names must be unique."
-        for name, count in counts.items()
-        if count > 1 and name
-    ]
 
 
 def _tasksets(request: Request) -> Tasksets:
