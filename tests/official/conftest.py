@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="session")
+def official_in(server: Server) -> Callable[[Path, Path], Official]:
+    """Makes official clients in folders and homes that a test chooses."""
+    return partial(Official, server)
 
 
 @pytest.fixture
