@@ -11,7 +11,8 @@ import torch
 
 from hud.engine.chat import ChatFormat
 from hud.engine.folder import load_decoder
-from hud.engine.sampler import Drawn, Sampler
+from hud.engine.sampler import Sampler
+from hud.engine.sequence import Drawn
 from hud.engine.toolcalls import Parsed
 from hud.trace import (
     ChatMessage,
@@ -40,6 +41,7 @@ class Policy:
     ) -> None:
         self.decoder = decoder
         self.chat = chat
+        self.slots = slots
         self.sampler = Sampler(decoder, slots=slots, version=checkpoint)
 
     @classmethod
@@ -74,6 +76,11 @@ class Policy:
         with self.sampler.exclusive():
             yield
             self.sampler.slots.forget()
+
+    def revive(self) -> None:
+        """Sample again with the same weights, where the sampler failed or was closed."""
+        if self.sampler.closed:
+            self.sampler = Sampler(self.decoder, slots=self.slots, version=self.checkpoint)
 
     def chat_model(self, name: str) -> PolicyChatModel:
         """Return the policy as a model that agents can ask."""

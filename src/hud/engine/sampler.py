@@ -12,14 +12,14 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
 from hud.engine.kvcache import KVCache
-from hud.engine.slots import Placement, Slot, Slots
+from hud.engine.sequence import Drawn, Request, SamplerClosed
+from hud.engine.slots import Placement, Slots
 from hud.engine.threads import for_sampling
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
@@ -32,49 +32,6 @@ PREFILL_TOKENS = 8192
 DEFAULT_SLOTS = 64
 CACHE_BYTES = 2 << 30
 """Default budget of the key-value cache: fewer slots rather than more memory."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a request drew."""
-
-    token_ids: list[int]
-    logprobs: list[float]
-    finish_reason: str
-    """`stop` (an end-of-turn token or a stop string) or `length`."""
-    cached_tokens: int
-    """Prompt tokens that were not computed, because a slot held them."""
-    version: str | None
-    """The checkpoint whose weights drew it."""
-
-
-@dataclass(eq=False)
-class Request:
-    """One sequence on its way. What is drawn grows at the end of its lists, token for token."""
-
-    prompt: list[int]
-    params: SamplingParams
-    stop_ids: frozenset[int]
-    stopped: Callable[[list[int]], bool] | None
-    uniforms: Uniforms
-    most: int
-    listener: Callable[[], None]
-    """Called from the sampler's thread when it ended and, where it is `followed`, after every token."""
-    followed: bool = False
-    tenant: str = ""
-    top: int = 0
-    """How many likeliest tokens to keep beside each."""
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    likeliest: list[list[tuple[int, float]]] = field(default_factory=list)
-    outcome: Drawn | InfrastructureFault | None = None
-    """None while it is on its way."""
-    slot: Slot | None = None
-    cached: int = 0
-    version: str | None = None
-    """The weights that draw it; they do not change while it is on its way."""
-    abandoned: bool = False
-    """Set by whoever asked, when he wants no more: its slot is free before the next step."""
 
 
 class Sampler:
@@ -184,7 +141,7 @@ class Sampler:
         )
         with self._changed:
             if self._closed:
-                raise InfrastructureFault("The sampler is closed.")
+                raise SamplerClosed("The sampler is closed.")
             self.waiting.append(request)
             self._start()
             self._changed.notify_all()
@@ -202,6 +159,23 @@ class Sampler:
             with self._changed:
                 self._paused -= 1
                 self._changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        """True once it draws no more: it was closed, or it failed."""
+        return self._closed
+
+    @property
+    def busy(self) -> bool:
+        """True while sequences are on their way, or wait."""
+        return bool(self.active or self.waiting)
+
+    def queue_length(self) -> int:
+        """Return how many sequences wait that somebody still wants."""
+        with self._changed:
+            if any(request.abandoned for request in self.waiting):
+                self.waiting = deque(one for one in self.waiting if not one.abandoned)
+            return len(self.waiting)
 
     def set_version(self, version: str | None) -> None:
         """Name the weights anew, after they changed; keys and values of the old ones are forgotten."""
@@ -315,7 +289,7 @@ class Sampler:
         new = [request.prompt[request.cached :] for request in batch]
         ids = torch.tensor([row + [0] * (width - len(row)) for row in new], device=device).view(-1)
         starts = torch.tensor([request.cached for request in batch], device=device)
-        slots = torch.tensor([_slot(request).index for request in batch], device=device)
+        slots = torch.tensor([request.place.index for request in batch], device=device)
         longest = max(len(request.prompt) for request in batch)
         self.cache.aim(slots, starts, width, longest)
         positions = (starts[:, None] + torch.arange(width, device=device)).view(-1)
@@ -325,27 +299,27 @@ class Sampler:
         )
         self.steps += 1
         for request in batch:
-            _slot(request).tokens = list(request.prompt)
+            request.place.tokens = list(request.prompt)
         self._draw(batch, self.decoder.logits(hidden[last]))
 
     def _decode(self) -> None:
         """Compute one token for each active sequence, and draw the next."""
         device = self.decoder.device
-        batch = sorted(self.active, key=lambda request: _slot(request).index)
-        count = _slot(batch[-1]).index + 1
+        batch = sorted(self.active, key=lambda request: request.place.index)
+        count = batch[-1].place.index + 1
         # Every row up to the last busy one, so that the cache is read where it lies; idle rows draw nothing.
         ids = [0] * count
         starts = [len(slot.tokens) for slot in self.slots.all[:count]]
         for request in batch:
-            ids[_slot(request).index] = request.token_ids[-1]
+            ids[request.place.index] = request.token_ids[-1]
         start = torch.tensor(starts, device=device)
-        longest = max(len(_slot(request).tokens) for request in batch) + 1
+        longest = max(len(request.place.tokens) for request in batch) + 1
         self.cache.aim(torch.arange(count, device=device), start, 1, longest)
         hidden = self.decoder.hidden_cached(torch.tensor(ids, device=device), start, self.cache)
         self.steps += 1
         for request in batch:
-            _slot(request).tokens.append(request.token_ids[-1])
-        rows = [_slot(request).index for request in batch]
+            request.place.tokens.append(request.token_ids[-1])
+        rows = [request.place.index for request in batch]
         if len(rows) < count:
             hidden = hidden[torch.tensor(rows, device=device)]
         self._draw(batch, self.decoder.logits(hidden))
@@ -381,7 +355,7 @@ class Sampler:
     def _leave(self, request: Request) -> None:
         with self._changed:
             self.active.remove(request)
-            self.slots.release(_slot(request))
+            self.slots.release(request.place)
 
     def _fail_all(self, error: BaseException) -> None:
         with self._changed:
@@ -396,8 +370,3 @@ class Sampler:
                 f"The sampler failed: {type(error).__name__}: {error}"
             )
             request.listener()
-
-
-def _slot(request: Request) -> Slot:
-    assert request.slot is not None
-    return request.slot

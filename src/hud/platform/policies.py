@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, m
 from hud.engine.policy import Policy
 from hud.platform.checkpoints import SAMPLER, link_or_copy
 from hud.platform.records import BASE, ModelConfig, ModelRecord, Weights
+from hud.platform.serving.tokens import OverloadedError
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
     from hud.trace import ChatModel
 
 MOST_PINNED = 2
-"""Pinned policies that stay loaded; the one used longest ago makes room."""
+"""Pinned policies that stay loaded while nobody samples from them; the one used longest ago makes room."""
+MOST_BUSY_PINNED = 8
+"""Pinned policies that are sampled from at once."""
+_LOADERS = 16
+"""Models that are loaded or moved at once for those who wait for them."""
 
 
 class Serving:
@@ -64,6 +70,11 @@ class Policies:
         self._serving: dict[str, Serving] = {}
         self._pinned: OrderedDict[tuple[str, str | None], Policy] = OrderedDict()
         self._lock = threading.RLock()
+        """Of the dictionaries; nothing slow is done under it."""
+        self._loading: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        """One for each model: loading one never waits for another."""
+        self._coming: dict[tuple[str, str | None], Future[Policy]] = {}
+        self._loaders = ThreadPoolExecutor(_LOADERS, thread_name_prefix="hud-load")
 
     async def chat_model(self, model: ModelRecord, checkpoint: str | None = None) -> ChatModel:
         """Return a model's policy at its head, wherever that moves, or pinned to a checkpoint."""
@@ -71,12 +82,13 @@ class Policies:
 
     def serving(self, model: ModelRecord) -> Serving:
         """Return a model's policy at its head, loaded if need be."""
-        with self._lock:
+        with self._loading_of(model.id):
             found = self._serving.get(model.id)
             if found is None:
                 found = self._serving[model.id] = self._load_serving(model)
                 return found
         with found.lock:
+            found.policy.revive()
             # Another process may have trained it, or moved its head.
             head = self.registry.model(model.id).head_checkpoint_id
             if found.policy.checkpoint != head and not self._ahead(found):
@@ -95,18 +107,23 @@ class Policies:
 
     def forget(self, model_id: str) -> None:
         """Unload whatever there is of a model."""
-        with self._lock:
+        with self._loading_of(model_id):
             serving = self._serving.pop(model_id, None)
             if serving is not None:
                 serving.policy.close()
-            for key in [key for key in self._pinned if key[0] == model_id]:
-                self._pinned.pop(key).close()
+            with self._lock:
+                keys = [key for key in self._pinned if key[0] == model_id]
+                pinned = [self._pinned.pop(key) for key in keys]
+            for policy in pinned:
+                policy.close()
 
     def close(self) -> None:
         """Stop every sampler."""
+        self._loaders.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            for model_id in {*self._serving, *(key[0] for key in self._pinned)}:
-                self.forget(model_id)
+            known = {*self._serving, *(key[0] for key in self._pinned)}
+        for model_id in known:
+            self.forget(model_id)
 
     def export(self, model: ModelRecord, checkpoint_id: str | None, folder: Path) -> None:
         """Write a model at a checkpoint as a Hugging Face folder; an adapter is merged into the weights."""
@@ -139,10 +156,32 @@ class Policies:
     def at_hand(self, model: ModelRecord, checkpoint: str | None) -> Policy | None:
         """Return the policy if it is loaded and where it should be; does not block."""
         if checkpoint is not None:
-            return self._pinned.get((model.id, None if checkpoint == BASE else checkpoint))
+            key = (model.id, None if checkpoint == BASE else checkpoint)
+            pinned = self._pinned.get(key)
+            return None if pinned is None or pinned.sampler.closed else pinned
         found = self._serving.get(model.id)
-        at_head = found is not None and found.policy.checkpoint == model.head_checkpoint_id
-        return found.policy if found is not None and at_head else None
+        if found is None or found.policy.checkpoint != model.head_checkpoint_id:
+            return None
+        return None if found.policy.sampler.closed else found.policy
+
+    def bring(self, model: ModelRecord, checkpoint: str | None) -> Future[Policy]:
+        """Return the policy, loaded or moved if need be; those who ask meanwhile share the work."""
+        key = (model.id, checkpoint)
+        with self._lock:
+            found = self._coming.get(key)
+            if found is None:
+                found = self._loaders.submit(self._brought, key, model, checkpoint)
+                self._coming[key] = found
+            return found
+
+    def _brought(
+        self, key: tuple[str, str | None], model: ModelRecord, checkpoint: str | None
+    ) -> Policy:
+        try:
+            return self.policy(model, checkpoint)
+        finally:
+            with self._lock:
+                del self._coming[key]
 
     def status(self) -> list[dict[str, Any]]:
         """What is loaded, and how busy it is."""
@@ -166,13 +205,32 @@ class Policies:
 
     def _pin(self, model: ModelRecord, checkpoint_id: str | None) -> Policy:
         key = (model.id, checkpoint_id)
+        with self._loading_of(model.id):
+            found = self._pinned.get(key)
+            if found is None or found.sampler.closed:
+                self._make_room()
+                found = self._load(model, checkpoint_id)[0]
+            with self._lock:
+                self._pinned[key] = found
+                self._pinned.move_to_end(key)
+            return found
+
+    def _make_room(self) -> None:
+        """Close pinned policies beyond what stays loaded, never one that somebody samples from."""
         with self._lock:
-            if key not in self._pinned:
-                while len(self._pinned) >= MOST_PINNED:
-                    self._pinned.popitem(last=False)[1].close()
-                self._pinned[key] = self._load(model, checkpoint_id)[0]
-            self._pinned.move_to_end(key)
-            return self._pinned[key]
+            idle = [key for key, policy in self._pinned.items() if not policy.sampler.busy]
+            count = max(0, len(self._pinned) - MOST_PINNED + 1)
+            gone = [self._pinned.pop(key) for key in idle[:count]]
+            if len(self._pinned) >= MOST_BUSY_PINNED:
+                raise OverloadedError(
+                    f"{len(self._pinned)} checkpoints are sampled from at once already; try again in a moment."
+                )
+        for policy in gone:
+            policy.close()
+
+    def _loading_of(self, model_id: str) -> threading.RLock:
+        with self._lock:
+            return self._loading[model_id]
 
     def _load_serving(self, model: ModelRecord) -> Serving:
         model = self.registry.model(model.id)

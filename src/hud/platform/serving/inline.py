@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from hud.engine.sampler import Request
+from hud.engine.sequence import Request, SamplerClosed
 from hud.errors import NotFoundError
 from hud.platform.records import ModelRecord
 from hud.platform.serving.tokens import (
@@ -24,10 +24,12 @@ from hud.platform.serving.tokens import (
 from hud.platform.serving.training import TrainingCalls
 
 if TYPE_CHECKING:
+    from hud.engine.policy import Policy
     from hud.platform.platform import Platform
 
 MOST_WAITING = 1024
 """Sequences of one model that wait for a slot before further ones are refused."""
+_ATTEMPTS = 5
 
 
 class InlineEngine:
@@ -36,6 +38,7 @@ class InlineEngine:
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
         self._calls = TrainingCalls(platform)
+        self._coming = 0
         self._wakes: WeakKeyDictionary[asyncio.AbstractEventLoop, Wake] = WeakKeyDictionary()
 
     async def stream(
@@ -47,11 +50,13 @@ class InlineEngine:
         seen = 0
         try:
             while True:
+                # First: once it has ended, everything that was drawn is there to be seen.
+                ended = drawn.outcome is not None
                 if len(drawn.logprobs) > seen:
                     delta = delta_of(drawn, seen)
                     seen += len(delta.token_ids)
                     yield delta
-                elif drawn.outcome is not None:
+                elif ended:
                     yield end_of(drawn)
                     return
                 else:
@@ -67,24 +72,40 @@ class InlineEngine:
         listener: Callable[[], None],
     ) -> Request:
         """Queue a sequence; `listener` is called from another thread when there is something new to see."""
-        policies = self.platform.policies
-        policy = policies.at_hand(model, checkpoint)
-        if policy is None:
-            policy = await asyncio.to_thread(policies.policy, model, checkpoint)
-        sampler = policy.sampler
-        if len(sampler.waiting) >= MOST_WAITING:
+        for _ in range(_ATTEMPTS):
+            sampler = (await self._policy(model, checkpoint)).sampler
+            if len(sampler.waiting) >= MOST_WAITING and sampler.queue_length() >= MOST_WAITING:
+                raise OverloadedError(
+                    f"{len(sampler.waiting):,} requests wait for {model.slug!r} already; try again in a moment."
+                )
+            # Between the look and here it may have made room for another.
+            with suppress(SamplerClosed):
+                return sampler.submit(
+                    request.prompt,
+                    request.params,
+                    request.stop_ids,
+                    listener,
+                    followed=True,
+                    tenant=request.tenant,
+                    top=request.top_logprobs,
+                )
+        raise OverloadedError(f"{model.slug!r} comes and goes too fast; try again in a moment.")
+
+    async def _policy(self, model: ModelRecord, checkpoint: str | None) -> Policy:
+        policy = self.platform.policies.at_hand(model, checkpoint)
+        if policy is not None:
+            return policy
+        if self._coming >= MOST_WAITING:
             raise OverloadedError(
-                f"{len(sampler.waiting):,} requests wait for {model.slug!r} already; try again in a moment."
+                f"{self._coming:,} requests wait for models that are being loaded; try again in a moment."
             )
-        return sampler.submit(
-            request.prompt,
-            request.params,
-            request.stop_ids,
-            listener,
-            followed=True,
-            tenant=request.tenant,
-            top=request.top_logprobs,
-        )
+        self._coming += 1
+        try:
+            # Shared with others: whoever goes away must not take it from them.
+            coming = self.platform.policies.bring(model, checkpoint)
+            return await asyncio.shield(asyncio.wrap_future(coming))
+        finally:
+            self._coming -= 1
 
     async def train(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
         """Return the answer of one call of a training session."""
