@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +53,29 @@ def files_of(folder: Path) -> list[Path]:
             lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
     # Later lines win: an ignore file may bring back a default, never a secret.
     spec = pathspec.GitIgnoreSpec.from_lines([*DEFAULT_EXCLUDES, *lines, *SECRETS, ".git"])
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and not path.is_symlink()
-        and not spec.match_file(path.relative_to(folder).as_posix())
-    ]
+    brings_back = any(line.startswith("!") for line in lines)
+    found = []
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        # Whole trees are left out unseen, unless a line brings back something that may lie in them.
+        folders[:] = [
+            name
+            for name in folders
+            if name != ".git"
+            and (brings_back or not spec.match_file(f"{_relative(here / name, folder)}/"))
+        ]
+        found += [
+            path
+            for path in (here / name for name in names)
+            if path.is_file()
+            and not path.is_symlink()
+            and not spec.match_file(_relative(path, folder))
+        ]
+    return sorted(found)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
 
 
 def pack(folder: Path, target: IO[bytes]) -> Packed:

@@ -13,7 +13,7 @@ from types import ModuleType
 from hud.environment.environment import Environment
 from hud.errors import HudError, NotFoundError, UsageError
 
-_FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")
+FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")
 _serial = count()
 _folders: set[str] = set()
 """The folders files were loaded from so far."""
@@ -28,10 +28,10 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
     text, _, attribute = str(target).partition(":")
     path = Path(text)
     if path.is_dir():
-        found = [path / file for file in _FOLDER_FILES if (path / file).exists()]
+        found = [path / file for file in FOLDER_FILES if (path / file).exists()]
         if not found:
             raise NotFoundError(
-                f"{path} has no {', '.join(_FOLDER_FILES[:-1])} or {_FOLDER_FILES[-1]}."
+                f"{path} has no {', '.join(FOLDER_FILES[:-1])} or {FOLDER_FILES[-1]}."
             )
         path = found[0]
     module = load_file(path) if path.suffix == ".py" else _load_module(text)
