@@ -157,6 +157,10 @@ async def test_shared_rollouts_live_in_one_process_with_states_of_their_own(serv
 
 async def test_what_cannot_be_shared_is_refused(served):
     with pytest.raises(UsageError, match="ForkRuntime gives environments that cannot be shared"):
-        await run_many(Shared(ForkRuntime(served), width=2), 1)
+        shared = Shared(ForkRuntime(served), width=2)
+        try:
+            await run_many(shared, 1)
+        finally:
+            await shared.aclose()
     with pytest.raises(UsageError, match="width"):
         Shared(ForkRuntime(served), width=0)

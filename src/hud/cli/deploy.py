@@ -12,10 +12,12 @@ import click
 import httpx
 
 from hud import settings
+from hud.cli.links import link
 from hud.cli.output import console, count, print_json, some
 from hud.cli.running import run
 from hud.client import connect
 from hud.errors import PlatformError, UsageError
+from hud.trace import is_id
 
 POLL_SECONDS = 0.5
 UPLOAD_SECONDS = 300.0
@@ -30,7 +32,7 @@ UPLOAD_SECONDS = 300.0
 @click.option(
     "--env-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="File of such variables; default: .env beside the source.",
+    help="File of such variables; default: .env beside the source, without its HUD_ variables.",
 )
 @click.option("--no-env", is_flag=True, help="Send no variables from files.")
 @click.option(
@@ -44,7 +46,7 @@ UPLOAD_SECONDS = 300.0
     help="Variable of the build that is kept out of logs and forgotten after it.",
 )
 @click.option("--no-cache", is_flag=True, help="Build anew, even if nothing changed.")
-@click.option("--project", help="Project it belongs to.")
+@click.option("--project", help="Project it belongs to, by name or id.")
 @click.option("--registry-id", hidden=True)
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -65,19 +67,18 @@ def command(
     as_json: bool,
 ) -> int:
     """Send the environment in SOURCE (a folder, or its file) to the platform, and build it there."""
-    from hud.environment.loading import load_environment
-
     if settings.load().embedded and not dry_run:
         raise UsageError(
             "There is no server to deploy to: start one with hud up and set HUD_API_URL. On this machine alone, "
             "hud eval plays environments where they are."
         )
     folder = source if source.is_dir() else source.parent
-    called = name or load_environment(source).name
+    called, entry = _found(source, name)
     variables = {**_file_variables(folder, env_file, no_env), **_parse(pairs, "--env")}
     request: dict[str, Any] = {
         "source": "direct",
         "name": called,
+        "entry": entry,
         "no_cache": no_cache,
         "registry_id": registry_id,
         "project_id": project,
@@ -105,6 +106,8 @@ async def _deploy(
         if request["environment_variables"]:
             out.print(f"with variables {some(sorted(request['environment_variables']))}")
         if dry_run:
+            if as_json:
+                print_json(_plan(request, packed.files, size))
             out.print("Nothing was sent (--dry-run).")
             return 0
         if not yes and not as_json and out.is_terminal:
@@ -112,16 +115,23 @@ async def _deploy(
         begun = await connect().post("/v2/builds/upload-url")
         archive.seek(0)
         await _upload(begun["upload_url"], archive, size, quiet=as_json)
+    if request["project_id"] is not None:
+        request["project_id"] = await _project(request["project_id"])
     kept = {key: value for key, value in request.items() if value not in (None, {}, False)}
     made = await connect().post("/v2/builds/trigger", {**kept, "build_id": begun["build_id"]})
     state = await _follow(made["id"], quiet=as_json)
+    await link(folder, registry_id=made["registry_id"])
     if as_json:
         print_json({**state, "registry_id": made["registry_id"]})
     elif state["status"] == "SUCCEEDED":
         out.print(
             f"Version {state['version']} of {state['registry_name']} is ready. Next: "
-            f"hud eval TASKSET AGENT --remote",
+            f"hud sync tasks TASKSET, then hud eval TASKSET AGENT --remote",
             markup=False,
+        )
+    else:
+        console(stderr=True).print(
+            f"The build failed: {state['error_message']}", style="red", markup=False
         )
     return 0 if state["status"] == "SUCCEEDED" else 1
 
@@ -162,6 +172,43 @@ async def _follow(build_id: str, *, quiet: bool) -> dict[str, Any]:
         await asyncio.sleep(POLL_SECONDS)
 
 
+def _found(source: Path, name: str | None) -> tuple[str, str | None]:
+    """Return what the environment is called, and the file that makes it where that is not one of the usual ones.
+
+    The source is read, not run: what it imports is installed by the build, and perhaps not here.
+    """
+    from hud.environment.declared import declared_names, entry_of
+    from hud.environment.loading import FOLDER_FILES
+
+    file = source if source.is_file() else entry_of(source, name)
+    entry = None if source.is_dir() and file.name in FOLDER_FILES else file.name
+    if name is not None:
+        return name, entry
+    names = declared_names(file)
+    if len(names) != 1:
+        many = f"makes {some(names)}" if names else "does not write its environment's name out"
+        raise UsageError(f"{file} {many}; say which: hud deploy {source} --name NAME")
+    return names[0], entry
+
+
+def _plan(request: dict[str, Any], files: list[str], size: int) -> dict[str, Any]:
+    """Return what would be sent, its values left out."""
+    secret = ("environment_variables", "build_args", "build_secrets")
+    shown = {key: sorted(value) if key in secret else value for key, value in request.items()}
+    return {**shown, "files": files, "size": size, "dry_run": True}
+
+
+async def _project(reference: str) -> str:
+    """Return the id of a project given by name or id."""
+    if is_id(reference):
+        return reference
+    found = await connect().get("/v2/projects", params={"search": reference, "limit": 1000})
+    for project in found["items"]:
+        if project["name"] == reference:
+            return str(project["id"])
+    raise UsageError(f"There is no project {reference!r}.")
+
+
 def _parse(pairs: tuple[str, ...], option: str) -> dict[str, str]:
     found = {}
     for pair in pairs:
@@ -177,4 +224,6 @@ def _file_variables(folder: Path, file: Path | None, none: bool) -> dict[str, st
         return {}
     if file is not None:
         return settings.read_dotenv(file)
-    return settings.read_dotenv(folder / ".env")
+    # What points this machine at a platform, its key above all, is not the environment's.
+    beside = settings.read_dotenv(folder / ".env")
+    return {name: value for name, value in beside.items() if not name.startswith("HUD_")}

@@ -42,8 +42,9 @@ MANY_PAID_RUNS = 50
     "--runtime",
     default=None,
     metavar="KIND",
-    help="local, fork, subprocess, or tcp://host:port.  [default: fork for a Python source]",
+    help="local, fork, subprocess, hosted, or tcp://host:port.  [default: fork for a Python source]",
 )
+@click.option("--remote", is_flag=True, help="Play on the platform: --runtime hosted.")
 @click.option("-c", "--config", "pairs", multiple=True, metavar="KEY=VALUE", help="Agent settings.")
 @click.option("--resume", metavar="JOB", help="Play only what is missing from this job.")
 @click.option("-v", "--verbose", count=True, help="Show answers; -vv shows tracebacks too.")
@@ -60,6 +61,7 @@ def command(
     max_steps: int,
     timeout: float | None,
     runtime: str | None,
+    remote: bool,
     pairs: tuple[str, ...],
     resume: str | None,
     verbose: int,
@@ -78,7 +80,7 @@ def command(
         _play(
             tasks,
             who,
-            provider(runtime, source),
+            provider("hosted" if remote else runtime, source),
             resume=resume,
             group=group,
             max_concurrent=max_concurrent,
@@ -131,11 +133,13 @@ def provider(runtime: str | None, source: Path) -> Provider | None:
     made: Provider
     if runtime.startswith("tcp://"):
         made = hud.eval.Runtime(runtime)
+    elif runtime == "hosted":
+        return hud.eval.HostedRuntime(poll_interval=2.0)
     elif runtime in RUNTIMES:
         made = getattr(hud.eval, RUNTIMES[runtime])(source)
     else:
         raise UsageError(
-            f"There is no runtime {runtime!r}; there are {', '.join(RUNTIMES)} and tcp://host:port."
+            f"There is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}, hosted and tcp://host:port."
         )
     return made
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "train": "Train a model on its own rollouts.",
     "models": "Models, their checkpoints and heads.",
     "serve": "Serve an environment over TCP.",
+    "cancel": "Stop rollouts that the platform plays.",
     "sync": "Bring tasks to the platform, or from it.",
     "deploy": "Bring an environment to the platform and build it there.",
     "up": "Serve the platform: models, training, traces and inference for a team.",

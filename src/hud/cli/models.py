@@ -127,7 +127,9 @@ def add(
         _made(_ask("post", "/v2/models/add", body), as_json, "Added")
         return
     if config is not None:
-        raise click.UsageError("A provider's model is not trained here; leave training options out.")
+        raise click.UsageError(
+            "A provider's model is not trained here; leave training options out."
+        )
     if name is not None:
         given.setdefault("upstream_model", source)
     body = {"name": name or source, "provider": {"url": url, **given}}

@@ -13,11 +13,13 @@ import socket
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.client.client import Client
 from hud.client.encoding import encode_json, encode_step
+from hud.client.presence import process_started
 from hud.client.shipping import Shipper
 from hud.errors import StoreError
 from hud.trace import AgentStep, Sample, Step
@@ -31,22 +33,11 @@ if TYPE_CHECKING:
 _open: weakref.WeakSet[JournalRecorder] = weakref.WeakSet()
 
 
-class JournalRecorder:
-    """Records to a journal in `folder`, and ships it through `client`. Safe to use from several threads."""
+class EventRecorder(ABC):
+    """Makes journal lines of what it hears; where they go is its subclasses'."""
 
-    def __init__(self, folder: Path, client: Client) -> None:
-        self.closed = False
-        self._shipper = Shipper(folder, client)
-        self._lock = threading.Lock()
-        self._buffer: list[bytes] = []
-        self._scheduled: asyncio.AbstractEventLoop | None = None
-        """The event loop whose turn's end the buffer waits for."""
+    def __init__(self) -> None:
         self._last_prompt: dict[str, tuple[int, list[int]]] = {}
-        self._failure: StoreError | None = None
-        _open.add(self)
-        atexit.register(self.close)
-
-    # -- events -------------------------------------------------------------------------------------
 
     def job_started(self, job: Job) -> None:
         payload = {
@@ -97,6 +88,60 @@ class JournalRecorder:
         }
         self._add(encode_event(b"E", run.trace_id, 0, encode_json(payload)))
 
+    @abstractmethod
+    def _add(self, line: bytes) -> None:
+        """Take a line."""
+
+    def _tokens(self, trace_id: str, step_id: int, sample: Sample) -> bytes:
+        before = self._last_prompt.get(trace_id)
+        prompt = sample.prompt_token_ids
+        added = added_prompt(before[1] if before else None, prompt)
+        self._last_prompt[trace_id] = (step_id, prompt + sample.output_token_ids)
+        payload: dict[str, Any] = {
+            "extends": before[0] if before and added is not None else None,
+            "prompt": prompt if added is None else added,
+            "output": sample.output_token_ids,
+            "logprobs": sample.output_logprobs,
+            "checkpoint": sample.checkpoint,
+            "temperature": sample.temperature,
+        }
+        return encode_event(b"T", trace_id, step_id, encode_json(payload))
+
+
+class MemoryRecorder(EventRecorder):
+    """Keeps the lines, for whoever brings them on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[bytes] = []
+
+    def take(self) -> bytes:
+        """Return what was recorded so far, and forget it."""
+        lines, self._lines = self._lines, []
+        return b"".join(lines)
+
+    async def flush(self) -> None:
+        """Nothing waits here."""
+
+    def _add(self, line: bytes) -> None:
+        self._lines.append(line)
+
+
+class JournalRecorder(EventRecorder):
+    """Records to a journal in `folder`, and ships it through `client`. Safe to use from several threads."""
+
+    def __init__(self, folder: Path, client: Client) -> None:
+        super().__init__()
+        self.closed = False
+        self._shipper = Shipper(folder, client)
+        self._lock = threading.Lock()
+        self._buffer: list[bytes] = []
+        self._scheduled: asyncio.AbstractEventLoop | None = None
+        """The event loop whose turn's end the buffer waits for."""
+        self._failure: StoreError | None = None
+        _open.add(self)
+        atexit.register(self.close)
+
     async def flush(self) -> None:
         """Wait until everything recorded is in the store; raises `StoreError` if it cannot be."""
         if self.closed:
@@ -123,21 +168,6 @@ class JournalRecorder:
         self._shipper.abandon()
 
     # -- inside -------------------------------------------------------------------------------------
-
-    def _tokens(self, trace_id: str, step_id: int, sample: Sample) -> bytes:
-        before = self._last_prompt.get(trace_id)
-        prompt = sample.prompt_token_ids
-        added = added_prompt(before[1] if before else None, prompt)
-        self._last_prompt[trace_id] = (step_id, prompt + sample.output_token_ids)
-        payload: dict[str, Any] = {
-            "extends": before[0] if before and added is not None else None,
-            "prompt": prompt if added is None else added,
-            "output": sample.output_token_ids,
-            "logprobs": sample.output_logprobs,
-            "checkpoint": sample.checkpoint,
-            "temperature": sample.temperature,
-        }
-        return encode_event(b"T", trace_id, step_id, encode_json(payload))
 
     def _add(self, line: bytes) -> None:
         """Queue a line; everything of one turn of the event loop is written at its end, in one call."""
@@ -174,29 +204,6 @@ class JournalRecorder:
                 return
             self._failure = None
             self._buffer.clear()
-
-
-def process_started(pid: int) -> str | None:
-    """Return when a process of this machine started, as its kernel counts; None if it is gone or unknown."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    # Killed, and not yet waited for by its parent: gone.
-    return None if fields[0] in "ZX" else fields[19]
-
-
-def process_lives(pid: int, started: str | None) -> bool:
-    """True while the process of this machine lives that had this id when it `started`."""
-    if started is not None:
-        return process_started(pid) == started
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _opening(run: Run) -> dict[str, Any]:

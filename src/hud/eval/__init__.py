@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from hud.eval.recording import NullRecorder, Recorder
     from hud.eval.rollouts import Provider, rollout
     from hud.eval.run import Run
-    from hud.eval.runtimes import ForkRuntime, LocalRuntime, Runtime, Shared, SubprocessRuntime
+    from hud.eval.runtimes import (
+        ForkRuntime,
+        HostedRuntime,
+        LocalRuntime,
+        Runtime,
+        Shared,
+        SubprocessRuntime,
+    )
     from hud.eval.scheduling import StopSignal, plan_missing
     from hud.eval.session import evaluate
     from hud.eval.statistics import JobStatistics, job_statistics
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Chat": "chat",
     "ForkRuntime": "runtimes",
+    "HostedRuntime": "runtimes",
     "Grade": "grade",
     "Job": "job",
     "JobStatistics": "statistics",
@@ -77,6 +85,7 @@ __all__ = [
     "ComposeProject",
     "ForkRuntime",
     "Grade",
+    "HostedRuntime",
     "Job",
     "JobStatistics",
     "LocalRuntime",

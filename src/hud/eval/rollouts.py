@@ -12,14 +12,14 @@ import asyncio
 import math
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from hud.environment.requirements import run_seconds_of
 from hud.errors import FailureKind, RolloutError, StoreError, UsageError
 from hud.eval.grade import Grade
-from hud.eval.recording import Recorder, default_recorder
+from hud.eval.recording import NullRecorder, Recorder, default_recorder
 from hud.eval.run import Phase, Player, Run
 from hud.trace import Step, Trace, new_id, now
 from hud.trace.instrument import instrumented
@@ -102,6 +102,10 @@ async def carry_out(
     retries: int = RETRIES,
 ) -> Run:
     """Carry `run` out, and repeat it under a new id while infrastructure breaks it; returns the last one."""
+    elsewhere = getattr(provider, "play", None)
+    if elsewhere is not None:
+        await _play_elsewhere(run, agent, elsewhere, rollout_timeout)
+        return run
     wait = RETRY_WAIT_SECONDS
     while True:
         await _attempt(run, agent, provider, rollout_timeout, last=retries <= 0)
@@ -118,6 +122,26 @@ async def carry_out(
             attempt=run.attempt,
             recorder=run.recorder,
         )
+
+
+async def _play_elsewhere(
+    run: Run,
+    agent: Player,
+    elsewhere: Callable[[Run, Player], Awaitable[None]],
+    rollout_timeout: float | None,
+) -> None:
+    """Have a runtime play a whole run, agent included, where this process is not."""
+    run.model = getattr(agent, "model_name", None)
+    run.recorder = NullRecorder()  # Whoever plays it records it.
+    set_deadline(run, rollout_timeout)
+    limit = asyncio.timeout_at(run.deadline)
+    try:
+        async with limit:
+            await elsewhere(run, agent)
+    except (Exception, asyncio.CancelledError) as error:
+        settle(run, error, timed_out=limit.expired())
+    finally:
+        run.ended_at = now()
 
 
 async def _attempt(

@@ -19,6 +19,7 @@ from hud.platform.metrics import Measured
 from hud.platform.platform import Platform
 from hud.platform.routes import ROUTERS
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
+from hud.platform.workers import Workers
 
 __all__ = ["LOCAL", "Platform", "PlatformConfig", "create_app"]
 
@@ -37,12 +38,12 @@ def create_app(config: PlatformConfig) -> FastAPI:
     )
     app.state.platform = platform
     if config.keys:
-        platform.background.append(Builder(platform).work)
+        platform.background += [Builder(platform).work, Workers(platform).work]
     for router in ROUTERS:
         app.include_router(router)
     if config.keys:
         app.add_middleware(Measured, metrics=platform.metrics)
-        app.add_middleware(Door, keys=platform.keys, limits=platform.limits)
+        app.add_middleware(Door, keys=platform.keys, passes=platform.passes, limits=platform.limits)
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
     app.add_exception_handler(Exception, _tell_broken)

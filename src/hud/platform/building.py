@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 import hud
+from hud.client.presence import presence
 from hud.errors import HudError, UsageError
 from hud.platform.builds import MOST_ATTEMPTS, Build, Builds
 from hud.platform.environments import VARIABLES, interpreter
 from hud.platform.unpacking import unpack
-from hud.trace import new_id
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
@@ -41,10 +41,11 @@ class Builder:
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
         self.builds = Builds(platform.store, platform.home)
-        self.worker = f"builder-{new_id()[:12]}"
+        self.worker = presence("builder")
 
     async def work(self) -> None:
         """Build whatever is queued, until the platform stops."""
+        await asyncio.to_thread(self.builds.recover)
         stopping = self.platform.stopping
         while not stopping.is_set():
             build = await asyncio.to_thread(self.builds.take, self.worker)

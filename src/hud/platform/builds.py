@@ -3,11 +3,9 @@ build by a lease that it renews, so that a build whose worker died is built agai
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import os
-import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from hud.client.presence import is_gone
 from hud.errors import ConflictError, NotFoundError, PlatformError
+from hud.platform.access.passes import Passes
 from hud.platform.environments import SUCCEEDED, Environments
 from hud.platform.store import tables
 from hud.trace import dashed, new_id, plain
@@ -198,6 +198,18 @@ class Builds:
             )
         return Build(row.id, row.team_id, row.environment_id, row.archive, row.options, attempt)
 
+    def recover(self) -> None:
+        """Put builds back into the queue whose builder died on this machine; its lease need not be waited for."""
+        builds = tables.builds
+        with self.store.begin() as connection:
+            held = connection.execute(
+                sa.select(builds.c.id, builds.c.worker).where(builds.c.status == BUILDING)
+            ).all()
+            lost = [row.id for row in held if row.worker and is_gone(row.worker)]
+            connection.execute(
+                sa.update(builds).where(builds.c.id.in_(lost)).values(status=QUEUED, worker=None)
+            )
+
     def renew(self, build: Build, worker: str) -> bool:
         """Hold a build longer; False where it is no longer this worker's."""
         until = datetime.now(UTC) + timedelta(seconds=LEASE_SECONDS)
@@ -294,20 +306,4 @@ class Builds:
             json.dump(private, file)
 
     def _signature(self, build_id: str, expires: int) -> str:
-        message = f"{plain(build_id)}:{expires}".encode()
-        return hmac.new(self._signing_key(), message, hashlib.sha256).hexdigest()
-
-    def _signing_key(self) -> bytes:
-        path = self.home / "signing.key"
-        try:
-            # Made by whoever comes first; the file appears whole or not at all.
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-            if not path.exists():
-                handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(secrets.token_bytes(32))
-                os.link(temporary, path)
-                temporary.unlink()
-        except FileExistsError:
-            temporary.unlink(missing_ok=True)
-        return path.read_bytes()
+        return Passes(self.home).sign(f"upload:{plain(build_id)}:{expires}")

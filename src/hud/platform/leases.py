@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from hud.client.presence import process_lives, process_started
 from hud.errors import ConflictError
 from hud.platform.store import tables
 
@@ -45,7 +46,7 @@ class Holder:
     def alive(self) -> bool:
         """False when it is certain, or was announced, that nobody is there any more."""
         if self.host == socket.gethostname():
-            return _process_started(self.pid) == self.started
+            return process_lives(self.pid, self.started or None)
         return datetime.now(UTC) < self.expires_at
 
     @property
@@ -169,30 +170,7 @@ def _command() -> str:
 
 
 def _identity() -> tuple[int, str, str]:
-    return os.getpid(), socket.gethostname(), _process_started(os.getpid()) or ""
-
-
-def _process_started(pid: int) -> str | None:
-    """Return when a process of this machine started, "" where that cannot be known, None if it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return "" if not Path("/proc/self/stat").exists() and _exists(pid) else None
-    except (PermissionError, ProcessLookupError):
-        return None
-    # After the command, which may itself hold spaces and brackets: state is the first, start time the 20th.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return os.getpid(), socket.gethostname(), process_started(os.getpid()) or ""
 
 
 def _aware(moment: datetime) -> datetime:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits
+from hud.platform.access.passes import Passes
 from hud.platform.config import PlatformConfig
 from hud.platform.metrics import Metrics
 from hud.platform.store import Store
@@ -36,7 +37,10 @@ class Platform:
         self.home = config.home
         self.store = Store.open(config.home, config.database, config.storage)
         self.keys = Keys(self.store)
+        self.passes = Passes(config.home)
         self.limits = Limits()
+        self.url = ""
+        """Where a server answers; its own workers call it there."""
         self.metrics = Metrics()
         self.uploads = 0
         """Telemetry that is being taken over."""

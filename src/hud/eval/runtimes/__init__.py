@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hud.eval.runtimes.fork import ForkRuntime
+from hud.eval.runtimes.hosted import HostedRuntime
 from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.runtimes.remote import Runtime, SubprocessRuntime
 from hud.eval.runtimes.shared import Shared
@@ -25,6 +26,7 @@ def default_runtime(tasks: Sequence[Task]) -> LocalRuntime:
 
 __all__ = [
     "ForkRuntime",
+    "HostedRuntime",
     "LocalRuntime",
     "Runtime",
     "Shared",

@@ -19,6 +19,7 @@ from hud.environment.channel import RemoteConnection
 from hud.environment.requirements import refuse_unsupported
 from hud.errors import UsageError
 from hud.eval.runtimes.child import Limits
+from hud.eval.runtimes.interpreter import Interpreter
 from hud.eval.runtimes.remote import path_of
 from hud.eval.runtimes.warm import WarmServer
 
@@ -44,8 +45,11 @@ class ForkRuntime:
         cpu_seconds: float | None = None,
         wall_seconds: float | None = None,
         startup_timeout: float = STARTUP_SECONDS,
+        interpreter: Interpreter | None = None,
     ) -> None:
+        """`interpreter` is the Python that runs the environment, where it is not this process's own."""
         self.source = path_of(source)
+        self.interpreter = interpreter
         self.limits = Limits(memory_mb, cpu_seconds, wall_seconds)
         for name, value in vars(self.limits).items():
             if value is not None and not (value > 0 and math.isfinite(value)):
@@ -86,5 +90,7 @@ class ForkRuntime:
         self._starting = self._starting or asyncio.Lock()
         async with self._starting:
             if self._server is None or self._server.dead:
-                self._server = await WarmServer.start(self.source, self.startup_timeout)
+                self._server = await WarmServer.start(
+                    self.source, self.startup_timeout, self.interpreter
+                )
             return self._server

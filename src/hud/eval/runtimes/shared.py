@@ -58,9 +58,12 @@ class Shared:
                 await self._leave(key)
 
     async def aclose(self) -> None:
-        """Take everything down that nobody uses."""
+        """Take everything down that nobody uses, and close what brought it up."""
         for key in list(self._places):
             await self._leave(key)
+        close = getattr(self.inner, "aclose", None)
+        if close is not None:
+            await close()
 
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[Connection]:

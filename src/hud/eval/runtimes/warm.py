@@ -23,6 +23,7 @@ from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.exits import told_exit
+from hud.eval.runtimes.interpreter import Interpreter
 from hud.eval.runtimes.zygote import MESSAGE_BYTES
 from hud.trace import ToolSpec
 
@@ -94,19 +95,22 @@ class WarmServer:
         atexit.register(self.stop)
 
     @classmethod
-    async def start(cls, source: str, timeout: float) -> WarmServer:
+    async def start(
+        cls, source: str, timeout: float, interpreter: Interpreter | None = None
+    ) -> WarmServer:
         """Start an interpreter that loads the environment, and wait until it has."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         # The path as it is here: what this process can import, the environment can import too.
+        path = f"import sys; sys.path[:] = {sys.path!r}\n" if interpreter is None else ""
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}\n"
-            "from hud.eval.runtimes import zygote\n"
+            f"{path}from hud.eval.runtimes import zygote\n"
             f"zygote.main({theirs.fileno()}, {source!r})"
         )
         # Not asyncio's: the server outlives the event loop's child watching, and starting it takes a moment.
         process = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-c", code],
+            [sys.executable if interpreter is None else str(interpreter.python), "-c", code],
+            env=None if interpreter is None else interpreter.variables,
             stdin=subprocess.DEVNULL,
             stdout=2,  # What the environment prints while it is imported is no output of ours.
             pass_fds=(theirs.fileno(),),

@@ -26,6 +26,8 @@ class Identity:
     scopes: frozenset[Scope]
     key_id: str | None = None
     user_id: str | None = None
+    worker: bool = False
+    """True for the server's own rollout workers, who take work of every team and may do nothing else."""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
 

@@ -10,8 +10,10 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from hud.platform.access.keys import Key, Keys
+from hud.platform.access.identity import Identity
+from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits, TooManyRequests
+from hud.platform.access.passes import PREFIX, Passes
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -28,9 +30,10 @@ ACCESS_DENIED = 4003
 class Door:
     """Sets `scope["state"]["identity"]`, or answers 401 or 429."""
 
-    def __init__(self, app: App, keys: Keys, limits: Limits) -> None:
+    def __init__(self, app: App, keys: Keys, passes: Passes, limits: Limits) -> None:
         self.app = app
         self.keys = keys
+        self.passes = passes
         self.limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,8 +41,8 @@ class Door:
             await self.app(scope, receive, send)
             return
         secret = secret_of(scope)
-        key = await self._find(secret) if secret else None
-        if key is None:
+        who = await self._identify(secret) if secret else None
+        if who is None:
             await _refuse(
                 scope,
                 send,
@@ -51,17 +54,21 @@ class Door:
             )
             return
         try:
-            self.limits.admit(key.identity)
+            self.limits.admit(who)
         except TooManyRequests as error:
             wait = str(max(1, math.ceil(error.retry_after)))
             await _refuse(scope, send, 429, str(error), {"retry-after": wait})
             return
-        scope.setdefault("state", {})["identity"] = key.identity
+        scope.setdefault("state", {})["identity"] = who
         await self.app(scope, receive, send)
 
-    async def _find(self, secret: str) -> Key | None:
+    async def _identify(self, secret: str) -> Identity | None:
+        if secret.startswith(PREFIX):
+            return self.passes.read(secret)
         key = self.keys.cached(secret)
-        return key if key is not None else await asyncio.to_thread(self.keys.find, secret)
+        if key is None:
+            key = await asyncio.to_thread(self.keys.find, secret)
+        return None if key is None else key.identity
 
 
 def is_open(path: str) -> bool:

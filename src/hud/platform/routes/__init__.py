@@ -11,6 +11,7 @@ from hud.platform.routes import (
     login,
     models,
     registry,
+    rollouts,
     tasksets,
     telemetry,
     traces,
@@ -29,5 +30,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     tasksets.router,
     registry.router,
     builds.router,
+    rollouts.router,
+    rollouts.fleet,
     login.router,
 )

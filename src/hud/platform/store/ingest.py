@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,32 @@ def ingest(store: Store, data: bytes, team: str) -> Ingested:
     except IntegrityError as error:
         raise UsageError(f"These are no events of a recorder: {error.orig}.") from error
     return Ingested(number + 1 - len(damaged), damaged)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt at a rollout recorded, to stand instead of what earlier attempts did."""
+
+    trace_id: str
+    events: bytes
+    end: Callable[[sa.Connection], bool]
+    """Ends the rollout in the same transaction; False where this attempt no longer may."""
+
+
+def ingest_attempt(store: Store, team: str, attempt: Attempt) -> bool:
+    """Write an attempt's journal lines, all of them or none; False where `attempt.end` says no."""
+    batch = _Batch(store, team)
+    for event in decode_events(attempt.events):
+        if event is None:
+            raise UsageError("The events of this attempt are damaged.")
+        batch.add(event)
+    with store.begin() as connection:
+        if not attempt.end(connection):
+            return False
+        for table in (tables.steps, tables.samples):
+            connection.execute(sa.delete(table).where(table.c.trace_id == attempt.trace_id))
+        batch.write(connection)
+    return True
 
 
 def recover(store: Store, folder: Path) -> int:
@@ -103,7 +129,7 @@ class _Batch:
         traces = {*self.opened, *self.ended, *(str(row["trace_id"]) for row in written)}
         jobs = {*self.jobs, *(str(end["job"]) for end in self.job_ends)}
         refuse_foreign(connection, self.team, jobs, traces)
-        again = ("status", "pid", "process_started", "host")
+        again = ("name", "group_size", "taskset_id", "status", "pid", "process_started", "host")
         upsert(connection, tables.jobs, list(self.jobs.values()), update=again)
         upsert(connection, tables.runs, list(self.opened.values()))
         upsert(connection, tables.runs, list(self.ended.values()), update=_RUN_COLUMNS[1:])

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from hud.client.recording import process_lives
+from hud.client.presence import process_lives
 from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.platform.store.attachments import attach, has_attachments
@@ -156,7 +156,20 @@ def _sums(connection: sa.Connection, job_ids: list[str]) -> dict[str, dict[str, 
         .where(runs.c.job_id.in_(job_ids))
         .group_by(runs.c.job_id)
     ).mappings()
-    return {row["job_id"]: dict(row) for row in rows}
+    sums = {row["job_id"]: dict(row) for row in rows}
+    played = tables.rollouts
+    hosted = connection.execute(
+        sa.select(
+            played.c.job_id,
+            sa.func.count().label("hosted"),
+            sa.func.count(sa.case((played.c.ended_at.is_(None), 1))).label("hosted_open"),
+        )
+        .where(played.c.job_id.in_(job_ids))
+        .group_by(played.c.job_id)
+    ).mappings()
+    for row in hosted:
+        sums.setdefault(row["job_id"], {}).update(row)
+    return sums
 
 
 def _taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:
@@ -193,6 +206,9 @@ def _job(row: Any, sums: dict[str, Any], tasksets: dict[str, str]) -> dict[str, 
 def _job_status(row: Any, sums: dict[str, Any]) -> str:
     if row["status"] != "running":
         return str(row["status"])
+    if sums.get("hosted"):
+        # The platform plays it: whoever asked for it may be gone.
+        return "running" if sums["hosted_open"] else "completed"
     if row["pid"] is None:
         # Reported over HTTP, where no job ever says that it ended.
         done = sums.get("runs", 0) > 0 and sums["running"] == 0

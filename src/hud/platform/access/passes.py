@@ -1,0 +1,80 @@
+"""Passes: credentials that the server gives its own workers. Signed, short-lived, and stored nowhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from pathlib import Path
+
+import orjson
+
+from hud.platform.access.identity import Identity
+
+PREFIX = "hudpass_"
+
+
+class Passes:
+    """Makes and reads the passes of one `HUD_HOME`, whose signing key lies there, readable by the server alone."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._key: bytes | None = None
+
+    def make(self, who: Identity, seconds: float) -> str:
+        """Return a pass that lets its holder act as `who` for a while."""
+        content = {
+            "team": who.team_id,
+            "scopes": sorted(who.scopes),
+            "key": who.key_id,
+            "user": who.user_id,
+            "worker": who.worker,
+            "until": time.time() + seconds,
+        }
+        body = base64.urlsafe_b64encode(orjson.dumps(content)).decode().rstrip("=")
+        return f"{PREFIX}{body}.{self.sign(body)}"
+
+    def read(self, text: str) -> Identity | None:
+        """Return who holds a pass; None for one that is not ours or no longer valid."""
+        body, _, signature = text.removeprefix(PREFIX).partition(".")
+        if not hmac.compare_digest(self.sign(body), signature):
+            return None
+        content = orjson.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        if content["until"] < time.time():
+            return None
+        return Identity(
+            team_id=content["team"],
+            scopes=frozenset(content["scopes"]),
+            key_id=content["key"],
+            user_id=content["user"],
+            worker=content["worker"],
+        )
+
+    def sign(self, text: str) -> str:
+        """Return the signature of a text."""
+        return hmac.new(self._signing_key(), text.encode(), hashlib.sha256).hexdigest()
+
+    def _signing_key(self) -> bytes:
+        if self._key is None:
+            path = self.home / "signing.key"
+            if not path.exists():
+                _write_once(path, secrets.token_bytes(32))
+            self._key = path.read_bytes()
+        return self._key
+
+
+def _write_once(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave the one that somebody else wrote first."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink()

@@ -1,0 +1,217 @@
+"""Routes of rollouts that the platform plays.
+
+POST /v2/rollouts/submit | cancel | cancel_job | cancel_user_jobs
+POST /v2/fleet/take | renew | release | finish      (the platform's own workers only)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, Field
+
+from hud.errors import NotFoundError, PlatformError, UsageError
+from hud.platform.access import Identity, caller, needs
+from hud.platform.environments import Environments
+from hud.platform.rollouts import LEASE_SECONDS, Rollouts, Taken, spec_of
+from hud.trace import dashed, plain
+
+router = APIRouter(prefix="/v2/rollouts", dependencies=[Depends(needs("run"))])
+WAIT_SECONDS = 5.0
+POLL_SECONDS = 0.1
+PASS_SECONDS = 6 * 3600.0
+"""How long a rollout's own pass holds: longer than any rollout lasts."""
+
+
+def _worker(request: Request) -> None:
+    if not caller(request).worker:
+        raise PlatformError("Only the platform's own workers take rollouts.", 403)
+
+
+fleet = APIRouter(prefix="/v2/fleet", dependencies=[Depends(_worker)])
+
+
+class AgentSpec(BaseModel):
+    """Who plays."""
+
+    type: str = "openai_compatible"
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
+class Submission(BaseModel):
+    """A rollout to play."""
+
+    trace_id: str
+    job_id: str | None = None
+    group_id: str | None = None
+    parent_trace_id: str | None = None
+    env: str
+    task: str
+    slug: str | None = None
+    args: dict[str, Any] = Field(default_factory=dict)
+    agent: AgentSpec
+    runtime_config: dict[str, Any] | None = None
+    verifier: dict[str, Any] | None = None
+    attempt: int = 0
+    """Which of its group's runs this is."""
+
+
+class Cancellation(BaseModel):
+    """What to cancel."""
+
+    trace_id: str | None = None
+    job_id: str | None = None
+
+
+class Asked(BaseModel):
+    """A worker asks for work."""
+
+    worker: str
+    most: int = Field(ge=1, le=256)
+
+
+class Held(BaseModel):
+    """What a worker holds."""
+
+    worker: str
+    traces: list[str]
+
+
+@router.post("/submit")
+def submit(request: Request, body: Submission) -> dict[str, str]:
+    """Queue a rollout under the trace id that the client chose; submitting it again changes nothing."""
+    platform, who = request.app.state.platform, caller(request)
+    trace_id = _id(body.trace_id, "trace_id")
+    job_id = None if body.job_id is None else _id(body.job_id, "job_id")
+    Environments(platform.store, who.team_id).runnable(body.env)
+    asked = set(body.runtime_config or {}) - {"limits", "resources"}
+    resources = set((body.runtime_config or {}).get("resources") or {}) - {"memory_mb", "cpu"}
+    if asked or resources:
+        wanted = ", ".join(sorted(asked | resources))
+        raise UsageError(f"This server's workers cannot give a rollout {wanted}.")
+    status = Rollouts(platform.store).submit(
+        who.team_id, who.key_id, trace_id, job_id, spec_of(body.model_dump(mode="json"))
+    )
+    return {"trace_id": dashed(trace_id), "status": status}
+
+
+@router.post("/cancel")
+def cancel(request: Request, body: Cancellation) -> dict[str, str]:
+    """Cancel one rollout; `noop` where it is over, or was never there."""
+    trace_id = _id(body.trace_id or "", "trace_id")
+    count = _rollouts(request).cancel(caller(request).team_id, trace_id=trace_id)
+    return {"status": "accepted" if count else "noop"}
+
+
+@router.post("/cancel_job")
+def cancel_job(request: Request, body: Cancellation) -> dict[str, int]:
+    """Cancel the open rollouts of a job."""
+    team, job_id = caller(request).team_id, _id(body.job_id or "", "job_id")
+    rollouts = _rollouts(request)
+    cancelled = rollouts.cancel(team, job_id=job_id)
+    return {"total_found": rollouts.known(team, job_id=job_id), "cancelled": cancelled}
+
+
+@router.post("/cancel_user_jobs")
+def cancel_all(request: Request) -> dict[str, Any]:
+    """Cancel every open rollout of the team."""
+    team, rollouts = caller(request).team_id, _rollouts(request)
+    jobs = rollouts.open_jobs(team)
+    details = [
+        {"job_id": dashed(job), "cancelled": rollouts.cancel(team, job_id=job)}
+        for job in jobs
+        if job
+    ]
+    total = sum(int(str(entry["cancelled"])) for entry in details) + rollouts.cancel(team)
+    return {
+        "jobs_cancelled": len(details),
+        "total_tasks_cancelled": total,
+        "job_details": details,
+    }
+
+
+@fleet.post("/take")
+async def take(request: Request, body: Asked) -> dict[str, Any]:
+    """Give a worker rollouts, waiting a few seconds for some; each comes with a pass of its own."""
+    platform = request.app.state.platform
+    rollouts = Rollouts(platform.store)
+    until = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while True:
+        taken = await asyncio.to_thread(rollouts.take, body.worker, body.most)
+        late = asyncio.get_running_loop().time() > until
+        if taken or late or platform.stopping.is_set():
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    items = [await asyncio.to_thread(_given, request, one) for one in taken]
+    return {"items": items, "lease_seconds": LEASE_SECONDS}
+
+
+@fleet.post("/renew")
+def renew(request: Request, body: Held) -> dict[str, list[str]]:
+    """Hold rollouts longer; says which to cancel and which are lost."""
+    cancelled, lost = _rollouts(request).renew(body.worker, body.traces)
+    return {"cancel": cancelled, "lost": lost}
+
+
+@fleet.post("/release")
+def release(request: Request, body: Held) -> dict[str, bool]:
+    """Give rollouts back that were not played to their end."""
+    _rollouts(request).release(body.worker, body.traces)
+    return {"released": True}
+
+
+@fleet.post("/finish/{trace_id}")
+async def finish(
+    request: Request, trace_id: str, worker: str, attempt: int, again: bool = False
+) -> dict[str, bool]:
+    """Take over what an attempt recorded, as journal lines; `taken` is false where it came too late."""
+    events = await request.body()
+    taken = await asyncio.to_thread(
+        _rollouts(request).finish, worker, plain(trace_id), attempt, events, again=again
+    )
+    return {"taken": taken}
+
+
+def _given(request: Request, one: Taken) -> dict[str, Any]:
+    """Return a rollout as a worker gets it."""
+    platform = request.app.state.platform
+    who = Identity(team_id=one.team_id, scopes=frozenset({"run"}), key_id=one.key_id)
+    given: dict[str, Any] = {
+        "trace_id": one.trace_id,
+        "attempt": one.attempt,
+        "job_id": one.job_id,
+        "spec": one.spec,
+        "pass": platform.passes.make(who, PASS_SECONDS),
+        "problem": None,
+        "environment": None,
+        "samples": False,
+    }
+    try:
+        found = Environments(platform.store, one.team_id).runnable(one.spec["env"])
+        given["environment"] = {
+            "build_id": found.build_id,
+            "source": str(found.source),
+            "python": str(found.python),
+            "variables": found.variables,
+        }
+        model = platform.registry_of(one.team_id).model(str(one.spec["agent"]["config"]["model"]))
+        given["samples"] = model.kind != "provider"
+    except NotFoundError as error:
+        # A provider's model that is in no registry is the gateway's to find.
+        given["problem"] = str(error) if given["environment"] is None else None
+    except KeyError:
+        given["problem"] = "The agent's config names no model."
+    return given
+
+
+def _rollouts(request: Request) -> Rollouts:
+    return Rollouts(request.app.state.platform.store)
+
+
+def _id(text: str, name: str) -> str:
+    identifier = plain(text)
+    if len(identifier) != 32 or set(identifier) - set("0123456789abcdef"):
+        raise UsageError(f"{name} must be a UUID, not {text!r}.")
+    return identifier

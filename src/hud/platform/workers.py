@@ -1,0 +1,81 @@
+"""The platform's own workers: processes that it starts, watches, and starts again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from hud.platform.access import Identity
+from hud.platform.rollouts import Rollouts
+from hud.platform.store.tables import LOCAL_TEAM
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+PASS_SECONDS = 365 * 86_400.0
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 30.0
+STOP_SECONDS = 10.0
+
+
+class Workers:
+    """As many workers as the configuration says."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+
+    async def work(self) -> None:
+        """Keep the workers alive until the platform stops; then have them hand back what they hold."""
+        count = self.platform.config.rollout_workers
+        self.rollouts = Rollouts(self.platform.store)
+        await asyncio.to_thread(self.rollouts.recover)
+        await asyncio.gather(*(self._keep() for _ in range(count)))
+
+    async def _keep(self) -> None:
+        stopping = self.platform.stopping
+        wait = FIRST_WAIT_SECONDS
+        while not stopping.is_set():
+            process = await self._start()
+            ended = asyncio.create_task(process.wait())
+            stopped = asyncio.create_task(stopping.wait())
+            started = asyncio.get_running_loop().time()
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.is_set():
+                await self._stop(process, ended)
+                return
+            stopped.cancel()
+            await asyncio.to_thread(self.rollouts.recover)
+            lived = asyncio.get_running_loop().time() - started
+            wait = FIRST_WAIT_SECONDS if lived > LONGEST_WAIT_SECONDS else min(2 * wait, 30.0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), wait)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        who = Identity(team_id=LOCAL_TEAM, scopes=frozenset(), worker=True)
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
+            "HUD_API_URL": self.platform.url,
+            "HUD_GATEWAY_URL": self.platform.url,
+            "HUD_API_KEY": self.platform.passes.make(who, PASS_SECONDS),
+            "HUD_HOME": str(self.platform.home),
+        }
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "hud.fleet.worker",
+            env=environment,
+            stdin=asyncio.subprocess.PIPE,  # It ends when this process does, however that ends.
+            start_new_session=True,
+        )
+
+    async def _stop(self, process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(ended, STOP_SECONDS)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
