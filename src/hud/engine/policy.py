@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hud.engine.chat import ChatFormat
+from hud.engine.constraints import Constraint, grammars_of
 from hud.engine.folder import load_decoder
 from hud.engine.sampler import Sampler
 from hud.engine.sequence import Drawn
@@ -81,6 +82,10 @@ class Policy:
         """Sample again with the same weights, where the sampler failed or was closed."""
         if self.sampler.closed:
             self.sampler = Sampler(self.decoder, slots=self.slots, version=self.checkpoint)
+
+    def constraint(self, grammar: str) -> Constraint:
+        """Return a grammar that binds one sequence. Raises `UsageError` for one that is none."""
+        return grammars_of(self.chat.folder, self.chat.end_id).compile(grammar)
 
     def chat_model(self, name: str) -> PolicyChatModel:
         """Return the policy as a model that agents can ask."""

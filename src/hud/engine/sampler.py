@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hud.engine.constraints import Constraint
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
 from hud.engine.kvcache import KVCache
 from hud.engine.sequence import Drawn, Request, SamplerClosed
@@ -115,6 +116,7 @@ class Sampler:
         followed: bool = False,
         tenant: str = "",
         top: int = 0,
+        constraint: Constraint | None = None,
     ) -> Request:
         """Queue one turn after `prompt` and return it at once; `listener` hears when there is something to see.
 
@@ -138,6 +140,7 @@ class Sampler:
             followed=followed,
             tenant=tenant,
             top=top,
+            constraint=constraint,
         )
         with self._changed:
             if self._closed:
@@ -326,6 +329,9 @@ class Sampler:
 
     def _draw(self, batch: list[Request], logits: torch.Tensor) -> None:
         params = [request.params for request in batch]
+        for row, request in enumerate(batch):
+            if request.constraint is not None:
+                request.constraint.allow(logits[row])
         ids, logprobs = draw(logits, params, [request.uniforms.next() for request in batch])
         if any(request.top for request in batch):
             for request, likeliest in zip(
@@ -335,6 +341,8 @@ class Sampler:
         for request, token, logprob in zip(batch, ids, logprobs, strict=True):
             request.token_ids.append(token)
             request.logprobs.append(logprob)
+            if request.constraint is not None:
+                request.constraint.take(token)
             if token in request.stop_ids or (
                 request.stopped and request.stopped(request.token_ids)
             ):

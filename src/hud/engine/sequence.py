@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hud.engine.constraints import Constraint
 from hud.engine.drawing import Uniforms
 from hud.engine.slots import Slot
 from hud.errors import InfrastructureFault
@@ -45,6 +46,7 @@ class Request:
     tenant: str = ""
     top: int = 0
     """How many likeliest tokens to keep beside each."""
+    constraint: Constraint | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     likeliest: list[list[tuple[int, float]]] = field(default_factory=list)

@@ -89,7 +89,7 @@ class LocalTurns:
             stop_ids=model.format.chat.stop_ids,
             top_logprobs=request.top_logprobs or 0,
             tenant=tenant,
-            **grammar_of(model.format, request),
+            grammar=grammar_of(model.format.chat, request, opened=prompt.opened),
         )
         engine = self.platform.engine
         end = None

@@ -153,7 +153,8 @@ class TurnReader:
         vocabulary = self._format.vocabulary
 
         def info(token: int, logprob: float, top: list[tuple[int, float]]) -> TokenInfo:
-            others = [info(other, value, []) for other, value in top]
+            # What a grammar forbids has no logprob.
+            others = [info(other, value, []) for other, value in top if value > float("-inf")]
             return TokenInfo(vocabulary.text(token), vocabulary.raw(token), logprob, others)
 
         return [
@@ -173,7 +174,7 @@ class TurnReader:
             self._cached, self._version = end.cached_tokens, end.version
         sample = None
         # Logprobs of a distribution that was cut cannot be trained on.
-        if self.request.return_token_ids and not self.request.sampling.params(0).truncates:
+        if self.request.return_token_ids and not self.request.cut:
             # Built, not validated: these lists are the engine's own, and long.
             sample = Sample.model_construct(
                 prompt_token_ids=self._prompt.ids,

@@ -80,6 +80,12 @@ class GenerationRequest:
     """How hard a provider's model shall think."""
 
     @property
+    def cut(self) -> bool:
+        """True where not everything that the model could say may be drawn."""
+        bound = self.format is not None or self.tool_choice.mode == "required"
+        return bound or self.sampling.params(0).truncates
+
+    @property
     def offered(self) -> list[ToolSpec]:
         """The tools that the model may call."""
         return [] if self.tool_choice.mode == "none" else self.tools

@@ -73,11 +73,15 @@ class InlineEngine:
     ) -> Request:
         """Queue a sequence; `listener` is called from another thread when there is something new to see."""
         for _ in range(_ATTEMPTS):
-            sampler = (await self._policy(model, checkpoint)).sampler
+            policy = await self._policy(model, checkpoint)
+            sampler = policy.sampler
             if len(sampler.waiting) >= MOST_WAITING and sampler.queue_length() >= MOST_WAITING:
                 raise OverloadedError(
                     f"{len(sampler.waiting):,} requests wait for {model.slug!r} already; try again in a moment."
                 )
+            constraint = None
+            if request.grammar is not None:
+                constraint = await asyncio.to_thread(policy.constraint, request.grammar)
             # Between the look and here it may have made room for another.
             with suppress(SamplerClosed):
                 return sampler.submit(
@@ -88,6 +92,7 @@ class InlineEngine:
                     followed=True,
                     tenant=request.tenant,
                     top=request.top_logprobs,
+                    constraint=constraint,
                 )
         raise OverloadedError(f"{model.slug!r} comes and goes too fast; try again in a moment.")
 

@@ -25,6 +25,8 @@ class TokenRequest:
     """Alternatives to tell beside each token, at most 20."""
     tenant: str = ""
     """Who asks: where slots are scarce, tenants take turns."""
+    grammar: str | None = None
+    """What must be drawn, in llguidance's Lark; None: anything may be."""
 
 
 @dataclass(frozen=True)

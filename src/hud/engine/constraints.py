@@ -1,0 +1,84 @@
+"""Grammars that bind what may be drawn: after each token only those stay possible that can still become a sentence.
+
+A grammar is llguidance's Lark. It knows one tokenizer; what grammars are for is its callers' business.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hud.errors import UsageError
+
+if TYPE_CHECKING:
+    import llguidance
+
+
+class Constraint:
+    """The grammar of one sequence, as far as it is written."""
+
+    def __init__(self, matcher: llguidance.LLMatcher, size: int, end_id: int) -> None:
+        self._matcher = matcher
+        self._end_id = end_id
+        self._over = False
+        self._bits = np.zeros((1, (size + 31) // 32), dtype=np.int32)
+        self._size = size
+
+    def allow(self, logits: Tensor) -> None:
+        """Put minus infinity, in place, on every token of one row of logits (V,) that may not come next."""
+        from llguidance.numpy import fill_next_token_bitmask
+
+        fill_next_token_bitmask(self._matcher, self._bits)
+        if self._over or not self._bits.any():
+            self._bits[:] = 0
+            self._bits.view(np.uint8)[0, self._end_id // 8] = 1 << (self._end_id % 8)
+        allowed = np.unpackbits(self._bits.view(np.uint8), bitorder="little")[: self._size]
+        forbidden = torch.ones_like(logits, dtype=torch.bool)
+        # Rows of an embedding beyond the vocabulary stand for no token.
+        forbidden[: self._size] = torch.from_numpy(allowed == 0).to(logits.device)
+        logits.masked_fill_(forbidden, float("-inf"))
+
+    def take(self, token: int) -> None:
+        """Go on behind a drawn token; where the grammar cannot, nothing but the end may follow."""
+        self._over = (
+            self._over or self._matcher.is_stopped() or not self._matcher.consume_token(token)
+        )
+
+
+@lru_cache(maxsize=64)
+def grammars_of(folder: Path, end_id: int) -> Grammars:
+    """Return the grammars over a folder's tokenizer, which takes a moment to read."""
+    return Grammars(folder, end_id)
+
+
+class Grammars:
+    """Grammars over the tokenizer of one model folder."""
+
+    def __init__(self, folder: Path, end_id: int) -> None:
+        try:
+            import llguidance
+        except ImportError:
+            raise UsageError(
+                "Answers in a fixed form need llguidance: pip install 'openhud[train]'."
+            ) from None
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        self._end_id = end_id
+        self._tokenizer = llguidance.LLTokenizer(text, eos_token=end_id)
+
+    def compile(self, grammar: str) -> Constraint:
+        """Return the beginning of a sentence. Raises `UsageError` for a grammar, or a schema in it, that is none."""
+        import llguidance
+
+        matcher = llguidance.LLMatcher(
+            self._tokenizer, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0
+        )
+        if matcher.is_error():
+            raise UsageError(
+                f"The form that was asked for cannot be kept: {matcher.get_error().strip()}"
+            )
+        return Constraint(matcher, self._tokenizer.vocab_size, self._end_id)
