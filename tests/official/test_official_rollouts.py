@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 
 import pytest
@@ -25,6 +26,13 @@ async def wait(seconds: float = 120.0):
     await asyncio.sleep(seconds)
     yield "say red"
     yield 1.0
+
+
+@env.template(id="halve", returns=dict)
+async def halve():
+    graded = yield "judge the grade"
+    score = graded.content["score"] if hasattr(graded, "content") else graded["score"]
+    yield 0.5 if score > 0 else 0.25
 
 
 tasks = [say(word=word) for word in ("red", "green", "blue")]
@@ -168,6 +176,43 @@ def test_one_run_and_then_everything_is_cancelled(official, server, deployed):
         process.kill()
         process.wait()
     assert {trace["status"] for trace in traces_of(server, job)} == {"cancelled"}
+
+
+def test_ctrl_c_cancels_what_the_server_plays(official, server, deployed):
+    official.write("env.py", WAITING)
+    process = official.start("eval", "env.py", deployed, "--remote", "--all", "--yes")
+    try:
+        running = until(
+            lambda: [
+                job
+                for job in server.get("/v2/jobs")["items"]
+                if job["status"] == "running" and len(traces_of(server, job["id"])) == 3
+            ]
+        )
+        job = running[0]["id"]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    states = until(
+        lambda: {trace["status"] for trace in traces_of(server, job)} == {"cancelled"}, seconds=20
+    )
+    assert states, traces_of(server, job)
+
+
+def test_a_verifier_has_the_last_word_on_the_server_too(official, server, deployed):
+    official.write(
+        "env.py",
+        PLACES + "from hud import Task\n"
+        "task = say(word='red')\n"
+        "task.verifier = Task(env='places', id='halve')\n"
+        "tasks = [task]\n",
+    )
+    report = official.json("eval", "env.py", deployed, "--remote", "--max-steps", "1", "--yes")
+    (trace,) = traces_of(server, report["job_id"])
+    assert trace["reward"] == 0.5
+    assert report["mean_reward"] == 0.5
 
 
 def test_an_environment_that_was_never_deployed_is_told(official, server, deployed):
