@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
     from hud.trace import ChatModel
 
 
+_log = logging.getLogger(__name__)
+
 STOP_SECONDS = 20.0
 """How long background work is given to end by itself."""
+RESTART_SECONDS = 1.0
+"""Between the end of background work that broke and its next beginning."""
 
 
 class Platform:
@@ -48,6 +53,7 @@ class Platform:
         """Set when a server is on its way out: background work hands back what it holds, and ends."""
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What a server does beside answering; the embedded platform does none of it."""
+        self._tasks: set[asyncio.Task[None]] = set()
         recover(self.store, self.home / "journal")
 
     @cached_property
@@ -80,6 +86,10 @@ class Platform:
     @cached_property
     def engine(self) -> TokenEngine:
         """What samples and trains."""
+        if self.config.engine == "worker":
+            from hud.platform.serving.remote import WorkerEngine
+
+            return WorkerEngine(self.config)
         from hud.platform.serving.inline import InlineEngine
 
         return InlineEngine(self)
@@ -98,18 +108,34 @@ class Platform:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Be a server inside the block: background work runs, and ends with it."""
-        tasks = [asyncio.create_task(work()) for work in self.background]
+        self._tasks = {asyncio.create_task(self._persist(work)) for work in self.background}
         try:
             yield
         finally:
-            self.stopping.set()
-            if tasks:
-                _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
-                for task in late:
-                    task.cancel()
+            await self.drain()
             if "engine" in self.__dict__:
                 await self.engine.stop()
             self.close()
+
+    async def drain(self) -> None:
+        """Have background work hand back what it holds, and end. Requests are answered all the while."""
+        self.stopping.set()
+        tasks, self._tasks = self._tasks, set()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _persist(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do background work to its end; what breaks it is told, and it is begun again."""
+        while not self.stopping.is_set():
+            try:
+                await work()
+                return
+            except Exception:
+                _log.exception("Background work broke off and is begun again.")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), RESTART_SECONDS)
 
     def close(self) -> None:
         """Stop what samples, and close the store."""

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 
 import uvicorn
 
@@ -67,7 +68,7 @@ def serve(
         ws_ping_timeout=20.0,
         ws_max_size=64 << 20,
     )
-    server = _Server(settings, lambda: announce(bound, key))
+    server = _Server(settings, platform, lambda: announce(bound, key))
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listening]))
 
@@ -96,16 +97,30 @@ def first_key(platform: Platform) -> str | None:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is up."""
+    """Tells when it is up; told to stop, it ends background work first, which may need it to answer."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, platform: Platform, started: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._platform = platform
         self._started = started
+        self._draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._started()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._draining is not None:
+            super().handle_exit(sig, frame)
+            return
+        self._draining = asyncio.ensure_future(self._drain(sig, frame))
+
+    async def _drain(self, sig: int, frame: FrameType | None) -> None:
+        await self._platform.drain()
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
