@@ -54,6 +54,16 @@ def test_what_is_equal_in_python_only_is_a_change(capsys, rows, value):
     assert sync(capsys, "mine", rows)[1]["unchanged"] == 1
 
 
+def test_a_changed_row_is_shown_with_what_changed(capsys, rows):
+    row = {"env": "e", "id": "t", "slug": "s", "args": {"n": 1, "gone": [1]}}
+    rows.write_text(json.dumps([row]))
+    sync(capsys, "mine", rows)
+    rows.write_text(json.dumps([{**row, "args": {"n": 2}, "columns": {"level": "easy"}}]))
+    assert run(["sync", "tasks", "mine", str(rows), "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert '~ s  args.gone: [1] → –; args.n: 1 → 2; columns.level: – → "easy"' in said
+
+
 def test_a_dry_run_sends_nothing(capsys, rows):
     code, said = sync(capsys, "mine", rows, "--dry-run")
     assert (code, len(said["to_create"])) == (0, 3)

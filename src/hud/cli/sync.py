@@ -1,4 +1,4 @@
-"""`hud sync`: tasks here and tasks on the platform."""
+"""`hud sync`: tasks and environments here, and those of the platform."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from hud.eval.syncing import SyncPlan
 
 
+_MOST_SHOWN = 20
+"""Changed rows that are shown one by one."""
+
+
 @click.group("sync", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Bring tasks to the platform, or from it. Alone: the tasks of this folder, to where they went last."""
+    """Bring tasks to the platform, or from it, and link environments. Alone: the tasks of this folder, to where they went last."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(tasks, taskset=None, source=Path("."))
 
@@ -52,6 +56,74 @@ def tasks(
         run(_export(taskset, source, export, as_json))
         return
     run(_send(taskset, source, only, force=force, dry_run=dry_run, yes=yes, as_json=as_json))
+
+
+@command.command("env")
+@click.argument("name", required=False)
+@click.argument(
+    "folder", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path(".")
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be linked, and link nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def environment(name: str | None, folder: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Link FOLDER to the platform's environment NAME; by default, the one that its source is called."""
+    run(_link_environment(name, folder, dry_run=dry_run, yes=yes, as_json=as_json))
+
+
+async def _link_environment(
+    name: str | None, folder: Path, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    from urllib.parse import quote
+
+    from hud.cli.links import link, linked
+    from hud.client import connect
+
+    wanted = name or _declared(folder)
+    try:
+        found = await connect().get(f"/v2/registry/{quote(wanted, safe='')}")
+    except NotFoundError:
+        raise NotFoundError(
+            f"The platform has no environment {wanted!r}. Bring it: hud deploy {folder}"
+        ) from None
+    before = await linked(folder, "registry_id")
+    version = (found["latest_build"] or {}).get("version")
+    said = {
+        "registry_id": found["id"],
+        "name": found["name"],
+        "version": version,
+        "before": before,
+        "dry_run": dry_run,
+    }
+    if not as_json:
+        of = f"version {version}" if version else "no version yet"
+        console().print(
+            f"{folder} is linked to {found['name']} ({of}) already."
+            if before == found["id"]
+            else f"{folder}: {before or 'linked to nothing'} → {found['name']} {found['id']} ({of})",
+            markup=False,
+        )
+    if not dry_run and before != found["id"]:
+        if not yes and not as_json and console().is_terminal:
+            click.confirm("Link it?", abort=True, err=True)
+        await link(folder, registry_id=found["id"])
+    if as_json:
+        print_json(said)
+    elif dry_run:
+        console().print("Nothing was linked (--dry-run).")
+
+
+def _declared(folder: Path) -> str:
+    """Return what the environment of a folder is called."""
+    from hud.environment.declared import declared_names, entry_of
+
+    file = entry_of(folder)
+    names = declared_names(file)
+    if len(names) != 1:
+        raise UsageError(
+            f"{file} makes {count(len(names), 'environment')} by name; say which: hud sync env NAME"
+        )
+    return names[0]
 
 
 async def _send(
@@ -129,9 +201,15 @@ async def _linked(source: Path) -> str:
 
 def _show(planned: SyncPlan) -> None:
     out = console()
-    for mark, group in (("+", planned.to_create), ("~", planned.to_update)):
-        if group:
-            out.print(f"  {mark} {some([task.slug for task in group], 12)}", markup=False)
+    if planned.to_create:
+        out.print(f"  + {some([task.slug for task in planned.to_create], 12)}", markup=False)
+    for task in planned.to_update[:_MOST_SHOWN]:
+        said = planned.changes(task)
+        more = f" and {len(said) - 3} more" if len(said) > 3 else ""
+        shown = "; ".join(one if len(one) <= 100 else f"{one[:99]}…" for one in said[:3])
+        out.print(f"  ~ {task.slug}  {shown}{more}", markup=False)
+    if (rest := len(planned.to_update) - _MOST_SHOWN) > 0:
+        out.print(f"  ~ and {rest} more")
     if planned.remote_only:
         names = some([task.slug for task in planned.remote_only])
         out.print(f"  only on the platform, and staying there: {names}", markup=False)

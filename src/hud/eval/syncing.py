@@ -15,7 +15,7 @@ from hud.errors import NotFoundError, UsageError
 from hud.eval.taskset import Taskset, slug_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _FIELDS = ("args", "validation", "agent_config", "columns", "runtime_config", "verifier")
 _ROWS_AT_ONCE = 500
@@ -31,11 +31,22 @@ class SyncPlan:
     unchanged: list[Task] = field(default_factory=list)
     remote_only: list[Task] = field(default_factory=list)
     """Rows that only the platform has. They stay there."""
+    before: dict[str, Task] = field(default_factory=dict)
+    """What the platform has of the rows in `to_update`, by slug."""
 
     @property
     def to_apply(self) -> list[Task]:
         """What is sent."""
         return [*self.to_create, *self.to_update]
+
+    def changes(self, task: Task) -> list[str]:
+        """Say what differs in one row of `to_update`, a line each: `args.n: 1 → 2`."""
+        old, new = (dict(_leaves(_row(one))) for one in (self.before[slug_of(task)], task))
+        return [
+            f"{place}: {old.get(place, '–')} → {new.get(place, '–')}"
+            for place in sorted(old.keys() | new.keys())
+            if old.get(place) != new.get(place)
+        ]
 
     def summary(self) -> str:
         """Return the counts in a sentence."""
@@ -75,6 +86,7 @@ async def plan(name: str, tasks: Iterable[Task]) -> SyncPlan:
             made.to_create.append(task)
         elif _text(there) != _text(task):
             made.to_update.append(task)
+            made.before[slug_of(task)] = there
         else:
             made.unchanged.append(task)
     here = {slug_of(task) for task in local}
@@ -102,6 +114,15 @@ def _row(task: Task) -> dict[str, Any]:
     dumped = task.model_dump(mode="json", include=set(_FIELDS))
     row = {"name": slug_of(task), "env": {"name": task.env}, "task_id": task.id}
     return row | {name: value for name, value in dumped.items() if value is not None}
+
+
+def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every value inside a row, as JSON, with the way to it."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{place}.{name}" if place else str(name))
+    else:
+        yield place, json.dumps(value, ensure_ascii=False)
 
 
 def _text(task: Task) -> str:

@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from hud.platform.routes import (
+    absent,
     builds,
     gateway,
     health,
@@ -33,4 +34,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     rollouts.router,
     rollouts.fleet,
     login.router,
+    absent.router,
 )

@@ -1,0 +1,30 @@
+"""Routes of HUD's hosted platform that this server does not have: clients ask, and are told so in JSON.
+
+/v2/imports      /v2/data      /v2/qa      /v2/qa-agents
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+
+from hud.errors import NotFoundError
+from hud.platform.access import needs
+
+router = APIRouter(prefix="/v2", dependencies=[Depends(needs("read"))], include_in_schema=False)
+_METHODS = ["GET", "POST", "PUT", "DELETE"]
+
+
+@router.api_route("/imports", methods=_METHODS)
+@router.api_route("/imports/{rest:path}", methods=_METHODS)
+@router.api_route("/data/{rest:path}", methods=_METHODS)
+def imports() -> None:
+    """Harbor's imports."""
+    raise NotFoundError("This server imports no archives of other formats; use hud sync tasks.")
+
+
+@router.api_route("/qa/{rest:path}", methods=_METHODS)
+@router.api_route("/qa-agents", methods=_METHODS)
+@router.api_route("/qa-agents/{rest:path}", methods=_METHODS)
+def quality() -> None:
+    """Checks of traces and tasks."""
+    raise NotFoundError("This server runs no QA checks.")
