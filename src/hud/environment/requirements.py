@@ -74,8 +74,13 @@ class RuntimeConfig(_Requirement):
         return self
 
 
+_NOTHING = RuntimeConfig()
+
+
 def requirements_of(slug: str, stored: dict[str, Any] | None) -> RuntimeConfig:
     """Return what a task's stored `runtime_config` asks for."""
+    if not stored:
+        return _NOTHING
     try:
         return RuntimeConfig.model_validate(stored or {})
     except ValidationError as error:
@@ -89,6 +94,8 @@ def run_seconds_of(stored: dict[str, Any] | None) -> float:
 
     What is no requirement at all is for the runtime to refuse.
     """
+    if not stored:
+        return math.inf
     try:
         limits = RuntimeConfig.model_validate(stored or {}).limits
     except ValidationError:
