@@ -67,7 +67,8 @@ class Ledger:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: list[dict[str, Any]] = []
-        self._due = False
+        self._due: asyncio.AbstractEventLoop | None = None
+        """The loop that will write what waits; one that ended before it did is another than the running one."""
         self._writing = threading.Lock()
 
     def add(self, entry: Entry) -> None:
@@ -91,15 +92,15 @@ class Ledger:
                 "created_at": datetime.now(UTC),
             }
         )
-        if not self._due:
-            self._due = True
-            loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        if self._due is not loop:
+            self._due = loop
             loop.call_later(EVERY_SECONDS, lambda: loop.run_in_executor(None, self.flush))
 
     def flush(self) -> None:
         """Write what waits, now. Blocks."""
         with self._writing:
-            self._due = False
+            self._due = None
             rows, self._waiting = self._waiting, []
             if not rows:
                 return
