@@ -35,6 +35,7 @@ def command(host: str, port: int, database: str | None, storage: str | None, wor
         database=database or now.database_url,
         storage=storage,
         keys=True,
+        engine="worker",
         rollout_workers=workers,
     )
     serve(config, host, port, _announce)

@@ -14,7 +14,14 @@ import torch
 SMALL_PARAMETERS = 4_000_000
 """Below this many parameters a decoder samples on one thread."""
 
-_ALL = torch.get_num_threads()
+_most = torch.get_num_threads()
+
+
+def use_at_most(count: int) -> None:
+    """Leave the machine's other cores to others: from here on no thread asks for more than this many."""
+    global _most
+    _most = count
+    _use(count)
 
 
 def for_sampling(parameters: int) -> None:
@@ -22,12 +29,12 @@ def for_sampling(parameters: int) -> None:
     if parameters < SMALL_PARAMETERS:
         _use(1)
     else:
-        _use(_ALL)
+        _use(_most)
 
 
 def for_training() -> None:
     """Set the threads of this thread's next operations for training passes."""
-    _use(_ALL)
+    _use(_most)
 
 
 def _use(count: int) -> None:

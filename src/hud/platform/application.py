@@ -39,6 +39,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
     app.state.platform = platform
     if config.keys:
         platform.background += [Builder(platform).work, Workers(platform).work]
+    if config.engine == "worker":
+        platform.background.append(platform.start_engine)
     for router in ROUTERS:
         app.include_router(router)
     if config.keys:

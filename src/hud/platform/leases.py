@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.client.presence import process_lives, process_started
 from hud.errors import ConflictError
+from hud.platform.records import BASE
 from hud.platform.store import tables
 
 if TYPE_CHECKING:
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 LEASE_SECONDS = 900.0
 """How long a holder on another machine is believed to be alive after it last renewed. Longer than one pass."""
 _ATTEMPTS = 5
+_server: int | None = None
+"""The server that this process works for, where it is its engine."""
+
+
+def work_for(pid: int) -> None:
+    """Say that this process is the engine of a server: what it holds, the server may act upon."""
+    global _server
+    _server = pid
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,10 @@ class Holder:
     """When the process started, as its machine counts; it tells a process from a later one of the same id."""
     acquired_at: datetime
     expires_at: datetime
+    server: int | None = None
+    """The process whose engine it is."""
+    accumulated_on: str | None = None
+    """The head that a gradient was being accumulated for, `base` where there is none; None: nothing was."""
 
     @property
     def alive(self) -> bool:
@@ -48,6 +61,12 @@ class Holder:
         if self.host == socket.gethostname():
             return process_lives(self.pid, self.started or None)
         return datetime.now(UTC) < self.expires_at
+
+    @property
+    def is_ours(self) -> bool:
+        """True when it is we ourselves, or our engine."""
+        here = self.host == socket.gethostname()
+        return self.is_this_process or (here and self.server == os.getpid())
 
     @property
     def is_this_process(self) -> bool:
@@ -74,14 +93,27 @@ class Leases:
         found = _holder(row) if row is not None else None
         return found if found is not None and found.alive else None
 
-    def acquire(self, model_id: str, slug: str) -> None:
-        """Take or renew the lease of a model; raises `ConflictError` while another process holds it."""
+    def acquire(self, model_id: str, slug: str) -> Holder | None:
+        """Take or renew the lease of a model; raises `ConflictError` while another process holds it.
+
+        Returns whose it was, where a process died with it.
+        """
         for _ in range(_ATTEMPTS):
-            if self._try(model_id, slug):
-                return
+            taken, before = self._try(model_id, slug)
+            if taken:
+                return before
         raise ConflictError(
             f"The lease of model {slug!r} changes hands too fast; try again in a moment."
         )
+
+    def note_accumulated(self, model_id: str, head: str | None) -> None:
+        """Write down that this process holds a gradient for a head, for whoever comes after it if it dies."""
+        with self.store.begin() as connection:
+            connection.execute(
+                sa.update(tables.leases)
+                .where(tables.leases.c.model_id == model_id, tables.leases.c.pid == os.getpid())
+                .values(holder=_description(head or BASE))
+            )
 
     def release(self, model_id: str) -> None:
         """Give the lease back, if this process holds it."""
@@ -96,11 +128,14 @@ class Leases:
     def refuse_if_held(self, model_id: str, slug: str, act: str) -> None:
         """Raise `ConflictError` while another process trains the model."""
         holder = self.holder(model_id)
-        if holder is not None and not holder.is_this_process:
+        if holder is not None and not holder.is_ours:
             raise ConflictError(_held(slug, holder, act))
 
-    def _try(self, model_id: str, slug: str) -> bool:
-        """Take the lease once; False where somebody else was faster and it is worth looking again."""
+    def _try(self, model_id: str, slug: str) -> tuple[bool, Holder | None]:
+        """Take the lease once, from the dead holder that is returned too, if there was one.
+
+        False where somebody else was faster and it is worth looking again.
+        """
         leases = tables.leases
         now = datetime.now(UTC)
         pid, host, _ = _identity()
@@ -118,10 +153,11 @@ class Leases:
                 ).one_or_none()
                 if row is None:
                     connection.execute(sa.insert(leases).values(model_id=model_id, **ours))
-                    return True
+                    return True, None
                 holder = _holder(row)
                 if holder.is_this_process:
                     ours["acquired_at"] = row.acquired_at
+                    ours["holder"] = row.holder
                 elif holder.alive:
                     raise ConflictError(_held(slug, holder, "trained"))
                 # Only if it is still the row that was judged: two may find a dead holder at once.
@@ -134,9 +170,9 @@ class Leases:
                     )
                     .values(**ours)
                 )
-                return changed.rowcount == 1
+                return changed.rowcount == 1, None if holder.is_this_process else holder
         except IntegrityError:
-            return False
+            return False, None
 
 
 def _held(slug: str, holder: Holder, act: str) -> str:
@@ -155,11 +191,19 @@ def _holder(row: sa.Row[tuple[object, ...]]) -> Holder:
         started=described["started"],
         acquired_at=_aware(row.acquired_at),
         expires_at=_aware(row.expires_at),
+        server=described["server"],
+        accumulated_on=described["accumulated_on"],
     )
 
 
-def _description() -> str:
-    return json.dumps({"command": _command(), "started": _identity()[2]})
+def _description(accumulated_on: str | None = None) -> str:
+    described = {
+        "command": _command(),
+        "started": _identity()[2],
+        "server": _server,
+        "accumulated_on": accumulated_on,
+    }
+    return json.dumps(described)
 
 
 def _command() -> str:

@@ -14,6 +14,7 @@ from hud.platform.access.limits import Limits
 from hud.platform.access.passes import Passes
 from hud.platform.config import PlatformConfig
 from hud.platform.metrics import Metrics
+from hud.platform.serving.tokens import EngineDownError
 from hud.platform.store import Store
 from hud.platform.store.ingest import recover
 
@@ -93,6 +94,13 @@ class Platform:
         from hud.platform.serving.inline import InlineEngine
 
         return InlineEngine(self)
+
+    async def start_engine(self) -> None:
+        """Have the engine up before the first request, where there are models for it."""
+        models = await asyncio.to_thread(self.registry.models)
+        if any(model.config.provider is None for model in models):
+            with suppress(EngineDownError):  # It has told why, and tries again.
+                await self.engine.start()
 
     @cached_property
     def gateway(self) -> Gateway:

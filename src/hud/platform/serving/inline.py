@@ -135,6 +135,9 @@ class InlineEngine:
             "models": self.platform.policies.status(),
         }
 
+    async def start(self) -> None:
+        """Nothing: models are loaded when they are first asked."""
+
     async def stop(self) -> None:
         """Give leases back, and stop every sampler."""
         await self.platform.sessions.close_all()

@@ -109,6 +109,10 @@ class TokenEngine(Protocol):
         """What is loaded, and how busy it is."""
         ...
 
+    async def start(self) -> None:
+        """Be ready before the first request. Raises `EngineDownError` where that cannot be."""
+        ...
+
     async def stop(self) -> None:
         """End what is in flight, give leases back, and let go of everything."""
         ...

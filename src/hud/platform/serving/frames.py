@@ -1,0 +1,89 @@
+"""Frames between a server and its engine's process: a JSON header and, where one belongs to it, a body of bytes.
+
+    4 bytes header length · 4 bytes body length · header · body
+
+A header is a list: what it is, which call or stream it belongs to, and the rest. Bodies are JSON that neither side of the
+socket reads on its event loop.
+"""
+
+from __future__ import annotations
+
+import struct
+from asyncio import IncompleteReadError, StreamReader
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter
+
+from hud import errors
+from hud.errors import HudError, PlatformError
+from hud.platform.records import ModelRecord
+from hud.platform.serving.tokens import EngineDownError, OverloadedError, TokenRequest
+from hud.trace import SamplingParams
+
+_LENGTHS = struct.Struct(">II")
+_MODEL: TypeAdapter[ModelRecord] = TypeAdapter(ModelRecord)
+_KINDS: dict[str, type[HudError]] = {
+    kind.__name__: kind
+    for kind in (*vars(errors).values(), OverloadedError, EngineDownError)
+    if isinstance(kind, type) and issubclass(kind, HudError)
+}
+
+
+def pack(header: list[Any], body: bytes = b"") -> bytes:
+    """Return a frame."""
+    head = orjson.dumps(header)
+    return b"".join((_LENGTHS.pack(len(head), len(body)), head, body))
+
+
+async def read_frame(reader: StreamReader) -> tuple[list[Any], bytes] | None:
+    """Return the next header and body, None where the other side is gone."""
+    try:
+        head, body = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
+        header: list[Any] = orjson.loads(await reader.readexactly(head))
+        return header, await reader.readexactly(body) if body else b""
+    except (IncompleteReadError, ConnectionError):
+        return None
+
+
+def pack_model(model: ModelRecord) -> Any:
+    """Return a model's record as a header holds it."""
+    return _MODEL.dump_python(model, mode="json")
+
+
+def read_model(packed: Any) -> ModelRecord:
+    """Return the record that was packed."""
+    return _MODEL.validate_python(packed)
+
+
+def pack_request(request: TokenRequest) -> Any:
+    """Return a request as a header holds it."""
+    rest = (list(request.stop_ids), request.top_logprobs, request.tenant, request.grammar)
+    return [request.prompt, asdict(request.params), *rest]
+
+
+def read_request(packed: Any) -> TokenRequest:
+    """Return the request that was packed."""
+    prompt, params, stop_ids, *rest = packed
+    params["stop"] = tuple(params["stop"])
+    return TokenRequest(prompt, SamplingParams(**params), frozenset(stop_ids), *rest)
+
+
+def pack_error(error: BaseException) -> list[Any]:
+    """Return an error of ours as it is: kind, sentence, and what belongs to it. Of any other, only its kind."""
+    kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS), None)
+    if kind is None:
+        said = f"The engine failed ({type(error).__name__}); the server's log says more."
+        return ["HudError", said]
+    if isinstance(error, OverloadedError | EngineDownError):
+        return [kind, str(error), error.retry_after]
+    if isinstance(error, PlatformError):
+        return [kind, str(error), error.status]
+    return [kind, str(error)]
+
+
+def read_error(packed: list[Any]) -> HudError:
+    """Return the error that was packed."""
+    kind, *said = packed
+    return _KINDS[kind](*said)

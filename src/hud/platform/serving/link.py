@@ -1,0 +1,186 @@
+"""The server's end of the socket to its engine's process: calls and streams, all on one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from hud.errors import HudError
+from hud.platform.records import ModelRecord
+from hud.platform.serving.frames import pack, pack_model, pack_request, read_error, read_frame
+from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+
+
+class RemoteStream:
+    """One sequence that is drawn in the other process; what nobody has taken yet is in here, in one piece."""
+
+    def __init__(self) -> None:
+        self.end: TokenEnd | None = None
+        self.error: HudError | None = None
+        self._ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._top: list[list[tuple[int, float]]] | None = None
+        self._cached = 0
+        self._version: str | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def take(self) -> TokenDelta | None:
+        """Return everything that was drawn since the last time; None where that is nothing."""
+        if not self._ids:
+            return None
+        delta = TokenDelta(self._ids, self._logprobs, self._top, self._cached, self._version)
+        self._ids, self._logprobs, self._top = [], [], None
+        return delta
+
+    async def progress(self) -> None:
+        """Wait until there is more. Raises what the stream failed with."""
+        if self.error is not None:
+            raise self.error
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def put(
+        self,
+        ids: list[int],
+        logprobs: list[float],
+        top: Any,
+        begun: list[Any] | None,
+        end: list[Any] | None,
+    ) -> None:
+        """Add what came; `begun` stands beside the first tokens."""
+        if begun is not None:
+            self._cached, self._version = begun
+        if ids:
+            self._ids += ids
+            self._logprobs += logprobs
+            if top is not None:
+                self._top = (self._top or []) + [_read_top(row) for row in top]
+        if end is not None:
+            if end[0] == "error":
+                self.error = read_error(end[1:])
+            else:
+                cut = end[0] == "length"
+                self.end = TokenEnd("length" if cut else "stop", end[1], end[2])
+        self._wake()
+
+    def fail(self, error: HudError) -> None:
+        """End it with an error."""
+        self.error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Link:
+    """A connection to an engine that answers."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._numbers = itertools.count(1)
+        self._streams: dict[int, RemoteStream] = {}
+        self._calls: dict[int, asyncio.Future[bytes]] = {}
+        self._heard = time.monotonic()
+        self._closed: EngineDownError | None = None
+        self._reading = asyncio.create_task(self._read(reader))
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return len(self._streams)
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since something was last heard."""
+        return time.monotonic() - self._heard
+
+    async def call(self, kind: str, *rest: Any, body: bytes = b"") -> bytes:
+        """Return the answer to a call, or raise its error."""
+        self._refuse_if_closed()
+        number = next(self._numbers)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._calls[number] = future
+        try:
+            self._write([kind, number, *rest], body)
+            with suppress(ConnectionError):  # Told by `future`, when the reader finds out.
+                await self._writer.drain()
+            return await future
+        finally:
+            self._calls.pop(number, None)
+
+    @contextmanager
+    def stream(
+        self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
+    ) -> Iterator[RemoteStream]:
+        """Ask for a sequence; leaving the block ends it."""
+        self._refuse_if_closed()
+        number = next(self._numbers)
+        stream = RemoteStream()
+        self._write(["stream", number, pack_model(model), checkpoint, pack_request(request)])
+        self._streams[number] = stream
+        try:
+            yield stream
+        finally:
+            if self._streams.pop(number, None) is not None and self._closed is None:
+                self._write(["cancel", number])
+
+    def pulse(self) -> None:
+        """Ask for a sign of life."""
+        self._write(["status", 0])
+
+    async def ended(self, seconds: float) -> bool:
+        """Wait for the other side to be gone, at most so long; returns whether it is."""
+        done, _ = await asyncio.wait([self._reading], timeout=seconds)
+        return bool(done)
+
+    def close(self, reason: str) -> None:
+        """Fail everything in flight, and hang up."""
+        self._closed = EngineDownError(reason)
+        self._reading.cancel()
+        self._writer.close()
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(EngineDownError(reason))
+        for stream in self._streams.values():
+            stream.fail(EngineDownError(reason))
+        self._calls.clear()
+        self._streams.clear()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed is not None:
+            raise EngineDownError(str(self._closed))
+
+    def _write(self, header: list[Any], body: bytes = b"") -> None:
+        self._writer.write(pack(header, body))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while frame := await read_frame(reader):
+            self._heard = time.monotonic()
+            header, body = frame
+            kind, *rest = header
+            if kind == "drawn":
+                for number, *item in rest[0]:
+                    stream = self._streams.get(number)
+                    if stream is not None:
+                        if item[-1] is not None:
+                            del self._streams[number]
+                        stream.put(*item)
+                continue
+            future = self._calls.get(rest[0])
+            if future is None or future.done():
+                continue  # Whoever asked has gone.
+            if kind == "answer":
+                future.set_result(body)
+            else:
+                future.set_exception(read_error(rest[1]))
+
+
+def _read_top(row: list[tuple[int, float | None]]) -> list[tuple[int, float]]:
+    # JSON has no infinities; a token that could not be drawn has no other logprob.
+    return [(token, -math.inf if value is None else value) for token, value in row]

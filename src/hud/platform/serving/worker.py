@@ -1,0 +1,247 @@
+"""The engine's own process: `python -m hud.platform.serving.worker FD`, started by a server (`remote`).
+
+FD is its end of a socket to the server. It speaks `frames`, and ends when the server does. What was drawn goes out in one
+frame for all streams, and the next one is made when that is written: a reader that is slow gets longer frames, not more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hud.engine.sequence import Drawn, Request
+from hud.engine.threads import use_at_most
+from hud.errors import HudError
+from hud.platform.config import PlatformConfig
+from hud.platform.leases import work_for
+from hud.platform.platform import Platform
+from hud.platform.serving.frames import pack, pack_error, read_frame, read_model, read_request
+from hud.platform.serving.inline import InlineEngine
+from hud.platform.serving.training import REQUESTS
+
+WRITE_BUFFER = 256 << 10
+"""Bytes that wait to be written before the next frame of tokens is put off."""
+STREAMS_AT_ONCE = 8
+"""While more streams than this are open, tokens of several steps go into one frame."""
+SECONDS_EACH = 0.00004
+"""What one stream's part of a frame may cost both processes."""
+
+
+class Worker:
+    """Answers one server."""
+
+    def __init__(self, engine: InlineEngine, writer: asyncio.StreamWriter) -> None:
+        self.engine = engine
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._streams: dict[int, _Stream] = {}
+        self._ended: list[list[Any]] = []
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._woken = asyncio.Event()
+        self._lock = threading.Lock()
+        self._told = False
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        """Answer until the server says stop, or is gone."""
+        pump = asyncio.create_task(self._pump())
+        try:
+            while frame := await read_frame(reader):
+                header, body = frame
+                kind, number, *rest = header
+                if kind == "cancel":
+                    self._cancel(number)
+                elif kind == "stop":
+                    await self.engine.stop()
+                    await self._send(["answer", number])
+                    return
+                elif kind == "stream":
+                    self._begin(number, self._stream(number, *rest))
+                else:
+                    self._begin(number, self._call(kind, number, rest, body))
+        finally:
+            pump.cancel()
+
+    def _begin(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks[number] = task = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._tasks.pop(number, None))
+
+    # -- calls --------------------------------------------------------------------------------------
+
+    async def _call(self, kind: str, number: int, rest: list[Any], body: bytes) -> None:
+        try:
+            answer = await self._answer(kind, rest, body)
+        except Exception as error:
+            if not isinstance(error, HudError):
+                traceback.print_exc()
+            await self._send(["error", number, pack_error(error)])
+        else:
+            await self._send(["answer", number], answer)
+
+    async def _answer(self, kind: str, rest: list[Any], body: bytes) -> bytes:
+        engine = self.engine
+        if kind == "status":
+            return orjson.dumps(await engine.status())
+        model = read_model(rest[0])
+        if kind == "train":
+            call = rest[1]
+            # A batch may be large, and streams must go on meanwhile.
+            request = await asyncio.to_thread(REQUESTS[call].model_validate_json, body)
+            return await engine.train(model, call, request)
+        if kind == "set_head":
+            await engine.set_head(model, rest[1])
+        elif kind == "export":
+            await engine.export(model, rest[1], rest[2])
+        elif kind == "forget":
+            await engine.forget(model)
+        else:
+            raise ValueError(f"no call {kind!r}")
+        return b""
+
+    # -- streams ------------------------------------------------------------------------------------
+
+    async def _stream(self, number: int, model: Any, checkpoint: str | None, packed: Any) -> None:
+        try:
+            asked = read_request(packed)
+            drawn = await self.engine.submit(read_model(model), checkpoint, asked, self._notify)
+        except Exception as error:
+            if not isinstance(error, HudError):
+                traceback.print_exc()
+            self._ended.append([number, [], [], None, None, ["error", *pack_error(error)]])
+            self._woken.set()
+        except asyncio.CancelledError:
+            return
+        else:
+            self._streams[number] = _Stream(drawn)
+
+    def _cancel(self, number: int) -> None:
+        stream = self._streams.pop(number, None)
+        if stream is not None:
+            stream.drawn.abandoned = True
+        elif number in self._tasks:
+            self._tasks[number].cancel()
+
+    def _notify(self) -> None:
+        """Something was drawn; called from samplers' threads."""
+        with self._lock:
+            if self._told:
+                return
+            self._told = True
+        self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _pump(self) -> None:
+        while True:
+            await self._woken.wait()
+            with self._lock:
+                self._told = False
+            self._woken.clear()
+            open_streams = len(self._streams)
+            items = self._drawn()
+            if items:
+                await self._send(["drawn", items])
+            if open_streams > STREAMS_AT_ONCE:
+                await asyncio.sleep(open_streams * SECONDS_EACH)
+
+    def _drawn(self) -> list[list[Any]]:
+        """Return what is new of every stream."""
+        items, self._ended = self._ended, []
+        done: list[int] = []
+        for number, stream in self._streams.items():
+            item = stream.item(number)
+            if item is not None:
+                items.append(item)
+                if item[-1] is not None:
+                    done.append(number)
+        for number in done:
+            del self._streams[number]
+        return items
+
+    async def _send(self, header: list[Any], body: bytes = b"") -> None:
+        self._writer.write(pack(header, body))
+        # A server that is gone is found out by reading.
+        with suppress(ConnectionError):
+            await self._writer.drain()
+
+
+class _Stream:
+    """A sequence, and how much of it was sent."""
+
+    def __init__(self, drawn: Request) -> None:
+        self.drawn = drawn
+        self._seen = 0
+
+    def item(self, number: int) -> list[Any] | None:
+        """Return what was drawn since the last item, and how it ended if it did; None where nothing is new."""
+        drawn, seen = self.drawn, self._seen
+        # First: once it has ended, everything that was drawn is there to be seen.
+        outcome = drawn.outcome
+        end = len(drawn.logprobs)
+        if end == seen and outcome is None:
+            return None
+        self._seen = end
+        return [
+            number,
+            drawn.token_ids[seen:end],
+            drawn.logprobs[seen:end],
+            drawn.likeliest[seen:end] if drawn.top else None,
+            [drawn.cached, drawn.version] if seen == 0 else None,
+            _packed_end(outcome),
+        ]
+
+
+def _packed_end(outcome: Drawn | HudError | None) -> list[Any] | None:
+    if outcome is None:
+        return None
+    if isinstance(outcome, HudError):
+        return ["error", *pack_error(outcome)]
+    return [outcome.finish_reason, outcome.cached_tokens, outcome.version]
+
+
+async def work(connection: socket.socket) -> None:
+    """Serve the server at the other end of a socket."""
+    reader, writer = await asyncio.open_unix_connection(sock=connection, limit=1 << 20)
+    writer.transport.set_write_buffer_limits(high=WRITE_BUFFER)
+    frame = await read_frame(reader)
+    if frame is None:
+        return
+    (_, home, database, storage, threads), _ = frame
+    use_at_most(threads)
+    platform = await asyncio.to_thread(Platform, PlatformConfig(Path(home), database, storage))
+    worker = Worker(InlineEngine(platform), writer)
+    writer.write(pack(["ready"]))
+    await worker.serve(reader)
+    with suppress(ConnectionError):
+        await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+
+
+def main() -> None:
+    """Be the engine of the process that started this one."""
+    # Ctrl-C is the server's to hear; it says how to stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    sys.argv = ["hud-engine"]
+    work_for(os.getppid())
+    import hud.platform.policies
+    import hud.platform.sessions  # noqa: F401 (loads torch now, not when the first request waits for it)
+
+    with suppress(ConnectionError):
+        asyncio.run(work(connection))
+    # Nobody is left to answer to: threads in the middle of a pass are not waited for. What they write to the disk is there
+    # whole or not at all.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
