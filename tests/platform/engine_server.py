@@ -1,0 +1,54 @@
+"""Models and requests for tests of engines, and engines in processes of their own."""
+
+import contextlib
+
+from hud.platform.application import PlatformConfig, create_app
+from hud.platform.serving.tokens import TokenDelta, TokenEnd, TokenRequest
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.trace import SamplingParams
+
+TEXTS = ["red green blue yellow", "what colour is it?", "the answer is red"] * 3
+SIZES = {
+    "vocab_size": 300,
+    "hidden": 32,
+    "layers": 1,
+    "heads": 2,
+    "kv_heads": 1,
+    "max_context": 512,
+}
+
+
+@contextlib.asynccontextmanager
+async def engine_of(home, kind, *slugs):
+    """Yield a platform whose engine is of a kind, and its models."""
+    platform = create_app(PlatformConfig(home, engine=kind)).state.platform
+    registry = platform.registry_of(LOCAL_TEAM)
+    models = [registry.create(slug, TEXTS, sizes=SIZES) for slug in slugs or ("m",)]
+    try:
+        yield platform, *models
+    finally:
+        await platform.engine.stop()
+        platform.close()
+
+
+def request(tokens=8, prompt=(5, 6, 7), **fields):
+    params = {name: fields.pop(name) for name in ("seed", "temperature", "top_k") if name in fields}
+    return TokenRequest(
+        list(prompt), SamplingParams(max_tokens=tokens, **params), frozenset(), **fields
+    )
+
+
+async def drawn(engine, model, asked, checkpoint=None):
+    """Return everything that was drawn: ids, logprobs, alternatives, and the end."""
+    ids, logprobs, top, end = [], [], [], None
+    async for item in engine.stream(model, checkpoint, asked):
+        assert end is None
+        if isinstance(item, TokenDelta):
+            assert len(item.token_ids) == len(item.logprobs) > 0
+            ids += item.token_ids
+            logprobs += item.logprobs
+            top += item.top or []
+        else:
+            assert isinstance(item, TokenEnd)
+            end = item
+    return ids, logprobs, top, end
