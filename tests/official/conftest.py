@@ -29,7 +29,7 @@ env = Environment("words")
 
 
 @env.template(id="say", description="Say a word.")
-async def say(word: str = "red", most: int = 30):
+async def say(word: str = "red", most: int = 300):
     answer = yield f"say {word}"
     yield min(1.0, len(str(answer)) / most)
 
@@ -49,11 +49,12 @@ SIZES = {
 
 @dataclass
 class Server:
-    """A running `hud up`, and its admin's key."""
+    """A running `hud up`, its admin's key, and a key as people get it."""
 
     url: str
-    key: str
+    admin_key: str
     log: Path
+    key: str = ""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -75,7 +76,7 @@ class Server:
         return self._ask("POST", path, json=body, **options)
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
-        headers = {"authorization": f"Bearer {self.key}"}
+        headers = {"authorization": f"Bearer {self.admin_key}"}
         reply = httpx.request(method, self.url + path, headers=headers, timeout=60, **options)
         assert reply.is_success, f"{method} {path}: {reply.status_code} {reply.text}"
         return reply.json()
@@ -198,7 +199,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
         key = re.search(r"hud_[\w-]+", announced)
         assert url is not None, announced
         assert key is not None, announced
-        yield Server(url[0], key[0], log)
+        running = Server(url[0], key[0], log)
+        # As `hud keys create NAME` makes one: it is no admin's.
+        running.key = running.post("/v2/keys", {"name": "client", "scopes": ["train"]})["key"]
+        yield running
     finally:
         process.send_signal(signal.SIGTERM)
         try:

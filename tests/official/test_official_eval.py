@@ -48,6 +48,7 @@ def test_an_evaluation_plays_grades_and_reports_every_run(official, server, spea
     shown = official.json("jobs", "get", job)
     assert {row["trace_id"] for row in shown} == set(rewards)
     assert job in official.hud("jobs", "list")
+    assert official.json("jobs", job) == shown  # As older guides write it.
 
     # And each trace is whole, in the client's eyes and in ours.
     trace_id = report["runs"][0]["trace_id"]
@@ -55,6 +56,7 @@ def test_an_evaluation_plays_grades_and_reports_every_run(official, server, spea
     assert [event["kind"] for event in events] == ["environment", "agent_message"]
     assert events[0]["text"].startswith("say ")
     assert "Turn 1" in official.hud("trace", "get", trace_id)
+    assert official.json("trace", trace_id) == events
     steps = server.get(f"/v2/trace/{trace_id}/full")["trace"]["steps"]
     assert [step["source"] for step in steps] == ["task", "user", "agent", "task"]
     assert steps[2]["usage"]["completion_tokens"] > 0

@@ -170,7 +170,7 @@ def test_one_run_and_then_everything_is_cancelled(official, server, deployed):
             lambda: [trace["status"] for trace in traces_of(server, job)].count("cancelled") == 1
         )
         assert states
-        official.json("jobs", "cancel", "--all", "--yes")
+        official.json("cancel", "--all", "--yes")
         process.communicate(timeout=60)
     finally:
         process.kill()
