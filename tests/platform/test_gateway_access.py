@@ -144,3 +144,15 @@ def test_tokens_count_against_the_limit_of_the_key(app, url, ours):
         for _ in range(3):
             client.chat.completions.create(model="tiny", messages=HELLO)
     assert int(caught.value.response.headers["retry-after"]) >= 1
+
+
+def test_inference_is_described_with_the_rest_of_the_platform(url):
+    described = httpx.get(url + "/openapi.json").json()["paths"]
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/{call}"):
+        assert described[path]["post"]["tags"] == ["inference"]
+        assert described[path]["post"]["description"]
+
+
+def test_a_method_that_a_route_does_not_have_is_refused(url, ours):
+    answer = httpx.get(url + "/v1/chat/completions", headers=bearer(ours))
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")

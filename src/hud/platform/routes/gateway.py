@@ -11,99 +11,159 @@ They are plain ASGI: between a provider's bytes and their reader there is no fra
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
-from starlette.routing import Route
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
 
-from hud.platform.gateway.exchange import Exchange, Receive, Scope, Send
+from hud.platform.gateway.exchange import Exchange
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway
 
 Handler = Callable[["Gateway", Exchange], Awaitable[None]]
 
-router = APIRouter()
+router = APIRouter(tags=["inference"])
 
 
-class Endpoint:
-    """One route, as an ASGI application."""
+class GatewayRoute(APIRoute):
+    """A route that is described like the others, and served without the framework."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        methods = self.methods or set()
+        if scope["method"] not in methods:
+            told = b'{"detail":"Method Not Allowed"}'
+            await exchange.answer(405, told, [(b"allow", ", ".join(sorted(methods)).encode())])
+            return
+        described = self.endpoint
+        assert isinstance(described, Described)
+        await described.handler(scope["app"].state.platform.gateway, exchange)
+
+
+class Described:
+    """What a route's description is made from: the names in its path, and no body that would be read for it."""
 
     def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+        self.handler = handler
+        self.__doc__ = handler.__doc__
+        self.__name__ = handler.__name__
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gateway: Gateway = scope["app"].state.platform.gateway
-        await self._handler(gateway, Exchange(scope, receive, send))
+    def __call__(self) -> dict[str, Any]:
+        raise AssertionError("Served by the handler.")
 
 
-def route(*paths: str, method: str = "POST") -> Callable[[Handler], Handler]:
-    """Serve paths with a handler."""
+def route(
+    *paths: str, method: str = "POST", needed: tuple[str, ...] = ()
+) -> Callable[[Handler], Handler]:
+    """Serve paths with a handler; the last one, with `/v1`, is the one that is described."""
 
     def serve(handler: Handler) -> Handler:
         for path in paths:
-            router.routes.append(Route(path, Endpoint(handler), methods=[method]))
+            name = f"{handler.__name__}_{path.strip('/').replace('/', '_')}"
+            router.routes.append(
+                GatewayRoute(
+                    path,
+                    Described(handler),
+                    methods=[method],
+                    name=handler.__name__,
+                    operation_id=name,
+                    summary=handler.__name__.replace("_", " "),
+                    description=handler.__doc__,
+                    include_in_schema=path == paths[-1],
+                    openapi_extra=_described(path, needed if method == "POST" else None),
+                    tags=["inference"],
+                )
+            )
         return handler
 
     return serve
 
 
-@route("/chat/completions", "/v1/chat/completions")
+def _described(path: str, needed: tuple[str, ...] | None) -> dict[str, Any]:
+    """Return what a description says beside the path: its parameters, and of the body what it cannot do without."""
+    names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    said: dict[str, Any] = {
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    }
+    if needed is not None:
+        body = {"type": "object", "required": list(needed), "additionalProperties": True}
+        said["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return said
+
+
+@route("/chat/completions", "/v1/chat/completions", needed=("model", "messages"))
 async def chat_completions(gateway: Gateway, exchange: Exchange) -> None:
+    """OpenAI's chat completions, with `return_token_ids` and the other fields by which policies are trained."""
     await gateway.serve(exchange, gateway.dialects.chat, "chat/completions")
 
 
-@route("/messages", "/v1/messages")
+@route("/messages", "/v1/messages", needed=("model", "messages", "max_tokens"))
 async def messages(gateway: Gateway, exchange: Exchange) -> None:
+    """Anthropic's messages."""
     await gateway.serve(exchange, gateway.dialects.messages, "messages")
 
 
-@route("/messages/count_tokens", "/v1/messages/count_tokens")
+@route("/messages/count_tokens", "/v1/messages/count_tokens", needed=("model", "messages"))
 async def count_tokens(gateway: Gateway, exchange: Exchange) -> None:
+    """Anthropic's count of a prompt's tokens."""
     await gateway.serve(exchange, gateway.dialects.messages, "messages/count_tokens", count=True)
 
 
-@route("/responses", "/v1/responses")
+@route("/responses", "/v1/responses", needed=("model", "input"))
 async def responses(gateway: Gateway, exchange: Exchange) -> None:
+    """OpenAI's responses; they are kept for `previous_response_id` unless `store` is false."""
     await gateway.serve(exchange, gateway.dialects.responses, "responses")
 
 
 @route("/responses/{id}", "/v1/responses/{id}", method="GET")
 async def stored_response(gateway: Gateway, exchange: Exchange) -> None:
+    """A response that was kept."""
     await gateway.stored(exchange, exchange.scope["path_params"]["id"])
 
 
 @route("/responses/{id}", "/v1/responses/{id}", method="DELETE")
 async def forget_response(gateway: Gateway, exchange: Exchange) -> None:
+    """Forget a response."""
     await gateway.forget(exchange, exchange.scope["path_params"]["id"])
 
 
-@route("/completions", "/v1/completions")
+@route("/completions", "/v1/completions", needed=("model", "prompt"))
 async def completions(gateway: Gateway, exchange: Exchange) -> None:
+    """OpenAI's older completions: text to go on from, without a chat format."""
     await gateway.serve(exchange, gateway.dialects.completions, "completions")
 
 
-@route("/v1beta/models/{call}", "/v1/models/{call}")
+@route("/v1/models/{call}", "/v1beta/models/{call}")
 async def generate_content(gateway: Gateway, exchange: Exchange) -> None:
+    """Gemini's methods: `{model}:generateContent`, `:streamGenerateContent` and `:countTokens`."""
     name, _, action = exchange.scope["path_params"]["call"].rpartition(":")
     await gateway.gemini(exchange, name, action)
 
 
 @route("/models", "/v1/models", method="GET")
 async def list_models(gateway: Gateway, exchange: Exchange) -> None:
+    """Every model of the team, in the shape of whichever client asks."""
     await gateway.tell_models(exchange, None, gemini=False)
 
 
 @route("/models/{model}", "/v1/models/{model}", method="GET")
 async def one_model(gateway: Gateway, exchange: Exchange) -> None:
+    """One model."""
     await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=False)
 
 
 @route("/v1beta/models", method="GET")
 async def list_gemini_models(gateway: Gateway, exchange: Exchange) -> None:
+    """Every model of the team, as Gemini's clients list them."""
     await gateway.tell_models(exchange, None, gemini=True)
 
 
 @route("/v1beta/models/{model}", method="GET")
 async def one_gemini_model(gateway: Gateway, exchange: Exchange) -> None:
+    """One model, as Gemini's clients read it."""
     await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=True)
