@@ -131,6 +131,11 @@ class Registry:
         if not folder.is_dir():
             folder = _from_hub(source)
         folder = folder.resolve()
+        if folder.is_relative_to((self.home / "models").resolve()):
+            # It may be another team's, which this one must not even know of.
+            raise UsageError(
+                f"{source} holds files of this platform's own models; begin one with `hud models fork`."
+            )
         check_folder(folder)
         settings = (config or ModelConfig()).model_copy(update={"source": source})
         return self._insert(new_id(), name, folder, kind="added", config=settings)
