@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from hud.client import connect, disconnect
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
-from hud.platform import session as session_module
+from hud.platform import trained as trained_module
 from hud.trace import SamplingParams
 from hud.train import AdvantageOptions, TrainingClient, TrajectoryPayload, TrajectorySample
 
@@ -135,12 +135,12 @@ async def test_splitting_a_batch_changes_nothing(home, platform):
     batch = await sampled([0.0, 1.0, 0.25, 0.5])
     trainer = TrainingClient("m")
     await trainer.forward_backward(batch, group_ids=["a", "a", "b", "b"])
-    whole = platform.sessions._open[platform.registry.model("m").id].trainer.gradients()
+    whole = platform.sessions._open[platform.registry.model("m").id].trained.trainer.gradients()
     whole = {name: gradient.clone() for name, gradient in whole.items()}
     await trainer.set_head("base")
     await trainer.forward_backward(batch[:2])
     await trainer.forward_backward(batch[2:], num_substeps=2)
-    parts = platform.sessions._open[platform.registry.model("m").id].trainer.gradients()
+    parts = platform.sessions._open[platform.registry.model("m").id].trained.trainer.gradients()
     for name, gradient in whole.items():
         np.testing.assert_allclose(parts[name], gradient, rtol=1e-4, atol=1e-6)
 
@@ -182,18 +182,18 @@ async def test_a_full_disk_keeps_the_old_head_and_its_weights(home, platform, mo
     before = weights_of(platform)
     batch = await sampled([0.0, 1.0], seed=5)
     await trainer.forward_backward(batch)
-    real = session_module.save_file
+    real = trained_module.save_file
 
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(session_module, "save_file", full)
+    monkeypatch.setattr(trained_module, "save_file", full)
     with pytest.raises(StoreError, match="disk is full"):
         await trainer.optim_step(learning_rate=1e-2)
     assert same(before, weights_of(platform))
     assert (await trainer.head()).id == first.checkpoint_id
     assert [p.name for p in platform.registry.tree.place(platform.registry.model("m").id).iterdir()]
-    monkeypatch.setattr(session_module, "save_file", real)
+    monkeypatch.setattr(trained_module, "save_file", real)
     await trainer.step(batch, learning_rate=1e-2)
     assert len(await trainer.checkpoints()) == 2
 

@@ -66,7 +66,7 @@ async def test_a_custom_loss_gives_the_gradient_of_the_built_in_one(home):
     await trainer.forward_backward(runs, loss_fn="importance_sampling")
     model = connect().embedded.platform.registry.model("m")
     session = connect().embedded.platform.sessions._open[model.id]
-    expected = {name: g.clone() for name, g in session.trainer.gradients().items()}
+    expected = {name: g.clone() for name, g in session.trained.trainer.gradients().items()}
     await trainer.set_head("base")
 
     mean = sum(run.reward for run in runs) / len(runs)
@@ -80,7 +80,7 @@ async def test_a_custom_loss_gives_the_gradient_of_the_built_in_one(home):
 
     result = await trainer.forward_backward_custom(runs, loss)
     assert "mine" in result.metrics
-    for name, gradient in session.trainer.gradients().items():
+    for name, gradient in session.trained.trainer.gradients().items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6)
 
 

@@ -25,7 +25,7 @@ SCRIPT = textwrap.dedent(
     from hud import Environment
     from hud.client import connect
     from hud.eval import Taskset
-    from hud.platform.session import Session
+    from hud.platform.trained import TrainedModel
     from hud.platform.tree import Tree
     from hud.train.config import TrainConfig
     from hud.train.journal import TrainingRun
@@ -39,7 +39,7 @@ SCRIPT = textwrap.dedent(
         answer = yield f"Say {word}"
         yield min(1.0, len(set(answer) & set("aeiou")) / 5)
 
-    write, append, report = Session._write, Tree.append, TrainingRun.report
+    write, append, report = TrainedModel._write, Tree.append, TrainingRun.report
 
     def dying_write(self, folder):
         write(self, folder)
@@ -55,7 +55,7 @@ SCRIPT = textwrap.dedent(
         await report(self, *given)
         die("reported")
 
-    Session._write, Tree.append, TrainingRun.report = dying_write, dying_append, dying_report
+    TrainedModel._write, Tree.append, TrainingRun.report = dying_write, dying_append, dying_report
 
     class Watch(SilentReporter):
         def phase(self, phase, step, total):

@@ -20,7 +20,6 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.client.presence import process_lives, process_started
 from hud.errors import ConflictError
-from hud.platform.records import BASE
 from hud.platform.store import tables
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Holder:
     server: int | None = None
     """The process whose engine it is."""
     accumulated_on: str | None = None
-    """The head that a gradient was being accumulated for, `base` where there is none; None: nothing was."""
+    """The head that a gradient was accumulated for, `base` where there is none; None: nothing was."""
 
     @property
     def alive(self) -> bool:
@@ -106,14 +105,20 @@ class Leases:
             f"The lease of model {slug!r} changes hands too fast; try again in a moment."
         )
 
-    def note_accumulated(self, model_id: str, head: str | None) -> None:
+    def note_accumulated(self, model_id: str, head: str) -> None:
         """Write down that this process holds a gradient for a head, for whoever comes after it if it dies."""
+        self._change(model_id, holder=_description(head))
+
+    def expire(self, model_id: str) -> None:
+        """Let anybody have the lease from now on, with what was noted in it."""
+        self._change(model_id, expires_at=datetime.now(UTC))
+
+    def _change(self, model_id: str, **values: object) -> None:
+        leases = tables.leases
+        pid, host, _ = _identity()
+        ours = (leases.c.model_id == model_id, leases.c.pid == pid, leases.c.host == host)
         with self.store.begin() as connection:
-            connection.execute(
-                sa.update(tables.leases)
-                .where(tables.leases.c.model_id == model_id, tables.leases.c.pid == os.getpid())
-                .values(holder=_description(head or BASE))
-            )
+            connection.execute(sa.update(leases).where(*ours).values(**values))
 
     def release(self, model_id: str) -> None:
         """Give the lease back, if this process holds it."""

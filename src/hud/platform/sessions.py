@@ -57,10 +57,10 @@ class Sessions:
             del self._open[model_id]
             await self._on_thread(model_id, session.close)
 
-    async def close_all(self) -> None:
-        """Close every session."""
-        for model_id in list(self._open):
-            await self.close(model_id)
+    async def suspend(self) -> None:
+        """Leave every model to the next process: what can be saved is, and leases are free."""
+        sessions, self._open = self._open, {}
+        await asyncio.gather(*(self._on_thread(key, one.suspend) for key, one in sessions.items()))
 
     async def forget(self, model_id: str) -> None:
         """Drop everything that is loaded of a model."""

@@ -140,7 +140,7 @@ class InlineEngine:
 
     async def stop(self) -> None:
         """Give leases back, and stop every sampler."""
-        await self.platform.sessions.close_all()
+        await self.platform.sessions.suspend()
         await asyncio.to_thread(self.platform.policies.close)
 
     def _wake(self) -> Wake:

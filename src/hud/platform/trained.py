@@ -1,0 +1,244 @@
+"""A model in training: where in its tree its weights are, how a step takes them on, and how that is saved.
+
+Everything here happens on the one thread of the model's session, under its lease.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from hud.engine.folder import load_decoder
+from hud.engine.trainer import Trainer
+from hud.errors import HudError, NotFoundError, StoreError
+from hud.platform.accumulation import Accumulated
+from hud.platform.checkpoints import SAMPLER, STATE, Manifest, write_checkpoint
+from hud.platform.policies import lora_config, write_policy
+from hud.platform.records import CheckpointRecord, ModelRecord
+from hud.platform.tree import node_name
+from hud.trace import new_id
+from hud.train.metrics import merge
+from hud.train.types import OptimStepRequest
+
+if TYPE_CHECKING:
+    from hud.platform.policies import Policies
+    from hud.platform.registry import Registry
+
+
+@dataclass
+class _Unsaved:
+    """Steps since the last checkpoint."""
+
+    count: int
+    body: OptimStepRequest
+    measured: dict[str, float]
+
+
+class TrainedModel:
+    """The trainer of a model's serving weights, and the checkpoints that it comes from and makes."""
+
+    def __init__(self, registry: Registry, policies: Policies, model: ModelRecord) -> None:
+        self.registry, self.policies, self.model = registry, policies, model
+        registry.tree.clean(model)
+        self.serving = policies.serving(model)
+        self.trainer = Trainer(self.serving.policy.decoder, lora=lora_config(model.config))
+        self.broken = False
+        """True once it is not known what the weights are."""
+        self._steps: dict[str, int] = {}
+        self._saved: str | None = None
+        self._unsaved: _Unsaved | None = None
+        self._applied: dict[str, str] = {}
+        """Checkpoints between the beginning and the head, by the idempotency keys of the requests that made them."""
+        self._load(model.head_checkpoint_id)
+
+    @property
+    def head(self) -> str | None:
+        """The checkpoint that the next one will follow."""
+        return self._saved if self._unsaved else self.serving.policy.checkpoint
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps behind the head, and those that no checkpoint stands for yet."""
+        saved = 0 if self.head is None else self._step_of(self.head)
+        return saved + (self._unsaved.count if self._unsaved else 0)
+
+    def applied(self, key: str | None) -> CheckpointRecord | None:
+        """Return the checkpoint that a request with this key made on the way to the head."""
+        made = None if key is None else self._applied.get(key)
+        return None if made is None else self.registry.tree.get(made)
+
+    def lag(self, checkpoint_id: str | None) -> float | None:
+        """Steps between the weights that sampled and those that are trained; None where that is unknown."""
+        if checkpoint_id is None or checkpoint_id == self.head:
+            return 0.0 if checkpoint_id == self.head else None
+        try:
+            return float(self.step - self._step_of(checkpoint_id))
+        except NotFoundError:
+            return None
+
+    def go_to(self, checkpoint_id: str | None) -> None:
+        """Put weights and optimizer at another checkpoint; steps that no checkpoint stands for are gone."""
+        self._unsaved = None
+        self.trainer.zero_grad()
+        try:
+            self.policies.move(self.serving, self.model, checkpoint_id)
+            self._load(checkpoint_id)
+        except BaseException:
+            self.broken = True
+            raise
+
+    def apply(self, body: OptimStepRequest, total: Accumulated) -> CheckpointRecord | None:
+        """Take one step and save it; None where `body` does not want it saved.
+
+        A step that fails leaves everything as the head has it, or sets `broken` where even that could not be.
+        """
+        head, trainer, policy = self.head, self.trainer, self.serving.policy
+        with self._changing(head):
+            measured = trainer.optim_step(
+                body.learning_rate,
+                body.beta1,
+                body.beta2,
+                body.eps,
+                body.weight_decay,
+                body.max_grad_norm,
+            )
+            made = self._save(body, measured, total, self.step + 1) if body.save else None
+            # Weights that are not saved serve under a name of their own: caches must not mix them up.
+            policy.checkpoint = new_id() if made is None else made.id
+        if made is None:
+            count = 1 + (self._unsaved.count if self._unsaved else 0)
+            self._saved, self._unsaved = head, _Unsaved(count, body, measured)
+        else:
+            self._unsaved = None
+        return made
+
+    def keep(self, total: Accumulated) -> None:
+        """Save the steps that no checkpoint stands for, if there are any."""
+        if self._unsaved is None:
+            return
+        unsaved = self._unsaved
+        with self._changing(self.head):
+            made = self._save(unsaved.body, unsaved.measured, total, self.step)
+            self.serving.policy.checkpoint = made.id
+        self._unsaved = None
+
+    def load_reference(self) -> None:
+        """Load what KL is taken to, where an adapter's base is not it: the weights that the model began with."""
+        if self.trainer.lora is not None or self.trainer.reference is not None:
+            return
+        weights = self.registry.weights(self.model, self.model.config.origin_checkpoint)
+        decoder = self.serving.policy.decoder
+        reference = load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
+        self.trainer.reference = reference.requires_grad_(False)
+
+    @contextmanager
+    def _changing(self, head: str | None) -> Iterator[None]:
+        """Keep the sampler still; whatever fails inside takes the weights back to the head."""
+        with self.serving.lock, self.serving.policy.exclusive():
+            try:
+                yield
+            except BaseException:
+                # The weights have changed and nothing stands for them: back to what does.
+                self.go_to(head)
+                raise
+
+    def _save(
+        self, body: OptimStepRequest, measured: dict[str, float], total: Accumulated, step: int
+    ) -> CheckpointRecord:
+        """Write the checkpoint, then record it and move the head."""
+        identifier, head = new_id(), self.head
+        metrics: dict[str, Any] = {
+            name: value
+            for name, value in {**merge(total.metrics), **measured}.items()
+            if math.isfinite(value)
+        }
+        place = self.registry.tree.place(self.model.id) / node_name(step, identifier)
+        manifest = Manifest(
+            id=identifier,
+            model_id=self.model.id,
+            parent_id=head,
+            step=step,
+            idempotency_key=body.idempotency_key,
+            metrics=metrics,
+        )
+        write_checkpoint(place, manifest, self._write)
+        if body.idempotency_key is not None:
+            metrics["idempotency_key"] = body.idempotency_key
+        node = CheckpointRecord(
+            id=identifier,
+            model_id=self.model.id,
+            parent_id=head,
+            step=step,
+            name=node_name(step, identifier),
+            folder=place,
+            created_at=datetime.now(UTC),
+            mean_reward=total.mean_reward,
+            learning_rate=body.learning_rate,
+            loss_fn=total.loss_fn,
+            num_traces=total.traces,
+            num_datums=total.datums,
+            num_tokens=total.tokens,
+            metrics=metrics,
+        )
+        self.registry.tree.append(node, expected_head=head)
+        self._steps[identifier] = step
+        if body.idempotency_key is not None:
+            self._applied[body.idempotency_key] = identifier
+        return node
+
+    def _write(self, folder: Path) -> None:
+        """Write what the next step and the sampler need into a fresh folder."""
+        write_policy(self.trainer, self.model.folder, folder / SAMPLER)
+        state = {name: tensor.contiguous() for name, tensor in self.trainer.state_dict().items()}
+        save_file(state, folder / STATE)
+
+    def _load(self, checkpoint_id: str | None) -> None:
+        """Put the trainer where a checkpoint left it; the weights are there already."""
+        self._applied = self._keys_until(checkpoint_id)
+        if checkpoint_id is None:
+            self.trainer.reset()
+            # As a checkpoint would bring its random state, so does the beginning: the same one every time.
+            torch.manual_seed(0)
+            return
+        node = self.registry.tree.get(checkpoint_id)
+        if node.model_id != self.model.id:
+            # A fork is another experiment: momentum of its base's gradients would push it where its base was going.
+            self.trainer.reset()
+            return
+        folder = self.registry.tree.present(node, self.model)
+        self.registry.tree.verify(node, self.model, only=STATE)
+        try:
+            self.trainer.load_state_dict(load_file(folder / STATE))
+        except HudError:
+            raise
+        except (
+            Exception
+        ) as error:  # safetensors and torch raise many kinds; each means that it cannot be read.
+            raise StoreError(
+                f"{folder / STATE} cannot be loaded ({error}). {self.registry.tree.cure(node, self.model)}"
+            ) from error
+
+    def _keys_until(self, checkpoint_id: str | None) -> dict[str, str]:
+        """Return which requests have been applied on the way to a checkpoint, and what each made."""
+        known = {node.id: node for node in self.registry.tree.nodes(self.model)}
+        keys: dict[str, str] = {}
+        place = checkpoint_id
+        while place is not None and place in known:
+            key = known[place].metrics.get("idempotency_key")
+            if key is not None:
+                keys.setdefault(key, place)
+            place = known[place].parent_id
+        return keys
+
+    def _step_of(self, checkpoint_id: str) -> int:
+        if checkpoint_id not in self._steps:
+            self._steps[checkpoint_id] = self.registry.tree.get(checkpoint_id).step
+        return self._steps[checkpoint_id]
