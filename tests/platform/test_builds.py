@@ -9,7 +9,7 @@ import pytest
 
 from hud.client.archives import pack
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.building import requirements
+from hud.platform.installing import requirements
 from hud.platform.builds import Builds
 from hud.platform.environments import Environments, normalized
 from hud.platform.store.tables import LOCAL_TEAM
@@ -81,11 +81,11 @@ async def test_a_build_registers_a_version_with_its_tasks(server, tmp_path):
     assert state["lock"]["tasks"] == [{"slug": "buy", "task": "buy", "args": {}}]
     again, lines = await deploy(api, source(tmp_path), environment_variables={"A": "bcdef"})
     assert again["version"] == "2"
-    assert any("has not changed" in line for line in lines)
+    assert any("Nothing has changed" in line for line in lines)
     (found,) = (await api.get("/v2/registry", params={"search": "SHOP"})).json()["items"]
     assert found["latest_build"]["version"] == "2"
     runnable = Environments(platform.store, LOCAL_TEAM).runnable("shop")
-    assert (runnable.source / "env.py").exists()
+    assert runnable.source.name == "env.py"
     assert runnable.variables == {"A": "bcdef"}
 
 

@@ -1,4 +1,4 @@
-"""`python -m hud.environment.manifest SOURCE [--name NAME]`: what an environment offers, as one line of JSON.
+"""`python -m hud.environment.manifest SOURCE OUT [--name NAME]`: write what an environment offers to OUT, as JSON.
 
 Exit status 2: it could not be loaded, as standard error says.
 """
@@ -6,7 +6,9 @@ Exit status 2: it could not be loaded, as standard error says.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -22,7 +24,10 @@ def manifest_of(environment: Environment) -> dict[str, Any]:
         "name": environment.name,
         "version": environment.version,
         "tasks": [template.row() for template in environment.templates.values()],
-        "capabilities": [],
+        "capabilities": [
+            {"name": str(getattr(capability, "name", capability))}
+            for capability in environment.capabilities
+        ],
     }
 
 
@@ -30,17 +35,22 @@ def main() -> int:
     """Load and describe."""
     parser = argparse.ArgumentParser(prog="hud.environment.manifest")
     parser.add_argument("source")
+    parser.add_argument("out", type=Path)
     parser.add_argument("--name")
     options = parser.parse_args()
     try:
         environment = load_environment(options.source, name=options.name)
+        options.out.write_bytes(orjson.dumps(manifest_of(environment)))
     except HudError as error:
+        sys.stdout.flush()  # Whoever reads both streams as one finds the reason last.
         print(error, file=sys.stderr)
         return 2
-    # What the environment printed while it was loaded stands on lines before.
-    sys.stdout.write("\n" + orjson.dumps(manifest_of(environment)).decode() + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads that the environment started, and what it would do at the end, are nobody's concern here.
+    os._exit(status)

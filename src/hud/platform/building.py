@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import os
-import re
 import shutil
-import signal
-import site
 import sys
-import tomllib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-import hud
 from hud.client.presence import presence
+from hud.environment.declared import declared_names, entry_of
 from hud.errors import HudError, UsageError
+from hud.platform import containers
+from hud.platform.build_log import BuildLog
 from hud.platform.builds import MOST_ATTEMPTS, Build, Builds
-from hud.platform.environments import VARIABLES, interpreter
+from hud.platform.commands import run
+from hud.platform.environments import VARIABLES, interpreter, normalized
+from hud.platform.installing import clean_variables, install, requirements
 from hud.platform.unpacking import unpack
 
 if TYPE_CHECKING:
@@ -29,10 +32,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 RENEW_SECONDS = 15.0
-BUILD_SECONDS = 1800.0
-_OURS = re.compile(r"^\s*(hud|hud-python|openhud)\b(?![-\w])", re.IGNORECASE)
-"""Requirements that the server's own package satisfies."""
 _DONE = ".done"
+_Private = dict[str, dict[str, str]]
 
 
 class Builder:
@@ -40,6 +41,7 @@ class Builder:
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
+        self.limits = platform.config.builds
         self.builds = Builds(platform.store, platform.home)
         self.worker = presence("builder")
 
@@ -81,222 +83,201 @@ class Builder:
     async def _build(self, build: Build) -> None:
         await asyncio.to_thread(self.builds.clear_log, build)
         private = await asyncio.to_thread(self.builds.private, build)
-        log = _Log(self.builds, build, private)
+        log = BuildLog(self.builds, build, private)
         try:
             if build.attempt > MOST_ATTEMPTS:
                 raise UsageError(
                     "It ended the server's builder three times and is not tried again."
                 )
-            async with asyncio.timeout(BUILD_SECONDS):
-                version = await self._make(build, private, log)
-            await log.say(f"Built version {version}.")
+            async with asyncio.timeout(self.limits.seconds):
+                await self._make(build, private, log)
         except TimeoutError:
-            await self._fail(
-                build, log, f"The build took longer than {BUILD_SECONDS / 60:.0f} min."
-            )
-        except HudError as error:
+            minutes = self.limits.seconds / 60
+            await self._fail(build, log, f"The build took longer than {minutes:g} min.")
+        except (HudError, OSError) as error:
             await self._fail(build, log, str(error))
         except Exception as error:
             await self._fail(build, log, f"{type(error).__name__}: {error}")
             raise
 
-    async def _fail(self, build: Build, log: _Log, reason: str) -> None:
+    async def _fail(self, build: Build, log: BuildLog, reason: str) -> None:
         reason = log.hide(reason)
-        if reason != log.last:
-            await log.say(reason)
+        await log.conclude(reason)
         await asyncio.to_thread(self.builds.fail, build, self.worker, reason)
 
-    async def _make(self, build: Build, private: dict[str, dict[str, str]], log: _Log) -> int:
-        platform, options = self.platform, build.options
-        with contextlib.ExitStack() as stack:
-            local = platform.store.blobs.local(build.archive)
-            archive = await asyncio.to_thread(stack.enter_context, local)
-            name = await asyncio.to_thread(_digest, archive, build, private)
-            if options.get("no_cache"):
-                name = f"{name[:24]}-{build.id[:8]}-{build.attempt}"
-            folder = platform.home / "environments" / name
-            log.source = f"{folder / 'source'}/"
-            if (folder / _DONE).exists():
-                await log.say(
-                    "The source has not changed since an earlier build; that is used again."
+    async def _make(self, build: Build, private: _Private, log: BuildLog) -> None:
+        making = _Making(build, private, log, self.platform.home / "environments")
+        await asyncio.to_thread(making.keep_earlier_variables, self.builds.newest(build))
+        try:
+            with contextlib.ExitStack() as stack:
+                local = self.platform.store.blobs.local(build.archive)
+                archive = await asyncio.to_thread(stack.enter_context, local)
+                limits = self.limits
+                count = await asyncio.to_thread(
+                    unpack,
+                    archive,
+                    making.scratch / "source",
+                    most_files=limits.files,
+                    most_bytes=limits.bytes,
                 )
+            await log.say(f"Unpacked {count} files.")
+            folder, manifest = await making.make()
+        finally:
+            await asyncio.to_thread(shutil.rmtree, making.scratch, True)
+        # Said before the end is: whoever follows the log stops there.
+        await log.conclude(f"It has {len(manifest['tasks'])} tasks.")
+        await asyncio.to_thread(self.builds.succeed, build, self.worker, folder, manifest)
+
+
+@dataclass
+class _Making:
+    """One build on its way from a source to a folder that can be run."""
+
+    build: Build
+    private: _Private
+    log: BuildLog
+    home: Path
+
+    def __post_init__(self) -> None:
+        self.scratch = self.home / f".{self.build.id}-{self.build.attempt}"
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the environment runs with."""
+        return self.private.get("environment_variables", {})
+
+    def keep_earlier_variables(self, earlier: Path | None) -> None:
+        """Take over what the version before runs with, unless it is given anew."""
+        path = None if earlier is None else earlier / VARIABLES
+        if path is not None and path.exists():
+            kept = orjson.loads(path.read_bytes())
+            self.private["environment_variables"] = {**kept, **self.variables}
+            self.log.add_secrets(kept.values())
+
+    async def make(self) -> tuple[Path, dict[str, Any]]:
+        """Return the folder and the manifest of what was unpacked into `scratch`."""
+        source = self.scratch / "source"
+        if await containers.wanted(source, self.log):
+            return await self._make_image(source)
+        name = await asyncio.to_thread(self._digest, source)
+        if self.build.options.get("no_cache"):
+            name = f"{name[:24]}-{self.build.id[:8]}-{self.build.attempt}"
+        folder = self.home / name
+        self.log.source = f"{folder / 'source'}/"
+        async with _alone(self.home / f".{name}.lock"):
+            if (folder / _DONE).exists():
+                await self.log.say("Nothing has changed since an earlier build; that is used.")
             else:
                 # What a builder that died left of it.
                 await asyncio.to_thread(shutil.rmtree, folder, True)
-                await self._install(folder, archive, private, log)
-        manifest = await _describe(folder, options, private, log)
-        await asyncio.to_thread(_keep_variables, folder, private.get("environment_variables", {}))
-        await log.say(f"It has {len(manifest['tasks'])} tasks.")
-        return await asyncio.to_thread(self.builds.succeed, build, self.worker, folder, manifest)
+                await asyncio.to_thread(self.scratch.rename, folder)
+                await self._install(folder)
+            manifest = await self._describe(folder)
+            await asyncio.to_thread(_keep_variables, folder, self.variables)
+        return folder, manifest
 
-    async def _install(
-        self, folder: Path, archive: Path, private: dict[str, dict[str, str]], log: _Log
-    ) -> None:
-        """Unpack the source and install what it asks for."""
-        count = await asyncio.to_thread(unpack, archive, folder / "source")
-        await log.say(f"Unpacked {count} files.")
-        wanted = requirements(folder / "source")
-        if not wanted:
-            await log.say("It needs nothing beyond what the server has.")
+    async def _make_image(self, source: Path) -> tuple[Path, dict[str, Any]]:
+        options = self.build.options
+        image = f"hud/{normalized(options['name'])}:{self.build.id[:12]}"
+        await self.log.say(f"Building the image {image}.")
+        await containers.build(
+            source,
+            image,
+            self.log,
+            arguments=self.private.get("build_args", {}),
+            secrets=self.private.get("build_secrets", {}),
+            no_cache=bool(options.get("no_cache")),
+        )
+        manifest = await containers.describe(image, self.variables, self.log)
+        folder = self.home / f"image-{self.build.id}"
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+        await asyncio.to_thread(self.scratch.rename, folder)
+        await asyncio.to_thread(_keep_variables, folder, self.variables)
+        return folder, manifest
+
+    async def _install(self, folder: Path) -> None:
+        """Install what the source asks for."""
+        wanted = await asyncio.to_thread(requirements, folder / "source")
+        if not any(not line.startswith("-") or line.startswith(("-e", "--e")) for line in wanted):
+            await self.log.say("It needs nothing beyond what the server has.")
             return
-        await log.say(f"Installing {', '.join(wanted)}.")
-        environment = {
-            **_clean_environment(),
-            **private.get("build_args", {}),
-            **private.get("build_secrets", {}),
-        }
-        venv = folder / "venv"
-        if uv := shutil.which("uv"):
-            await _run([uv, "venv", "--python", sys.executable, str(venv)], environment, log)
-            _share_ours(venv)
-            install = [uv, "pip", "install", "--python", str(venv / "bin" / "python")]
-        else:
-            await _run([sys.executable, "-m", "venv", str(venv)], environment, log)
-            _share_ours(venv)
-            install = [str(venv / "bin" / "python"), "-m", "pip", "install", "--no-input"]
-        await _run([*install, *wanted], environment, log, folder / "source")
+        shown = [line.split(" --hash")[0] for line in wanted]
+        await self.log.say(f"Installing {', '.join(shown)}.")
+        given = {**self.private.get("build_args", {}), **self.private.get("build_secrets", {})}
+        await install(folder, wanted, given, self.log)
 
-
-class _Log:
-    """What a build says, with everything private in it hidden."""
-
-    def __init__(self, builds: Builds, build: Build, private: dict[str, dict[str, str]]) -> None:
-        self._builds, self._build = builds, build
-        self._next = 1
-        self.last = ""
-        self.source = ""
-        """Where the source lies: the server's own affair."""
-        self._secrets = sorted(
-            {value for kind in private.values() for value in kind.values() if len(value) >= 4},
-            key=len,
-            reverse=True,
-        )
-
-    async def say(self, *lines: str) -> None:
-        """Write lines."""
-        first, self._next = self._next, self._next + len(lines)
-        shown = [self.hide(line)[:4000] for line in lines]
-        self.last = shown[-1] if shown else self.last
-        await asyncio.to_thread(self._builds.say, self._build, first, shown)
-
-    def hide(self, text: str) -> str:
-        """Return text without private values and places."""
-        for secret in self._secrets:
-            text = text.replace(secret, "•••")
-        return text.replace(self.source, "") if self.source else text
-
-
-def requirements(source: Path) -> list[str]:
-    """Return what a source asks to be installed, from requirements.txt and pyproject.toml, ours left out."""
-    found: list[str] = []
-    listed, project = source / "requirements.txt", source / "pyproject.toml"
-    if listed.exists():
-        for line in listed.read_text(encoding="utf-8").splitlines():
-            text = line.split(" #")[0].strip()
-            if text and not text.startswith("#"):
-                found.append(text)
-    elif project.exists():
+    async def _describe(self, folder: Path) -> dict[str, Any]:
+        """Load the environment where it will run, and return its manifest."""
+        await self.log.say("Loading the environment.")
+        source = folder / "source"
+        entry = await asyncio.to_thread(self._entry, source)
+        out = folder / "manifest.json"
+        out.unlink(missing_ok=True)
+        module = "hud.environment.manifest"
+        command = [str(interpreter(folder)), "-P", "-m", module, str(entry), str(out)]
+        # With a name only where there is a choice: the registry's may be spelled otherwise.
+        names = declared_names(entry)
+        called = str(self.build.options.get("environment") or "")
+        if len(names) > 1:
+            alike = [name for name in names if _alike(name, called)]
+            command += ["--name", called if called in names or not alike else alike[0]]
+        variables = {**clean_variables(), **self.variables}
+        await run(command, variables, self.log, source, quiet=True)
         try:
-            parsed = tomllib.loads(project.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"pyproject.toml: {error}.") from error
-        found = [str(one) for one in parsed.get("project", {}).get("dependencies", [])]
-    refused = [one for one in found if one.startswith("-")]
-    if refused:
-        raise UsageError(f"requirements.txt: options such as {refused[0]!r} are not supported.")
-    return [one for one in found if not _OURS.match(one)]
+            manifest: dict[str, Any] = orjson.loads(out.read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            raise UsageError("The environment ended its process while it was loaded.") from None
+        return {**manifest, "entry": entry.relative_to(source).as_posix()}
+
+    def _entry(self, source: Path) -> Path:
+        """Return the file that makes the environment."""
+        given = self.build.options.get("entry")
+        if not given:
+            return entry_of(source, self.build.options.get("environment"))
+        path = Path(os.path.normpath(source / str(given)))
+        if not path.is_relative_to(source) or not path.is_file():
+            raise UsageError(f"There is no file {given!r} in the source.")
+        return path
+
+    def _digest(self, source: Path) -> str:
+        """Return what a build is made of, as a name: equal ones can share a folder."""
+        hasher = hashlib.sha256(f"{sys.version}:{self.build.team_id}".encode())
+        kinds = ("build_args", "environment_variables")
+        given = {kind: self.private.get(kind, {}) for kind in kinds}
+        hasher.update(orjson.dumps(given, option=orjson.OPT_SORT_KEYS))
+        for path in sorted(source.rglob("*")):
+            name = path.relative_to(source).as_posix()
+            if path.is_symlink():
+                hasher.update(f"\0link {name}\0{path.readlink()}".encode())
+            elif path.is_file():
+                status = path.stat()
+                hasher.update(f"\0file {name}\0{status.st_mode}:{status.st_size}\0".encode())
+                with path.open("rb") as file:
+                    while piece := file.read(1 << 20):
+                        hasher.update(piece)
+        return hasher.hexdigest()[:40]
 
 
-async def _describe(
-    folder: Path, options: dict[str, Any], private: dict[str, dict[str, str]], log: _Log
-) -> dict[str, Any]:
-    """Load the environment where it will run, and return its manifest."""
-    await log.say("Loading the environment.")
-    variables = {**_clean_environment(), **private.get("environment_variables", {})}
-    command = [str(interpreter(folder)), "-m", "hud.environment.manifest", str(folder / "source")]
-    if options.get("environment"):
-        command += ["--name", str(options["environment"])]
-    said = await _run(command, variables, log, folder / "source", quiet=True)
+def _alike(name: str, other: str) -> bool:
     try:
-        manifest: dict[str, Any] = orjson.loads(said[-1])
-    except (IndexError, orjson.JSONDecodeError):
-        raise UsageError("The environment ended its process while it was loaded.") from None
-    return manifest
+        return normalized(name) == normalized(other)
+    except UsageError:
+        return False
 
 
-async def _run(
-    command: list[str],
-    environment: dict[str, str],
-    log: _Log,
-    folder: Path | None = None,
-    *,
-    quiet: bool = False,
-) -> list[str]:
-    """Run a command, its output to the log; with `quiet`, only where it fails. Returns the lines."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=folder,
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-        limit=1 << 20,
-    )
-    assert process.stdout is not None
-    lines: list[str] = []
-    try:
-        async for raw in process.stdout:
-            line = raw.decode("utf-8", "replace").rstrip()
-            lines.append(line)
-            if not quiet and line:
-                await log.say(line)
-        status = await process.wait()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    if status != 0:
-        said = [line for line in lines if line]
-        if quiet:
-            await log.say(*said)
-        raise UsageError(
-            said[-1] if said else f"{Path(command[0]).name} ended with status {status}."
-        )
-    return lines
-
-
-def _clean_environment() -> dict[str, str]:
-    """Return the variables that builds start from: none of the server's own, which hold its secrets."""
-    kept = (
-        "PATH",
-        "HOME",
-        "LANG",
-        "TMPDIR",
-        "PIP_INDEX_URL",
-        "PIP_FIND_LINKS",
-        "PIP_CERT",
-        "UV_INDEX_URL",
-    )
-    given = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
-    return {name: os.environ[name] for name in (*kept, *given) if name in os.environ}
-
-
-def _share_ours(venv: Path) -> None:
-    """Let a virtual environment see the server's own packages, behind what it installs itself."""
-    ours = [str(Path(hud.__file__).parent.parent), *site.getsitepackages()]
-    packages = next((venv / "lib").glob("python*")) / "site-packages"
-    (packages / "openhud-server.pth").write_text("\n".join(ours) + "\n")
-
-
-def _digest(archive: Path, build: Build, private: dict[str, dict[str, str]]) -> str:
-    """Return what a build is made of, as a name: equal ones can share a folder."""
-    hasher = hashlib.sha256(f"{sys.version}:{build.team_id}".encode())
-    arguments = {name: private.get(name, {}) for name in ("build_args", "environment_variables")}
-    hasher.update(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS))
-    with archive.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            hasher.update(chunk)
-    return hasher.hexdigest()[:40]
+@contextlib.asynccontextmanager
+async def _alone(path: Path) -> AsyncIterator[None]:
+    """Be the only builder that works on a folder, of however many servers share the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(POLL_SECONDS)
+        yield
 
 
 def _keep_variables(folder: Path, variables: dict[str, str]) -> None:

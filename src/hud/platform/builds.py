@@ -19,7 +19,7 @@ from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access.passes import Passes
 from hud.platform.environments import SUCCEEDED, Environments
 from hud.platform.store import tables
-from hud.trace import dashed, new_id, plain
+from hud.trace import dashed, is_id, new_id, plain
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
@@ -77,8 +77,16 @@ class Builds:
         if not good or expires < time.time():
             raise PlatformError("This upload URL is not valid any more; ask for a new one.", 403)
 
+    def awaited(self, build_id: str) -> None:
+        """Raise `NotFoundError` unless a build still waits for its archive."""
+        builds = tables.builds
+        query = sa.select(builds.c.status).where(builds.c.id == plain(build_id))
+        with self.store.read() as connection:
+            if connection.execute(query).scalar() != WAITING:
+                raise NotFoundError(f"No build {build_id!r} waits for an archive.")
+
     def received(self, build_id: str, archive: str) -> None:
-        """Note where the archive of a build lies."""
+        """Note where the archive of a build lies; a later one takes its place until the build is triggered."""
         builds = tables.builds
         with self.store.begin() as connection:
             changed = connection.execute(
@@ -116,15 +124,17 @@ class Builds:
         self._write_private(row.id, private)
         builds = tables.builds
         with self.store.begin() as connection:
-            connection.execute(
+            changed = connection.execute(
                 sa.update(builds)
-                .where(builds.c.id == row.id)
+                .where(builds.c.id == row.id, builds.c.status == WAITING)
                 .values(
                     status=QUEUED,
                     environment_id=environment_id,
                     options={**options, "name": name},
                 )
             )
+        if changed.rowcount != 1:
+            raise ConflictError(f"Build {build_id!r} was started already.")
         return {"id": dashed(row.id), "registry_id": dashed(environment_id)}
 
     def status(self, team: str, build_id: str) -> dict[str, Any]:
@@ -216,8 +226,9 @@ class Builds:
         return self._update(build, worker, lease_expires_at=until)
 
     def release(self, build: Build, worker: str) -> None:
-        """Put a build back into the queue."""
-        self._update(build, worker, status=QUEUED, lease_expires_at=None)
+        """Put a build back into the queue; that its worker was stopped is no failed attempt."""
+        options = {**build.options, "attempt": build.attempt - 1}
+        self._update(build, worker, status=QUEUED, lease_expires_at=None, options=options)
 
     def say(self, build: Build, first: int, lines: list[str]) -> None:
         """Append lines to a build's log, the first with this number."""
@@ -250,11 +261,13 @@ class Builds:
                 )
             ).scalar()
             version = int(newest or 0) + 1
-            connection.execute(
+            changed = connection.execute(
                 sa.update(builds)
                 .where(*self._held(build, worker))
                 .values(**ended, version=version, ended_at=datetime.now(UTC))
             )
+        if changed.rowcount != 1:
+            raise ConflictError("Another builder took this build over.")
         self._private_path(build.id).unlink(missing_ok=True)
         return version
 
@@ -262,6 +275,19 @@ class Builds:
         """End a build that did not come to anything."""
         if self._update(build, worker, status=FAILED, error=reason, ended_at=datetime.now(UTC)):
             self._private_path(build.id).unlink(missing_ok=True)
+
+    def newest(self, build: Build) -> Path | None:
+        """Return the folder of the environment's newest build that succeeded."""
+        builds = tables.builds
+        query = (
+            sa.select(builds.c.folder)
+            .where(builds.c.environment_id == build.environment_id, builds.c.status == SUCCEEDED)
+            .order_by(builds.c.version.desc())
+            .limit(1)
+        )
+        with self.store.read() as connection:
+            folder = connection.execute(query).scalar()
+        return None if folder is None else Path(folder)
 
     def private(self, build: Build) -> dict[str, dict[str, str]]:
         """Return a build's variables and secrets, while it is being built."""
@@ -287,10 +313,11 @@ class Builds:
 
     def _row(self, team: str, build_id: str) -> sa.Row[Any]:
         builds = tables.builds
-        with self.store.read() as connection:
-            row = connection.execute(
-                sa.select(builds).where(builds.c.id == plain(build_id), builds.c.team_id == team)
-            ).first()
+        row = None
+        if is_id(build_id):
+            mine = (builds.c.id == plain(build_id), builds.c.team_id == team)
+            with self.store.read() as connection:
+                row = connection.execute(sa.select(builds).where(*mine)).first()
         if row is None:
             raise NotFoundError(f"There is no build {build_id!r}.")
         return row

@@ -8,6 +8,19 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
+class BuildLimits:
+    """What one build of an environment may take."""
+
+    seconds: float = 1800.0
+    files: int = 20_000
+    """Members of its archive."""
+    bytes: int = 2 << 30
+    """Of them together, unpacked."""
+    archive_bytes: int = 512 << 20
+    """Of the archive as it is sent."""
+
+
+@dataclass(frozen=True)
 class PlatformConfig:
     """The configuration of one platform; the embedded one is all defaults."""
 
@@ -23,3 +36,5 @@ class PlatformConfig:
     """Where policies sample and are trained: in this process, or in one of their own."""
     rollout_workers: int = 0
     """Processes that play the rollouts which clients submit."""
+    builds: BuildLimits = BuildLimits()
+    """What one build of an environment may take."""

@@ -35,10 +35,12 @@ class RunnableEnvironment:
     name: str
     version: int
     source: Path
-    """Folder of the source; loading it with `name` gives the environment."""
+    """File of the source that makes the environment."""
     python: Path
     """Interpreter with what the environment needs."""
     variables: dict[str, str] = field(default_factory=dict, repr=False)
+    image: str | None = None
+    """The container image that serves it, where it was built as one; the interpreter is then of no use."""
 
 
 class Environments:
@@ -125,8 +127,9 @@ class Environments:
             build_id=row.id,
             name=row.manifest["name"],
             version=row.version,
-            source=folder / "source",
+            source=folder / "source" / row.manifest.get("entry", ""),
             python=interpreter(folder),
+            image=row.manifest.get("image"),
             variables=orjson.loads(variables.read_bytes()) if variables.exists() else {},
         )
 

@@ -13,19 +13,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel
 
-from hud.errors import NotFoundError, UsageError
+from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.platform.access import LOCAL, Identity, caller, needs
 from hud.platform.access.middleware import ACCESS_DENIED
 from hud.platform.builds import FAILED, Builds
 from hud.platform.environments import SUCCEEDED
-from hud.trace import plain
+from hud.trace import new_id, plain
 
 router = APIRouter()
 _READ = [Depends(needs("read"))]
 _TRAIN = [Depends(needs("train"))]
 
-MOST_BYTES = 512 << 20
-"""Of one archive, packed."""
 POLL_SECONDS = 0.2
 
 
@@ -34,6 +32,8 @@ class Trigger(BaseModel):
 
     build_id: str
     name: str
+    entry: str | None = None
+    """File of the source that makes the environment, where that is not one of the usual ones."""
     source: str = "direct"
     no_cache: bool = False
     registry_id: str | None = None
@@ -61,17 +61,24 @@ async def receive_archive(
     """Take an archive over."""
     builds, blobs = _builds(request), request.app.state.platform.store.blobs
     builds.check_signature(build_id, expires, signature)
-    key = f"archives/{plain(build_id)}/source.tar.gz"
+    await asyncio.to_thread(builds.awaited, build_id)
+    # Never the same key twice: what a build was triggered with is what it is made of.
+    key = f"archives/{plain(build_id)}/{new_id()}.tar.gz"
+    most = request.app.state.platform.config.builds.archive_bytes
     size = 0
     with tempfile.TemporaryFile() as file:
         async for chunk in request.stream():
             size += len(chunk)
-            if size > MOST_BYTES:
-                raise UsageError(f"An archive holds at most {MOST_BYTES >> 20} MiB.")
+            if size > most:
+                raise PlatformError(f"An archive holds at most {most / 2**20:g} MiB.", 413)
             await asyncio.to_thread(file.write, chunk)
         file.seek(0)
         await asyncio.to_thread(blobs.put_file, key, file)
-    await asyncio.to_thread(builds.received, build_id, key)
+    try:
+        await asyncio.to_thread(builds.received, build_id, key)
+    except NotFoundError:
+        await asyncio.to_thread(blobs.delete, key)
+        raise
     return {"build_id": build_id, "size": size}
 
 
@@ -80,7 +87,11 @@ def trigger(request: Request, body: Trigger) -> dict[str, Any]:
     """Queue a build of an archive that was uploaded."""
     if body.runtime_provider not in (None, "hud"):
         raise UsageError(f"This server has no runtime provider {body.runtime_provider!r}.")
-    options = {"no_cache": body.no_cache, "runtime_config": body.runtime_config}
+    options = {
+        "no_cache": body.no_cache,
+        "runtime_config": body.runtime_config,
+        "entry": body.entry,
+    }
     private = {
         "environment_variables": body.environment_variables,
         "build_args": body.build_args,

@@ -1,0 +1,130 @@
+"""What a source asks to be installed, and the virtual environment that has it, on top of the server's own packages.
+
+`hud` itself, under any of its names, is the server's: nobody downloads it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import site
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import hud
+from hud.errors import UsageError
+from hud.platform.build_log import BuildLog
+from hud.platform.commands import run
+
+_OURS = re.compile(r"^\s*(hud|hud[-_.]python|openhud)(?![-\w.])", re.IGNORECASE)
+"""Requirements that the server's own package satisfies."""
+_STAND_INS = {"hud": "0.6.21", "hud-python": "0.6.21", "openhud": hud.__version__}
+"""Distributions that are there already, for packages which require them; the first two as HUD last released them."""
+_INCLUDES = re.compile(r"^(-r|--requirement|-c|--constraint)[ =]?\s*(\S+)$")
+_PASSED = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_PASSED_TO_INSTALLERS = ("HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+
+
+def clean_variables(*, installing: bool = False) -> dict[str, str]:
+    """Return the variables that a build's commands start from: none that hold secrets of the server."""
+    names = {*_PASSED}
+    if installing:
+        # An index's address may hold a password: for installers alone.
+        names |= {*_PASSED_TO_INSTALLERS}
+        names |= {name for name in os.environ if name.startswith(("PIP_", "UV_"))}
+    return {name: os.environ[name] for name in sorted(names) if name in os.environ}
+
+
+def requirements(source: Path) -> list[str]:
+    """Return what a source asks for, as lines of a requirements file, ours left out.
+
+    From requirements.txt and the files that it includes, or else from pyproject.toml.
+    """
+    listed, project = source / "requirements.txt", source / "pyproject.toml"
+    if listed.is_file():
+        found = _lines(listed, source, set())
+    elif project.is_file():
+        try:
+            parsed = tomllib.loads(project.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"pyproject.toml: {error}.") from error
+        table = parsed.get("project")
+        given = table.get("dependencies", []) if isinstance(table, dict) else []
+        if not isinstance(given, list):
+            raise UsageError("pyproject.toml: project.dependencies is no list.")
+        found = [str(one) for one in given]
+    else:
+        return []
+    return [one for one in found if not _OURS.match(one)]
+
+
+async def install(
+    folder: Path, wanted: list[str], variables: Mapping[str, str], log: BuildLog
+) -> None:
+    """Make `folder/venv` with what is wanted; relative paths in it are those of `folder/source`."""
+    venv, listed = folder / "venv", folder / "requirements.txt"
+    python = str(venv / "bin" / "python")
+    listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+    given = {**clean_variables(installing=True), "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
+    if uv := shutil.which("uv"):
+        await run([uv, "venv", "--python", sys.executable, str(venv)], given, log)
+        command = [uv, "pip", "install", "--python", python]
+    else:
+        pip = importlib.util.find_spec("pip") is not None
+        without = ["--without-pip"] if pip else []
+        await run([sys.executable, "-m", "venv", *without, str(venv)], given, log)
+        ours = [sys.executable, "-m", "pip", "--python", python]
+        command = [*(ours if pip else [python, "-m", "pip"]), "install", "--no-input"]
+    share_ours(venv)
+    await run([*command, "-r", str(listed)], given, log, folder / "source")
+
+
+def share_ours(venv: Path) -> None:
+    """Let a virtual environment see the server's own packages, behind what it installs itself."""
+    ours = [str(Path(hud.__file__).parent.parent), *site.getsitepackages()]
+    packages = next((venv / "lib").glob("python*")) / "site-packages"
+    (packages / "openhud-server.pth").write_text("\n".join(ours) + "\n")
+    for name, version in _STAND_INS.items():
+        described = packages / f"{name.replace('-', '_')}-{version}.dist-info"
+        described.mkdir()
+        (described / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        (described / "INSTALLER").write_text("openhud\n")
+        (described / "RECORD").write_text("")
+
+
+def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:
+    """Return the lines of a requirements file: continued ones joined, included files in place, no comments."""
+    name = file.relative_to(source)
+    if not file.resolve().is_relative_to(source.resolve()):
+        raise UsageError(f"{name} is outside of the source.")
+    if file in seen:
+        return []
+    seen.add(file)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {name}, which the requirements include.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name} cannot be read: {error}.") from error
+    found: list[str] = []
+    for raw in re.sub(r"\\\r?\n", " ", text).splitlines():
+        line = re.sub(r"(^|\s)#.*$", "", raw).strip()
+        include = _INCLUDES.match(line)
+        if include:
+            # A constraint's own lines: they ask for nothing that the requirements do not name.
+            inner = Path(os.path.normpath(file.parent / include[2]))
+            if not inner.is_relative_to(source):
+                raise UsageError(f"{name} includes {include[2]}, which is outside of the source.")
+            if include[1] in ("-c", "--constraint"):
+                found.append(f"-c {inner}")
+            else:
+                found += _lines(inner, source, seen)
+        elif line:
+            found.append(line)
+    return found
