@@ -26,8 +26,9 @@ demo: $(STAMP)  ## Train a tool-using agent from scratch and watch it get better
 demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curve must stay flat
 	@$(BIN)/python examples/triage/demo.py --folder .demo-null --zero-advantages
 
-test: $(STAMP) $(OFFICIAL)/.installed  ## Run the test suite, the official client's part included
+test: $(STAMP) $(OFFICIAL)/.installed  ## Run the test suite, on SQLite and on PostgreSQL, the official client's part included
 	@$(BIN)/python -m pytest
+	@scripts/test-on-postgresql $(BIN)/python
 
 check: $(STAMP)  ## Lint, format, types and import contracts
 	@$(BIN)/ruff check .

@@ -128,6 +128,7 @@ def test_it_serves_one_event_loop_after_another(tmp_path, monkeypatch):
     hud.client.disconnect(tmp_path)
 
 
+@pytest.mark.sqlite
 async def test_a_home_that_cannot_be_used_is_told_in_a_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "file"))

@@ -140,6 +140,7 @@ def player(wait):
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.sqlite
 def test_every_step_that_ended_survives_kill_9(home):
     process = player(wait=True)
     seen = [process.stdout.readline().split() for _ in range(5)]

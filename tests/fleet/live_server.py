@@ -10,6 +10,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.conftest import DATABASE, schema_url
+
 START_SECONDS = 60
 
 
@@ -37,6 +39,7 @@ class LiveServer:
                     "up",
                     "--port",
                     str(self.port),
+                    *self._database(),
                     *self.arguments,
                 ],
                 env={**kept, "HUD_HOME": str(self.home), "OMP_NUM_THREADS": "1"},
@@ -54,6 +57,9 @@ class LiveServer:
         self.port = int(self.url.rpartition(":")[2])
         key = re.search(r"HUD_API_KEY=(hud_\S+)", said)
         self.key = key[1] if key else self.key
+
+    def _database(self) -> list[str]:
+        return [] if DATABASE is None else ["--database", schema_url(self.home)]
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

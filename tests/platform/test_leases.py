@@ -45,6 +45,7 @@ def other_process(tmp_path, leases):
     process.stdout.close()
 
 
+@pytest.mark.sqlite
 def test_the_second_process_is_told_who_holds_the_model(leases, other_process):
     with pytest.raises(ConflictError) as told:
         leases.acquire(MODEL, "policy")
@@ -74,6 +75,7 @@ def test_a_process_renews_its_own_lease_and_gives_it_back(leases):
     assert leases.holder(MODEL) is None
 
 
+@pytest.mark.sqlite
 def test_nobody_can_give_back_the_lease_of_another(leases, other_process):
     leases.release(MODEL)
     assert leases.holder(MODEL).pid == other_process.pid

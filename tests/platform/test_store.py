@@ -46,12 +46,14 @@ def test_moments_come_back_to_the_microsecond(tmp_path):
         assert connection.execute(sa.select(tables.jobs.c.created_at)).scalar_one() == moment
 
 
+@pytest.mark.sqlite
 def test_a_damaged_database_is_named(tmp_path):
     (tmp_path / "hud.db").write_bytes(b"no database at all, but long enough to look at" * 50)
     with pytest.raises(StoreError, match=r"hud\.db is damaged"):
         Store.open(tmp_path)
 
 
+@pytest.mark.sqlite
 def test_a_home_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="Set HUD_HOME to a folder that can be written"):

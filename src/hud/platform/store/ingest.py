@@ -171,6 +171,8 @@ def upsert(
     # Untyped values: everything is in its stored form already, and bulk inserts skip the types' work.
     raw = sa.table(table.name, *(sa.column(column.name) for column in table.columns))
     statement: Any = insert(raw).values({name: sa.bindparam(name) for name in rows[0]})
+    if connection.dialect.name == "postgresql":
+        rows = [_without_nul(row) for row in rows]
     keys = [column.name for column in table.primary_key]
     if update:
         taken = {name: statement.excluded[name] for name in update if name in rows[0]}
@@ -178,6 +180,14 @@ def upsert(
     else:
         statement = statement.on_conflict_do_nothing(index_elements=keys)
     connection.execute(statement, rows)
+
+
+def _without_nul(row: _Row) -> _Row:
+    """PostgreSQL's text holds every character but one, which models do write."""
+    return {
+        name: value.replace("\x00", "\ufffd") if isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
