@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hud.errors import EnvironmentFault
 from hud.eval.runtimes.fork import ForkRuntime
 from hud.eval.runtimes.interpreter import Interpreter
+from hud.fleet.docker import ImageRuntime
 
 if TYPE_CHECKING:
     from hud.eval.rollouts import Provider
@@ -30,6 +31,8 @@ class WarmEnvironments:
         if given["problem"] is not None:
             raise EnvironmentFault(given["problem"])
         environment = given["environment"]
+        if environment["image"] is not None:
+            return ImageRuntime(environment["image"], environment["variables"])
         build_id = environment["build_id"]
         if build_id not in self._runtimes:
             # None of this process's own variables: it holds the platform's pass.

@@ -1,27 +1,20 @@
-"""Environments as container images, where a Docker daemon is configured: `HUD_DOCKER=1`, and a daemon that answers.
-
-An image's contract is HUD's: its CMD serves the control channel on port 8765.
-"""
+"""Builds of container images, where a Docker daemon is configured: `HUD_DOCKER=1`, and a daemon that answers."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from hud import settings
 from hud.environment.channel.client import RemoteConnection
 from hud.errors import HudError, UsageError
+from hud.fleet.docker import READY_SECONDS, beside_docker_s_own, container, docker
 from hud.platform.build_log import BuildLog
 from hud.platform.commands import run
-from hud.platform.installing import clean_variables
 
 DOCKERFILE = "Dockerfile.hud"
-PORT = 8765
-READY_SECONDS = 120.0
-_PASSED = ("HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH")
 
 
 async def wanted(source: Path, log: BuildLog) -> bool:
@@ -29,9 +22,9 @@ async def wanted(source: Path, log: BuildLog) -> bool:
     if settings.load().environment.get("HUD_DOCKER") != "1" or not (source / DOCKERFILE).is_file():
         return False
     try:
-        await _ask("info", "--format", "{{.ServerVersion}}")
-    except (UsageError, OSError) as error:
-        await log.say(f"Docker is configured, but does not answer: {error}")
+        await docker("info", "--format", "{{.ServerVersion}}")
+    except HudError as error:
+        await log.say(f"Docker is configured, but does not answer ({error})")
         return False
     return True
 
@@ -56,33 +49,31 @@ async def build(
         command += ["--build-arg", name]
     for name in sorted(secrets):
         command += ["--secret", f"id={name},env={name}"]
-    variables = {**_variables(), "DOCKER_BUILDKIT": "1", **arguments, **secrets}
+    variables = {**beside_docker_s_own({**arguments, **secrets}), "DOCKER_BUILDKIT": "1"}
     await run([*command, str(source)], variables, log)
 
 
 async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> dict[str, Any]:
     """Start an image once and return its environment's manifest, as its control channel tells it."""
-    given = [part for name in sorted(variables) for part in ("--env", name)]
-    publish = ["--publish", f"127.0.0.1::{PORT}"]
-    started = await _ask("run", "--detach", *publish, *given, image, variables=variables)
-    container = started.splitlines()[-1].strip()
-    try:
-        address = await _ask("port", container, f"{PORT}/tcp")
-        host, _, port = address.splitlines()[0].strip().rpartition(":")
-        connection = await RemoteConnection.dial(host, int(port), ready_timeout=READY_SECONDS)
+    await log.say("Starting the image.")
+    async with container(image, variables) as (identifier, url):
+        address = urlsplit(url)
+        assert address.hostname is not None
+        assert address.port is not None
         try:
-            said = await connection.hello()
-            tasks = await connection.list_tasks()
-        finally:
-            await connection.close()
-    except (HudError, ValueError, IndexError) as error:
-        printed = await _ask("logs", "--tail", "50", container)
-        await log.say(*printed.splitlines())
-        raise UsageError(f"The image does not serve its environment: {error}") from error
-    finally:
-        await _ask("rm", "--force", container)
-    capabilities = said.get("capabilities") or said.get("bindings") or []
-    names = [one.get("name") for one in capabilities if isinstance(one, dict)]
+            connection = await RemoteConnection.dial(
+                address.hostname, address.port, ready_timeout=READY_SECONDS
+            )
+            try:
+                said = await connection.hello()
+                tasks = await connection.list_tasks()
+            finally:
+                await connection.close()
+        except HudError as error:
+            await log.say(*(await docker("logs", "--tail", "50", identifier)).splitlines())
+            raise UsageError(f"The image does not serve its environment: {error}") from error
+    offered = said.get("bindings") or said.get("capabilities") or []
+    names = [one.get("name") for one in offered if isinstance(one, dict)]
     return {
         "name": connection.name,
         "version": connection.version,
@@ -90,30 +81,3 @@ async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> d
         "capabilities": [{"name": name} for name in names if name],
         "image": image,
     }
-
-
-async def _ask(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
-    """Run a short docker command and return what it prints."""
-    process = await asyncio.create_subprocess_exec(
-        "docker",
-        *arguments,
-        env={**_variables(), **(variables or {})},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        printed, _ = await process.communicate()
-    except BaseException:
-        process.kill()
-        raise
-    text = printed.decode("utf-8", "replace").strip()
-    if process.returncode != 0:
-        told = text.splitlines()[-1] if text else f"status {process.returncode}"
-        raise UsageError(f"docker {arguments[0]}: {told}")
-    return text
-
-
-def _variables() -> dict[str, str]:
-    ours = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    return {**clean_variables(), **ours}

@@ -194,6 +194,7 @@ def _given(request: Request, one: Taken) -> dict[str, Any]:
             "build_id": found.build_id,
             "source": str(found.source),
             "python": str(found.python),
+            "image": found.image,
             "variables": found.variables,
         }
         model = platform.registry_of(one.team_id).model(str(one.spec["agent"]["config"]["model"]))

@@ -1,0 +1,188 @@
+"""Where a Docker daemon is configured, Dockerfile.hud is built; here by a stand-in that keeps the command's contract."""
+
+import asyncio
+import io
+import json
+import sys
+
+import httpx
+import pytest
+
+from hud.client.archives import pack
+from hud.environment import Task
+from hud.errors import UsageError
+from hud.fleet.docker import ImageRuntime
+from hud.platform.application import PlatformConfig, create_app
+from hud.platform.environments import Environments
+from hud.platform.store.tables import LOCAL_TEAM
+
+ENV = """
+import os
+from hud import Environment
+env = Environment("shop")
+
+@env.template()
+async def buy(item: str = "pear"):
+    yield os.environ.get("TOKEN", "none")
+    yield 1.0
+"""
+
+DOCKER = '''#!{python}
+"""docker info, build, run, port, logs, rm: images are folders, containers are processes."""
+import json, os, pathlib, shutil, signal, socket, subprocess, sys, uuid
+state = pathlib.Path(os.environ["DOCKER_CONFIG"])
+command, *rest = sys.argv[1:]
+with (state / "calls").open("a") as file:
+    file.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
+def values(option):
+    return [rest[at + 1] for at, part in enumerate(rest) if part == option]
+if command == "info":
+    if (state / "down").exists():
+        sys.exit("Cannot connect to the Docker daemon")
+elif command == "build":
+    text = pathlib.Path(values("--file")[0]).read_text()
+    print("#1 building with", os.environ.get("ARG", "nothing"), os.environ.get("SECRET", "none"))
+    if "RUN false" in text:
+        sys.exit("ERROR: process /bin/sh -c false did not complete")
+    shutil.copytree(rest[-1], state / values("--tag")[0].replace("/", "_").replace(":", "_"))
+elif command == "run":
+    image = state / rest[-1].replace("/", "_").replace(":", "_")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    name = uuid.uuid4().hex
+    given = {{one: os.environ[one] for one in values("--env")}}
+    served = subprocess.Popen(
+        ["{python}", "-m", "hud.environment.channel", str(image / "env.py"), "--port", str(port)],
+        env={{"PATH": os.environ["PATH"], **given}}, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=(state / (name + ".log")).open("w"), stderr=subprocess.STDOUT)
+    (state / name).write_text(json.dumps([served.pid, port]))
+    print(name)
+elif command == "port":
+    print("127.0.0.1:%d" % json.loads((state / rest[0]).read_text())[1])
+elif command == "logs":
+    print((state / (rest[-1] + ".log")).read_text())
+elif command == "rm":
+    pid, _ = json.loads((state / rest[-1]).read_text())
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    (state / rest[-1]).unlink()
+'''
+
+
+@pytest.fixture
+def docker(tmp_path, monkeypatch):
+    """The stand-in's folder: what it was called with, its images, its containers."""
+    state, place = tmp_path / "docker", tmp_path / "bin"
+    state.mkdir()
+    place.mkdir()
+    (place / "docker").write_text(DOCKER.format(python=sys.executable))
+    (place / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    monkeypatch.setenv("DOCKER_CONFIG", str(state))
+    monkeypatch.setenv("HUD_DOCKER", "1")
+    return state
+
+
+@pytest.fixture
+async def server(tmp_path, docker):
+    app = create_app(PlatformConfig(tmp_path / "home", keys=True))
+    platform = app.state.platform
+    _, secret = platform.keys.mint("test", LOCAL_TEAM, scopes=("admin",))
+    transport, headers = httpx.ASGITransport(app=app), {"authorization": f"Bearer {secret}"}
+    api = httpx.AsyncClient(transport=transport, base_url="http://platform", headers=headers)
+    async with platform.running(), api:
+        yield api, platform
+
+
+async def deploy(api, tmp_path, text=ENV, dockerfile="FROM python:3.12\n", **options):
+    folder = tmp_path / "source"
+    folder.mkdir(exist_ok=True)
+    (folder / "env.py").write_text(text)
+    (folder / "Dockerfile.hud").write_text(dockerfile)
+    archive = io.BytesIO()
+    pack(folder, archive)
+    begun = (await api.post("/v2/builds/upload-url")).json()
+    await api.put(begun["upload_url"], content=archive.getvalue())
+    body = {"build_id": begun["build_id"], "name": "shop", **options}
+    made = (await api.post("/v2/builds/trigger", json=body)).json()
+    for _ in range(400):
+        state = (await api.get(f"/v2/builds/{made['id']}/status")).json()
+        if state["status"] != "IN_PROGRESS":
+            lines = (await api.get(f"/v2/builds/{made['id']}/lines")).json()["items"]
+            return state, [line["text"] for line in lines]
+        await asyncio.sleep(0.1)
+    raise AssertionError("the build does not end")
+
+
+def calls(docker):
+    return [json.loads(line) for line in (docker / "calls").read_text().splitlines()]
+
+
+async def test_an_image_is_built_described_and_can_be_run(server, docker, tmp_path):
+    api, platform = server
+    state, lines = await deploy(
+        api,
+        tmp_path,
+        environment_variables={"TOKEN": "of-the-env"},
+        build_args={"ARG": "argument-1"},
+        build_secrets={"SECRET": "secret-1"},
+    )
+    assert state["status"] == "SUCCEEDED", lines
+    assert state["manifest"]["tasks"][0]["id"] == "buy"
+    assert "#1 building with ••• •••" in lines
+    (command, variables), *_ = [call for call in calls(docker) if call[0][0] == "build"]
+    assert command[command.index("--build-arg") + 1] == "ARG"
+    assert command[command.index("--secret") + 1] == "id=SECRET,env=SECRET"
+    assert not any("argument-1" in part or "secret-1" in part for part in command)
+    assert (variables["SECRET"], variables["DOCKER_BUILDKIT"]) == ("secret-1", "1")
+    assert not any(name.startswith("HUD_") for name in variables)
+
+    found = Environments(platform.store, LOCAL_TEAM).runnable("shop")
+    assert found.image == command[command.index("--tag") + 1]
+    runtime = ImageRuntime(found.image, found.variables)
+    async with runtime(Task(env="shop", id="buy")) as connection:
+        assert (await connection.start("buy", {})).prompt == "of-the-env"
+    containers = [call[0] for call in calls(docker) if call[0][0] in ("run", "rm")]
+    assert [command[0] for command in containers] == ["run", "rm"] * 2
+    assert not any("of-the-env" in part for command in containers for part in command)
+
+
+async def test_a_build_or_an_image_that_fails_says_why(server, docker, tmp_path):
+    api, _ = server
+    state, _ = await deploy(api, tmp_path, dockerfile="FROM x\nRUN false\n")
+    assert "did not complete" in state["error_message"]
+
+
+async def test_a_container_that_does_not_serve_is_taken_away(server, docker, tmp_path, monkeypatch):
+    api, _ = server
+    monkeypatch.setattr("hud.platform.containers.READY_SECONDS", 3.0)
+    state, lines = await deploy(api, tmp_path, text="raise ValueError('no shop today')")
+    assert "does not serve its environment" in state["error_message"]
+    assert any("no shop today" in line for line in lines)
+    assert calls(docker)[-1][0][0] == "rm"
+
+
+async def test_without_a_daemon_the_server_s_own_way_is_taken(server, docker, tmp_path):
+    api, platform = server
+    (docker / "down").touch()
+    state, lines = await deploy(api, tmp_path)
+    assert state["status"] == "SUCCEEDED"
+    assert any("Cannot connect to the Docker daemon" in line for line in lines)
+    assert Environments(platform.store, LOCAL_TEAM).runnable("shop").image is None
+
+
+async def test_a_source_without_a_dockerfile_needs_no_docker(server, docker, tmp_path, monkeypatch):
+    api, _ = server
+    monkeypatch.setenv("HUD_DOCKER", "0")
+    assert (await deploy(api, tmp_path))[0]["status"] == "SUCCEEDED"
+    assert not (docker / "calls").exists()
+
+
+@pytest.mark.parametrize("name", ["PATH", "DOCKER_HOST", "LD_PRELOAD"])
+async def test_an_environment_does_not_choose_the_daemon(docker, name):
+    with pytest.raises(UsageError, match=name):
+        async with ImageRuntime("x", {name: "evil"})(Task(env="shop", id="buy")):
+            pass
+    assert not (docker / "calls").exists()
