@@ -20,12 +20,15 @@ SIZES = {
 
 @contextlib.asynccontextmanager
 async def engine_of(home, kind, *slugs):
-    """Yield a platform whose engine is of a kind, and its models."""
+    """Yield a platform whose engine is of a kind, and its models, made where they are not there yet."""
     platform = create_app(PlatformConfig(home, engine=kind)).state.platform
     registry = platform.registry_of(LOCAL_TEAM)
-    models = [registry.create(slug, TEXTS, sizes=SIZES) for slug in slugs or ("m",)]
+    known = {model.slug for model in registry.models()}
+    for slug in slugs or ("m",):
+        if slug not in known:
+            registry.create(slug, TEXTS, sizes=SIZES)
     try:
-        yield platform, *models
+        yield platform, *(registry.model(slug) for slug in slugs or ("m",))
     finally:
         await platform.engine.stop()
         platform.close()

@@ -5,12 +5,12 @@ import os
 import signal
 
 import pytest
+from tests.platform.engine_server import drawn, engine_of, request
 
 from hud.errors import NotFoundError, UsageError
 from hud.platform.serving import inline
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
 from hud.platform.store.tables import LOCAL_TEAM
-from tests.platform.engine_server import drawn, engine_of, request
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -123,7 +123,8 @@ async def test_a_full_queue_refuses_at_once(tmp_path, monkeypatch):
         tasks = [asyncio.create_task(drawn(engine, model, request(60))) for _ in range(200)]
         results = await asyncio.gather(*tasks, return_exceptions=True)
         refused = [one for one in results if isinstance(one, OverloadedError)]
-        assert refused and refused[0].retry_after > 0
+        assert refused
+        assert refused[0].retry_after > 0
         assert all(len(one[0]) == 60 for one in results if one not in refused)
         # Those who gave up waiting make room.
         tasks = [asyncio.create_task(drawn(engine, model, request(400))) for _ in range(74)]
@@ -179,20 +180,11 @@ async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path)
         assert (await drawn(engine, model, request(seed=3)))[0] == before[0]
 
 
-async def test_an_engine_whose_server_is_gone_ends(tmp_path):
-    async with engine_of(tmp_path, "worker") as (platform, model):
-        await drawn(platform.engine, model, request())
-        process = platform.engine._process
-        platform.engine._link.close("as if the server had died")
-        process.wait(20)
-        assert process.returncode == 0
-
-
 async def test_a_stopped_engine_leaves_no_process_behind(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         await drawn(platform.engine, model, request())
-        pid = platform.engine.pid
+        process = platform.engine._process
         await platform.engine.stop()
-        assert not os.path.exists(f"/proc/{pid}")
+        assert process.returncode == 0
         with pytest.raises(EngineDownError, match="stopping"):
             await drawn(platform.engine, model, request())
