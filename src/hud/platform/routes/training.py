@@ -66,8 +66,8 @@ class StepReport(_Strict):
 
 
 @router.get(_TRAIN + "/losses")
-def losses(model_id: str) -> LossesResult:
-    del model_id
+def losses(request: Request, model_id: str) -> LossesResult:
+    _model(request, model_id)
     return LossesResult(losses=available_losses())
 
 
