@@ -45,12 +45,12 @@ class Blobs:
 
     def put(self, key: str, data: bytes) -> None:
         """Store bytes under a key: all of them or nothing."""
-        with self._told(key), self._writing(key) as file:
+        with self._writing(key) as file:
             file.write(data)
 
     def put_file(self, key: str, source: IO[bytes]) -> None:
         """Store what a file holds from here on."""
-        with self._told(key), self._writing(key) as file:
+        with self._writing(key) as file:
             shutil.copyfileobj(source, file, 1 << 20)
 
     def get(self, key: str) -> bytes:
@@ -96,11 +96,18 @@ class Blobs:
     @contextmanager
     def _writing(self, key: str) -> Iterator[IO[bytes]]:
         path = self._path(key)
-        if not self._local:
-            # An upload becomes visible when it is complete.
-            with self._fs.open(path, "wb") as file:
+        try:
+            # What was not there was a bucket or a mount, and no blob.
+            with (
+                self._told(key),
+                self._new_file(path) if self._local else self._upload(path) as file,
+            ):
                 yield file
-            return
+        except NotFoundError as error:
+            raise StoreError(f"Storage {self.url} failed for {key}: {error.__cause__}.") from error
+
+    @contextmanager
+    def _new_file(self, path: str) -> Iterator[IO[bytes]]:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(f"{path}.{uuid.uuid4().hex}.part")
         try:
@@ -109,6 +116,18 @@ class Blobs:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def _upload(self, path: str) -> Iterator[IO[bytes]]:
+        file = self._fs.open(path, "wb")
+        try:
+            yield file
+        except BaseException:
+            # Its own `with` would complete the upload of the half that there is.
+            file.discard()
+            file.closed = True
+            raise
+        file.close()
 
     def _path(self, key: str) -> str:
         if not _KEY.fullmatch(key):
