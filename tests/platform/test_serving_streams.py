@@ -68,6 +68,8 @@ async def test_errors_arrive_as_what_they_are(served):
     platform, model = served
     with pytest.raises(UsageError, match="holds 512"):
         await drawn(platform.engine, model, request(prompt=[1] * 600))
+    with pytest.raises(UsageError, match="token id 5000"):
+        await drawn(platform.engine, model, request(prompt=[1, 5000]))
     with pytest.raises(NotFoundError, match="no checkpoint"):
         await drawn(platform.engine, model, request(), checkpoint="f" * 32)
     # And nothing of it is left.

@@ -120,10 +120,15 @@ class Sampler:
     ) -> Request:
         """Queue one turn after `prompt` and return it at once; `listener` hears when there is something to see.
 
-        Raises `UsageError` for a prompt that leaves no room in the context.
+        Raises `UsageError` for a prompt that leaves no room in the context, or holds what is no token.
         """
         if not prompt:
             raise UsageError("The prompt is empty.")
+        size = self.decoder.config.vocab_size
+        if min(prompt) < 0 or max(prompt) >= size:
+            # One such row would take the whole batch down with it.
+            wrong = next(token for token in prompt if not 0 <= token < size)
+            raise UsageError(f"The prompt holds the token id {wrong}; the model knows {size} tokens.")
         room = self.max_context - len(prompt)
         if room <= 0:
             raise UsageError(
