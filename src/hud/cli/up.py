@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import click
 
 from hud import settings
+from hud.errors import UsageError
 
 if TYPE_CHECKING:
+    from hud.platform.config import BuildLimits
     from hud.platform.server import Address
 
 
@@ -24,7 +27,21 @@ if TYPE_CHECKING:
     show_default=True,
     help="Processes that play the rollouts which clients submit.",
 )
-def command(host: str, port: int, database: str | None, storage: str | None, workers: int) -> None:
+@click.option(
+    "--build-limit",
+    "build_limits",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="Of one build of an environment: seconds, files, bytes (unpacked), archive_bytes.",
+)
+def command(
+    host: str,
+    port: int,
+    database: str | None,
+    storage: str | None,
+    workers: int,
+    build_limits: tuple[str, ...],
+) -> None:
     """Serve models, training, traces, tasksets and inference to a team."""
     from hud.platform.application import PlatformConfig
     from hud.platform.server import serve
@@ -37,9 +54,25 @@ def command(host: str, port: int, database: str | None, storage: str | None, wor
         keys=True,
         engine="worker",
         rollout_workers=workers,
+        builds=_limits(build_limits),
     )
     serve(config, host, port, _announce)
     click.echo("Stopped.")
+
+
+def _limits(given: tuple[str, ...]) -> BuildLimits:
+    from hud.platform.config import BuildLimits
+
+    known = {field.name for field in fields(BuildLimits)}
+    found: dict[str, int] = {}
+    for pair in given:
+        name, _, value = pair.partition("=")
+        if name not in known or not value.isdigit() or int(value) == 0:
+            raise UsageError(
+                f"--build-limit {pair!r} is not NAME=NUMBER with one of {', '.join(sorted(known))}."
+            )
+        found[name] = int(value)
+    return BuildLimits(**found)
 
 
 def _announce(address: Address, key: str | None) -> None:

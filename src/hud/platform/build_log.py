@@ -70,6 +70,8 @@ class Tail:
     def __init__(self, most: int = 50) -> None:
         self.lines: deque[str] = deque(maxlen=most)
 
-    def last(self) -> str | None:
-        """The last line that says something."""
-        return next((line for line in reversed(self.lines) if line.strip()), None)
+    def reason(self) -> str | None:
+        """The line that says what went wrong: the last that calls itself an error, or else the last of all."""
+        said = [line for line in reversed(self.lines) if line.strip()]
+        errors = (line for line in said if line.lower().lstrip().startswith("error"))
+        return next(errors, said[0] if said else None)

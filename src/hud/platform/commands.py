@@ -63,7 +63,7 @@ async def run(
     if status != 0:
         if quiet:
             await log.say(*(line for line in tail.lines if line.strip()))
-        raise UsageError(tail.last() or f"{Path(command[-1]).name} ended with status {status}.")
+        raise UsageError(tail.reason() or f"{Path(command[-1]).name} ended with status {status}.")
 
 
 async def _read(stream: asyncio.StreamReader, tail: Tail, log: BuildLog | None) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import re
@@ -13,6 +14,7 @@ import site
 import sys
 import tomllib
 from collections.abc import Mapping
+from importlib.metadata import distributions
 from pathlib import Path
 
 import hud
@@ -70,7 +72,8 @@ async def install(
     python = str(venv / "bin" / "python")
     listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
     given = {**clean_variables(installing=True), "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
-    if uv := shutil.which("uv"):
+    uv = shutil.which("uv")
+    if uv is not None:
         await run([uv, "venv", "--python", sys.executable, str(venv)], given, log)
         command = [uv, "pip", "install", "--python", python]
     else:
@@ -79,23 +82,41 @@ async def install(
         await run([sys.executable, "-m", "venv", *without, str(venv)], given, log)
         ours = [sys.executable, "-m", "pip", "--python", python]
         command = [*(ours if pip else [python, "-m", "pip"]), "install", "--no-input"]
-    share_ours(venv)
+    await asyncio.to_thread(share_ours, venv, described=uv is not None)
     await run([*command, "-r", str(listed)], given, log, folder / "source")
 
 
-def share_ours(venv: Path) -> None:
-    """Let a virtual environment see the server's own packages, behind what it installs itself."""
+def share_ours(venv: Path, *, described: bool = False) -> None:
+    """Let a virtual environment see the server's own packages, behind what it installs itself.
+
+    pip counts them as installed. uv looks no further than the environment: with `described`, it finds them there.
+    """
     ours = [str(Path(hud.__file__).parent.parent), *site.getsitepackages()]
     packages = next((venv / "lib").glob("python*")) / "site-packages"
     (packages / "openhud-server.pth").write_text("\n".join(ours) + "\n")
     for name, version in _STAND_INS.items():
-        described = packages / f"{name.replace('-', '_')}-{version}.dist-info"
-        described.mkdir()
-        (described / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
-        (described / "INSTALLER").write_text("openhud\n")
-        (described / "RECORD").write_text("")
+        _stand_in(packages, name, version)
+    for one in distributions(path=site.getsitepackages()) if described else ():
+        if one.metadata["Name"] and one.metadata["Name"].lower() not in _STAND_INS:
+            _stand_in(
+                packages, one.metadata["Name"], one.version, one.read_text("entry_points.txt")
+            )
+
+
+def _stand_in(packages: Path, name: str, version: str, entry_points: str | None = None) -> None:
+    """Describe a distribution that lies elsewhere; an installer that wants another version may take it away."""
+    folder = packages / f"{re.sub('[-.]+', '_', name)}-{version}.dist-info"
+    files = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "INSTALLER": "openhud\n",
+    }
+    if entry_points:
+        files["entry_points.txt"] = entry_points
+    folder.mkdir(exist_ok=True)
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    record = "".join(f"{folder.name}/{file},,\n" for file in (*files, "RECORD"))
+    (folder / "RECORD").write_text(record, encoding="utf-8")
 
 
 def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:
