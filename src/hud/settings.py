@@ -23,6 +23,7 @@ class Settings:
     """Platform to talk to (`HUD_API_URL`), or None: the embedded platform in this process."""
     gateway_url: str | None
     rl_url: str | None
+    runtime_url: str | None
     api_key: str | None
     color: bool
     """False when `NO_COLOR` is set."""
@@ -46,6 +47,7 @@ def load() -> Settings:
         api_url=api_url,
         gateway_url=values.get("HUD_GATEWAY_URL") or api_url,
         rl_url=values.get("HUD_RL_URL") or api_url,
+        runtime_url=values.get("HUD_RUNTIME_URL") or api_url,
         api_key=values.get("HUD_API_KEY") or None,
         color="NO_COLOR" not in values,
         environment=values,

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import httpx
-
 from tests.conftest import DATABASE, schema_url
 
 START_SECONDS = 60

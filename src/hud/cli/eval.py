@@ -42,7 +42,7 @@ MANY_PAID_RUNS = 50
     "--runtime",
     default=None,
     metavar="KIND",
-    help="local, fork, subprocess, hosted, or tcp://host:port.  [default: fork for a Python source]",
+    help="local, fork, subprocess, hud, hosted, or tcp://host:port.  [default: fork for a Python source]",
 )
 @click.option("--remote", is_flag=True, help="Play on the platform: --runtime hosted.")
 @click.option("-c", "--config", "pairs", multiple=True, metavar="KEY=VALUE", help="Agent settings.")
@@ -133,13 +133,15 @@ def provider(runtime: str | None, source: Path) -> Provider | None:
     made: Provider
     if runtime.startswith("tcp://"):
         made = hud.eval.Runtime(runtime)
+    elif runtime == "hud":
+        made = hud.eval.HUDRuntime()
     elif runtime == "hosted":
         return hud.eval.HostedRuntime(poll_interval=2.0)
     elif runtime in RUNTIMES:
         made = getattr(hud.eval, RUNTIMES[runtime])(source)
     else:
         raise UsageError(
-            f"There is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}, hosted and tcp://host:port."
+            f"There is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}, hud, hosted and tcp://host:port."
         )
     return made
 

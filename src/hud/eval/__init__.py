@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hud.eval.runtimes import (
         ForkRuntime,
         HostedRuntime,
+        HUDRuntime,
         LocalRuntime,
         Runtime,
         Shared,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Chat": "chat",
     "ForkRuntime": "runtimes",
+    "HUDRuntime": "runtimes",
     "HostedRuntime": "runtimes",
     "Grade": "grade",
     "Job": "job",
@@ -85,6 +87,7 @@ __all__ = [
     "ComposeProject",
     "ForkRuntime",
     "Grade",
+    "HUDRuntime",
     "HostedRuntime",
     "Job",
     "JobStatistics",

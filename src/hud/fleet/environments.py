@@ -1,16 +1,20 @@
-"""Environments that are kept warm: one server for each build, which forks itself for each rollout."""
+"""Deployed environments: kept warm, one server for each build that forks itself for each rollout; or served alone."""
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from hud.errors import EnvironmentFault
 from hud.eval.runtimes.fork import ForkRuntime
 from hud.eval.runtimes.interpreter import Interpreter
-from hud.fleet.docker import ImageRuntime
+from hud.eval.runtimes.served import ServedProcess
+from hud.fleet.docker import READY_SECONDS, ImageRuntime, container
 
 if TYPE_CHECKING:
     from hud.eval.rollouts import Provider
@@ -35,11 +39,7 @@ class WarmEnvironments:
             return ImageRuntime(environment["image"], environment["variables"])
         build_id = environment["build_id"]
         if build_id not in self._runtimes:
-            # None of this process's own variables: it holds the platform's pass.
-            passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
-            interpreter = Interpreter(
-                Path(environment["python"]), {**passed, **environment["variables"]}
-            )
+            interpreter = apart(Path(environment["python"]), environment["variables"])
             self._runtimes[build_id] = ForkRuntime(environment["source"], interpreter=interpreter)
         self._runtimes.move_to_end(build_id)
         return self._runtimes[build_id]
@@ -49,3 +49,26 @@ class WarmEnvironments:
         for runtime in self._runtimes.values():
             await runtime.aclose()
         self._runtimes.clear()
+
+
+def apart(python: Path, variables: Mapping[str, str]) -> Interpreter:
+    """Return an interpreter that sees an environment's variables and none of this process's own secrets."""
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    return Interpreter(python, {**passed, **variables})
+
+
+@asynccontextmanager
+async def served(
+    source: Path, python: Path, variables: Mapping[str, str], image: str | None
+) -> AsyncIterator[tuple[str, int]]:
+    """A deployed environment on a port of this machine, for as long as the block lasts."""
+    if image is not None:
+        async with container(image, variables) as (_, url):
+            place = urlsplit(url)
+            yield place.hostname or "127.0.0.1", place.port or 0
+        return
+    process = await ServedProcess.start(str(source), apart(python, variables))
+    try:
+        yield "127.0.0.1", await process.port(READY_SECONDS)
+    finally:
+        await process.end()

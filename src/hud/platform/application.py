@@ -38,7 +38,11 @@ def create_app(config: PlatformConfig) -> FastAPI:
     )
     app.state.platform = platform
     if config.keys:
-        platform.background += [Builder(platform).work, Workers(platform).work]
+        platform.background += [
+            Builder(platform).work,
+            Workers(platform).work,
+            platform.runtime_sessions.work,
+        ]
     if config.engine == "worker":
         platform.background.append(platform.start_engine)
     for router in ROUTERS:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway
     from hud.platform.policies import Policies
     from hud.platform.registry import Registry
+    from hud.platform.runtime_sessions import RuntimeSessions
     from hud.platform.serving.tokens import TokenEngine
     from hud.platform.sessions import Sessions
     from hud.trace import ChatModel
@@ -108,6 +109,13 @@ class Platform:
         from hud.platform.gateway.gateway import Gateway
 
         return Gateway(self)
+
+    @cached_property
+    def runtime_sessions(self) -> RuntimeSessions:
+        """Environments that run here while their agent plays elsewhere."""
+        from hud.platform.runtime_sessions import RuntimeSessions
+
+        return RuntimeSessions(self)
 
     async def chat_model(self, team: str, slug: str, checkpoint: str | None) -> ChatModel:
         """Return the policy of a team's model: at its head, wherever that moves, or pinned to a checkpoint."""

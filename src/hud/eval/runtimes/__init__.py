@@ -13,6 +13,7 @@ from hud.eval.runtimes.hosted import HostedRuntime
 from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.runtimes.remote import Runtime, SubprocessRuntime
 from hud.eval.runtimes.shared import Shared
+from hud.eval.runtimes.tunnelled import HUDRuntime
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -26,6 +27,7 @@ def default_runtime(tasks: Sequence[Task]) -> LocalRuntime:
 
 __all__ = [
     "ForkRuntime",
+    "HUDRuntime",
     "HostedRuntime",
     "LocalRuntime",
     "Runtime",

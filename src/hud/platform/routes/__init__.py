@@ -13,6 +13,7 @@ from hud.platform.routes import (
     models,
     registry,
     rollouts,
+    runtime,
     tasksets,
     telemetry,
     traces,
@@ -33,6 +34,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     builds.router,
     rollouts.router,
     rollouts.fleet,
+    runtime.router,
     login.router,
     absent.router,
 )

@@ -1,6 +1,6 @@
 """The store: one database, opened with the schema of this release.
 
-SQLite (WAL) under `HUD_HOME` in the embedded shape. It knows connections and migrations; what the tables mean
+SQLite (WAL) under `HUD_HOME` in the embedded shape, PostgreSQL where a URL says so. It knows connections and migrations; what the tables mean
 is told by those who use them.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from hud.errors import StoreError
+from hud.errors import StoreError, UsageError
 from hud.platform.storage import Blobs
 from hud.platform.store import tables
 from hud.trace.journal import free_space
@@ -24,6 +24,10 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0001"
 """Newest migration; a test holds it to the folder."""
 BUSY_SECONDS = 30
+CONNECT_SECONDS = 10
+_MIGRATING = 0x6875640001
+"""The advisory lock that whoever migrates a PostgreSQL holds."""
+_DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 
 
 class Store:
@@ -31,7 +35,7 @@ class Store:
 
     def __init__(self, url: str | sa.URL, blobs: Blobs) -> None:
         self.blobs = blobs
-        self.url = sa.make_url(url)
+        self.url = _understood(url)
         self.engine = sa.create_engine(self.url, **_options(self.url))
         if self.url.get_backend_name() == "sqlite":
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
@@ -103,6 +107,9 @@ class Store:
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         with self.begin() as connection:
+            if self.url.get_backend_name() == "postgresql":
+                # Processes may open a new database at once; here, too, one migrates and the others find it done.
+                pass  # LOCK
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
@@ -117,9 +124,29 @@ def _owned(connection: sa.Connection) -> Iterator[None]:
     connection.commit()
 
 
+def _understood(given: str | sa.URL) -> sa.URL:
+    """Return the URL of a database of a kind that we know, with our driver for it."""
+    try:
+        url = sa.make_url(given)
+    except sa.exc.ArgumentError:
+        raise UsageError(
+            "The database is given as a URL, such as postgresql://user@host/name."
+        ) from None
+    url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+    if url.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise UsageError(f"There is no store on {url.drivername}; there are sqlite and postgresql.")
+    return url
+
+
 def _options(url: sa.URL) -> dict[str, Any]:
     if url.get_backend_name() != "sqlite":
-        return {"pool_pre_ping": True}
+        # As many as routes that run at once: a thread that waited for a connection would hold up the others.
+        return {
+            "pool_pre_ping": True,
+            "pool_size": 10,
+            "max_overflow": 40,
+            "connect_args": {"connect_timeout": CONNECT_SECONDS},
+        }
     return {"connect_args": {"timeout": BUSY_SECONDS, "check_same_thread": False}}
 
 
@@ -135,7 +162,9 @@ def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
 
 def _sentence(url: sa.URL, error: DBAPIError) -> str:
     where = url.database or str(url)
-    reason = str(error.orig)
+    reason = " ".join(str(error.orig).split())
+    if url.get_backend_name() == "postgresql":
+        return f"{url} (PostgreSQL): {reason.rstrip('.')}."
     if "malformed" in reason or "not a database" in reason:
         return f"{where} is damaged ({reason}). Move it away, or restore a copy."
     if "full" in reason or "disk I/O" in reason:

@@ -364,16 +364,3 @@ rollouts = sa.Table(
     sa.Column("started_at", Moment),
     sa.Column("ended_at", Moment),
 )
-
-runtime_sessions = sa.Table(
-    "runtime_sessions",
-    metadata,
-    sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("team_id", sa.String(32), nullable=False, index=True),
-    sa.Column("build_id", sa.String(32), nullable=False),
-    sa.Column("trace_id", sa.String(32)),
-    sa.Column("status", sa.String(16), nullable=False),
-    sa.Column("address", sa.Text),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("used_at", Moment, nullable=False),
-)

@@ -238,21 +238,6 @@ def upgrade() -> None:
     op.create_index(op.f("ix_runs_started_at"), "runs", ["started_at"], unique=False)
     op.create_index(op.f("ix_runs_team_id"), "runs", ["team_id"], unique=False)
     op.create_table(
-        "runtime_sessions",
-        sa.Column("id", sa.String(length=32), nullable=False),
-        sa.Column("team_id", sa.String(length=32), nullable=False),
-        sa.Column("build_id", sa.String(length=32), nullable=False),
-        sa.Column("trace_id", sa.String(length=32), nullable=True),
-        sa.Column("status", sa.String(length=16), nullable=False),
-        sa.Column("address", sa.Text(), nullable=True),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("used_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_runtime_sessions")),
-    )
-    op.create_index(
-        op.f("ix_runtime_sessions_team_id"), "runtime_sessions", ["team_id"], unique=False
-    )
-    op.create_table(
         "samples",
         sa.Column("trace_id", sa.String(length=32), nullable=False),
         sa.Column("step_id", sa.Integer(), nullable=False),
@@ -345,7 +330,6 @@ def downgrade() -> None:
         "steps",
         "spans",
         "samples",
-        "runtime_sessions",
         "runs",
         "rollouts",
         "responses",

@@ -1,0 +1,117 @@
+"""`HUDRuntime`: the environment runs on the platform, the agent here; a tunnel between them carries the channel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from hud import settings
+from hud.environment.channel import RemoteConnection
+from hud.errors import HudError, InfrastructureFault, UsageError
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+    from hud.environment import Task
+
+READY_SECONDS = 300.0
+_CHUNK = 1 << 18
+
+
+class HUDRuntime:
+    """Each rollout gets an environment of its own on the platform at `runtime_url` (default: `HUD_RUNTIME_URL`)."""
+
+    def __init__(self, *, runtime_url: str | None = None, run_timeout: float | None = None) -> None:
+        self.runtime_url = runtime_url
+        self.run_timeout = run_timeout
+
+    @asynccontextmanager
+    async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
+        """Start the task's environment there, and connect to it."""
+        now = settings.load()
+        url = self.runtime_url or now.runtime_url
+        if url is None:
+            raise UsageError(
+                "HUDRuntime needs a platform: set HUD_API_URL (or HUD_RUNTIME_URL), or run the environment here "
+                "with LocalRuntime or ForkRuntime."
+            )
+        client = importlib.import_module("hud.client").Client(
+            api_url=url, api_key=now.api_key, home=now.home
+        )
+        started = await client.post("/runtime/sessions", {"environment": task.env})
+        session = started["id"]
+        try:
+            async with _listening(_Tunnels(url, now.api_key, session)) as port:
+                connection = await RemoteConnection.dial(
+                    "127.0.0.1", port, ready_timeout=READY_SECONDS
+                )
+                connection.address = f"hud:{session}"
+                try:
+                    yield connection
+                finally:
+                    await connection.close()
+        finally:
+            with contextlib.suppress(HudError):
+                await client.delete(f"/runtime/sessions/{session}")
+
+
+class _Tunnels:
+    """Opens a tunnel for each local connection."""
+
+    def __init__(self, url: str, key: str | None, session: str) -> None:
+        self.place = f"{url.replace('http', 'ws', 1).rstrip('/')}/runtime/tunnels/{session}"
+        self.headers = {"authorization": f"Bearer {key}"} if key else {}
+        self.refused: str | None = None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection's bytes, until either side ends it."""
+        try:
+            from websockets.asyncio.client import connect
+            from websockets.exceptions import WebSocketException
+        except ImportError:
+            raise UsageError(
+                "HUDRuntime needs websockets: pip install 'openhud[platform]'"
+            ) from None
+        try:
+            async with connect(
+                self.place, additional_headers=self.headers, max_size=None, compression=None
+            ) as tunnel:
+                there = asyncio.create_task(_send(reader, tunnel))
+                back = asyncio.create_task(_receive(tunnel, writer))
+                await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
+                there.cancel()
+                back.cancel()
+        except (OSError, WebSocketException) as error:
+            self.refused = str(error)
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def _listening(tunnels: _Tunnels) -> AsyncIterator[int]:
+    """A port of this machine whose connections go through tunnels."""
+    server = await asyncio.start_server(tunnels.serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    except InfrastructureFault as error:
+        if tunnels.refused is not None:
+            raise InfrastructureFault(f"{error} The platform said: {tunnels.refused}") from error
+        raise
+    finally:
+        server.close()
+
+
+async def _send(reader: asyncio.StreamReader, tunnel: ClientConnection) -> None:
+    while chunk := await reader.read(_CHUNK):
+        await tunnel.send(chunk)
+
+
+async def _receive(tunnel: ClientConnection, writer: asyncio.StreamWriter) -> None:
+    message: Any
+    async for message in tunnel:
+        writer.write(message if isinstance(message, bytes) else message.encode())
+        await writer.drain()

@@ -1,0 +1,124 @@
+"""Routes of environments that run here while their agent plays elsewhere.
+
+POST /runtime/sessions      DELETE /runtime/sessions/{id}      WS /runtime/tunnels/{id}
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, WebSocket, WebSocketDisconnect
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from hud.errors import HudError, NotFoundError
+from hud.platform.access import LOCAL, Identity, caller, needs
+from hud.platform.access.middleware import ACCESS_DENIED
+from hud.platform.environments import Environments
+from hud.platform.runtime_sessions import RuntimeSessions, Session
+
+router = APIRouter(prefix="/runtime")
+_RUN = [Depends(needs("run"))]
+_CHUNK = 1 << 18
+TRY_AGAIN = 1013
+"""Close code of a tunnel to an environment that is not up yet."""
+
+
+class NewSession(BaseModel):
+    """An environment to run."""
+
+    environment: str
+    trace_id: str | None = None
+
+
+@router.post("/sessions", dependencies=_RUN)
+async def start(request: Request, body: NewSession) -> JSONResponse:
+    """Start the newest build of an environment, for one client."""
+    platform, team = request.app.state.platform, caller(request).team_id
+    environments = Environments(platform.store, team)
+    found = await asyncio.to_thread(environments.runnable, body.environment)
+    session = _sessions(request).start(team, found)
+    return JSONResponse({"id": session.id, "status": "starting"}, status_code=201)
+
+
+@router.delete("/sessions/{session_id}", dependencies=_RUN)
+async def end(request: Request, session_id: str) -> dict[str, Any]:
+    """End a session; one that is over already is no error."""
+    sessions = _sessions(request)
+    try:
+        await sessions.end(sessions.find(caller(request).team_id, session_id))
+    except NotFoundError:
+        return {"id": session_id, "status": "unknown"}
+    return {"id": session_id, "status": "ended"}
+
+
+@router.websocket("/tunnels/{session_id}")
+async def tunnel(socket: WebSocket, session_id: str) -> None:
+    """Carry the bytes of one fresh connection to a session's environment, both ways."""
+    who: Identity = getattr(socket.state, "identity", LOCAL)
+    sessions: RuntimeSessions = socket.app.state.platform.runtime_sessions
+    await socket.accept()
+    try:
+        if not who.may("run"):
+            raise NotFoundError("This key lacks the scope 'run'.")
+        session = sessions.find(who.team_id, session_id)
+    except NotFoundError as error:
+        await socket.close(ACCESS_DENIED, str(error)[:120])
+        return
+    if not session.address.done():
+        await socket.close(TRY_AGAIN, "The environment is coming up.")
+        return
+    try:
+        host, port = session.address.result()
+        reader, writer = await asyncio.open_connection(host, port)
+    except (HudError, OSError) as error:
+        await socket.close(1011, str(error)[:120])
+        return
+    await _carry(socket, session, reader, writer)
+
+
+async def _carry(
+    socket: WebSocket, session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    session.tunnels += 1
+    there, back = (
+        asyncio.create_task(_to_environment(socket, writer)),
+        asyncio.create_task(_from_environment(socket, reader)),
+    )
+    try:
+        # A client that hangs up ends the connection; an environment that does, the tunnel.
+        await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        session.tunnels -= 1
+        for task in (there, back):
+            task.cancel()
+        await asyncio.wait({there, back})
+        writer.close()
+
+
+async def _to_environment(socket: WebSocket, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            message = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            data = message.get("bytes")
+            writer.write(data if data is not None else (message.get("text") or "").encode())
+            await writer.drain()
+    except (WebSocketDisconnect, RuntimeError, OSError):
+        return
+
+
+async def _from_environment(socket: WebSocket, reader: asyncio.StreamReader) -> None:
+    try:
+        while chunk := await reader.read(_CHUNK):
+            await socket.send_bytes(chunk)
+        await socket.close()
+    except (WebSocketDisconnect, RuntimeError, OSError):
+        return
+
+
+def _sessions(request: Request) -> RuntimeSessions:
+    found: RuntimeSessions = request.app.state.platform.runtime_sessions
+    return found

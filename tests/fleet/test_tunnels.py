@@ -1,0 +1,136 @@
+"""An environment that runs on the platform is driven from here, through tunnels."""
+
+import asyncio
+import json
+
+import psutil
+import pytest
+from tests.fleet.live_server import LiveServer
+from tests.fleet.test_remote_rollouts import deploy
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from hud.agents import ScriptedAgent
+from hud.eval import HUDRuntime, NullRecorder, Task, Taskset
+
+ENV = """
+from hud import Environment
+env = Environment("echo")
+
+@env.tool
+def repeat(text: str) -> str:
+    return text
+
+@env.template()
+async def say(word: str = "hello"):
+    answer = yield f"Say {word}."
+    yield float(answer == word)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tunnels")
+    made = LiveServer(root / "home", "--workers", "0")
+    made.start()
+    source = root / "source"
+    source.mkdir()
+    (source / "env.py").write_text(ENV)
+    with made.client() as api:
+        deploy(api, source)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def here(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path))
+    monkeypatch.setenv("HUD_API_URL", server.url)
+    monkeypatch.setenv("HUD_API_KEY", server.key)
+
+
+def served(server):
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return [child for child in children if "hud.environment.channel" in child.cmdline()]
+
+
+async def until(done, seconds=20.0):
+    for _ in range(round(seconds / 0.05)):
+        if done():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it takes too long")
+
+
+async def test_rollouts_with_the_environment_there_and_the_agent_here(server, here):
+    words = ["a", "b", "c"]
+    tasks = Taskset("t", [Task(env="echo", id="say", args={"word": word}) for word in words])
+
+    async def play(run):
+        call = {"id": "1", "name": "repeat", "arguments": {"text": run.task.args["word"]}}
+        from hud.trace import ToolCall
+
+        return (await run.call_tool(ToolCall(**call))).text
+
+    job = await tasks.run(ScriptedAgent(play), runtime=HUDRuntime(), recorder=NullRecorder())
+    assert [(run.reward, run.error) for run in job.runs] == [(1.0, None)] * 3
+    await until(lambda: not served(server))
+
+
+async def test_large_frames_pass_and_several_tunnels_reach_one_environment(server):
+    headers = {"authorization": f"Bearer {server.key}"}
+    with server.client() as api:
+        answer = api.post("/runtime/sessions", json={"environment": "echo"})
+        assert answer.status_code == 201
+        session = answer.json()["id"]
+        place = f"{server.url.replace('http', 'ws')}/runtime/tunnels/{session}"
+
+        async def ask(tunnel, method, **params):
+            request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            await tunnel.send(json.dumps(request).encode() + b"\n")
+            heard = b""
+            while not heard.endswith(b"\n"):
+                heard += await tunnel.recv()
+            return json.loads(heard)
+
+        async def open_tunnel():
+            async with asyncio.timeout(20):
+                while True:
+                    tunnel = await connect(
+                        place, additional_headers=headers, max_size=None, compression=None
+                    )
+                    try:
+                        await ask(tunnel, "hello")
+                        return tunnel
+                    except ConnectionClosed:
+                        await asyncio.sleep(0.1)
+
+        first, second = await open_tunnel(), await open_tunnel()
+        assert (await ask(second, "tasks.list"))["result"]["tasks"][0]["id"] == "say"
+        word = "x" * (12 << 20)
+        started = await ask(first, "tasks.start", id="say", args={"word": word})
+        assert started["result"]["prompt"] == f"Say {word}."
+        graded = await ask(first, "tasks.grade", answer=word)
+        assert graded["result"]["score"] == 1.0
+        assert len(served(server)) == 1
+        api.delete(f"/runtime/sessions/{session}").raise_for_status()
+        await until(lambda: not served(server))
+        assert api.delete(f"/runtime/sessions/{session}").json()["status"] == "unknown"
+        await first.close()
+        await second.close()
+
+
+async def test_another_team_reaches_nothing(server):
+    with server.client() as api:
+        made = api.post("/v2/keys", json={"name": "o", "team": "others", "scopes": ["run"]}).json()
+        session = api.post("/runtime/sessions", json={"environment": "echo"}).json()["id"]
+        with server.client(made["key"]) as other:
+            assert other.post("/runtime/sessions", json={"environment": "echo"}).status_code == 404
+            assert other.delete(f"/runtime/sessions/{session}").json()["status"] == "unknown"
+        place = f"{server.url.replace('http', 'ws')}/runtime/tunnels/{session}"
+        headers = {"authorization": f"Bearer {made['key']}"}
+        tunnel = await connect(place, additional_headers=headers)
+        with pytest.raises(ConnectionClosed) as told:
+            await tunnel.recv()
+        assert told.value.rcvd.code == 4003
+        api.delete(f"/runtime/sessions/{session}").raise_for_status()
