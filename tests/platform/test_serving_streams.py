@@ -7,7 +7,7 @@ import signal
 import pytest
 from tests.platform.engine_server import drawn, engine_of, request
 
-from hud.errors import NotFoundError, UsageError
+from hud.errors import InfrastructureFault, NotFoundError, UsageError
 from hud.platform.serving import inline
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
 from hud.platform.store.tables import LOCAL_TEAM
@@ -162,6 +162,23 @@ async def test_tenants_take_turns_where_slots_are_scarce(tmp_path):
         await asyncio.sleep(0.01)
         await asyncio.gather(*(one("modest") for _ in range(4)), *greedy)
         assert max(place for place, who in enumerate(order) if who == "modest") < 200
+
+
+@pytest.mark.parametrize("checkpoint", [None, "base"])
+async def test_a_sampler_that_failed_is_replaced(tmp_path, monkeypatch, checkpoint):
+    async with engine_of(tmp_path, "inline") as (platform, model):
+        engine = platform.engine
+        before = await drawn(engine, model, request(seed=1), checkpoint)
+        decoder = platform.policies.policy(model, checkpoint).decoder
+
+        def broken(*args):
+            raise RuntimeError("out of memory")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(decoder, "hidden_cached", broken)
+            with pytest.raises(InfrastructureFault, match="out of memory"):
+                await drawn(engine, model, request(), checkpoint)
+        assert (await drawn(engine, model, request(seed=1), checkpoint))[0] == before[0]
 
 
 async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path):

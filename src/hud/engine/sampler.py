@@ -128,7 +128,9 @@ class Sampler:
         if min(prompt) < 0 or max(prompt) >= size:
             # One such row would take the whole batch down with it.
             wrong = next(token for token in prompt if not 0 <= token < size)
-            raise UsageError(f"The prompt holds the token id {wrong}; the model knows {size} tokens.")
+            raise UsageError(
+                f"The prompt holds the token id {wrong}; the model knows {size} tokens."
+            )
         room = self.max_context - len(prompt)
         if room <= 0:
             raise UsageError(
