@@ -20,11 +20,8 @@ from hud.platform.gateway.dialects.dialect import Dialect, Teller
 from hud.platform.gateway.dialects.gemini import GeminiDialect
 from hud.platform.gateway.dialects.openai_chat import ChatDialect
 from hud.platform.gateway.dialects.openai_completions import CompletionsDialect
-from hud.platform.gateway.dialects.openai_responses import (
-    ResponsesDialect,
-    ResponsesTeller,
-    read_items,
-)
+from hud.platform.gateway.dialects.openai_items import read_items
+from hud.platform.gateway.dialects.openai_responses import ResponsesDialect, ResponsesTeller
 from hud.platform.gateway.events import Event
 from hud.platform.gateway.exchange import ClientGoneError, Exchange
 from hud.platform.gateway.fields import Fields
