@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import uvicorn
+import websockets
 
 import hud.client
 from hud.cli.main import run
@@ -150,3 +151,12 @@ def test_without_a_server_the_command_says_what_to_do(folder, capsys, monkeypatc
     monkeypatch.delenv("HUD_API_URL")
     (folder / "env.py").write_text(ENV)
     assert "hud up" in call(capsys, "deploy", code=2)
+
+
+async def test_a_log_refuses_strangers_with_the_code_that_clients_know(server):
+    _, url, _ = server
+    place = f"{url.replace('http', 'ws', 1)}/v2/builds/{'0' * 32}/logs?api_key=hud_unknown"
+    async with websockets.connect(place) as socket:
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await socket.recv()
+    assert closed.value.rcvd.code == 4003

@@ -96,7 +96,9 @@ async def _refuse(
     scope: Scope, send: Send, status: int, detail: str, headers: dict[str, str]
 ) -> None:
     if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": detail})
+        # Accepted first: before, a server can only answer 403, and the code is what clients of build logs know.
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": detail[:120]})
         return
     # Each dialect of the gateway finds its own: `detail` is ours, `error` everybody's.
     body = orjson.dumps(
