@@ -1,14 +1,17 @@
 """The store opens, migrates, and says what is wrong with it."""
 
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from threading import Barrier
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from hud.errors import StoreError
+from hud.errors import StoreError, UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.store import HEAD, MIGRATIONS
 
@@ -66,3 +69,42 @@ def test_a_store_of_a_newer_release_is_left_alone(tmp_path):
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(StoreError, match="newer release"):
         Store.open(tmp_path)
+
+
+def test_processes_that_open_a_new_store_at_once_all_get_it(tmp_path):
+    # Threads stand for processes: each opens the database by itself.
+    start = Barrier(6)
+
+    def open_one():
+        start.wait()
+        store = Store.open(tmp_path)
+        with store.read() as connection:
+            return connection.execute(sa.select(sa.func.count()).select_from(tables.jobs)).scalar()
+
+    with ThreadPoolExecutor(6) as pool:
+        counts = [pool.submit(open_one) for _ in range(6)]
+        assert [count.result() for count in counts] == [0] * 6
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nonsense", "postgresql://user@host/name"),
+        ("mysql://localhost/hud", "no store on mysql"),
+    ],
+)
+def test_a_database_that_we_do_not_know_is_refused(tmp_path, url, said):
+    with pytest.raises(UsageError, match=said):
+        Store.open(tmp_path, url)
+
+
+@pytest.mark.sqlite
+def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StoreError, match=where) as told:
+            Store.open(tmp_path, f"postgresql://hud:secret@{where}/hud")
+    assert "secret" not in str(told.value)
+    assert "\n" not in str(told.value)
