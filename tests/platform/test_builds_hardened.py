@@ -105,6 +105,38 @@ async def test_an_archive_cannot_be_changed_once_its_build_was_triggered(server,
     assert len(list((platform.home / "blobs/archives" / begun["build_id"]).iterdir())) == 1
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "a\ud800"},
+        {"entry": "\0"},
+        {"environment_variables": {"A": "\0"}},
+        {"environment_variables": {"A=B": "x"}},
+        {"build_args": {"": "x"}},
+        {"build_secrets": {"A": "\ud800"}},
+        {"project_id": "\ud800"},
+        {"registry_id": "\0"},
+        {"runtime_provider": "modal"},
+    ],
+)
+async def test_what_no_build_can_be_given_is_refused_at_once(server, tmp_path, given):
+    api, _ = server
+    begun = await upload(api, packed(source(tmp_path, env_py=ENV)))
+    body = json.dumps({"build_id": begun["build_id"], "name": "shop", **given})
+    headers = {"content-type": "application/json"}
+    answer = await api.post("/v2/builds/trigger", content=body, headers=headers)
+    assert answer.status_code in (400, 404)
+    assert (await api.get("/v2/registry")).json()["total"] == 0
+
+
+async def test_an_upload_url_takes_no_odd_signature(server):
+    api, _ = server
+    begun = (await api.post("/v2/builds/upload-url")).json()
+    params = {"expires": int(time.time()) + 60, "signature": "\x80"}
+    answer = await api.put(f"/uploads/{begun['build_id']}", params=params, content=b"x")
+    assert answer.status_code == 403
+
+
 async def test_archives_have_a_largest_size(tmp_path):
     platform, api = await serve(tmp_path, builds=BuildLimits(archive_bytes=1000, files=2))
     async with platform.running(), api:

@@ -73,7 +73,8 @@ class Builds:
 
     def check_signature(self, build_id: str, expires: int, signature: str) -> None:
         """Raise `PlatformError` 403 where a signature does not hold, or holds no more."""
-        good = hmac.compare_digest(self._signature(build_id, expires), signature)
+        right = self._signature(build_id, expires).encode()
+        good = hmac.compare_digest(right, signature.encode("utf-8", "replace"))
         if not good or expires < time.time():
             raise PlatformError("This upload URL is not valid any more; ask for a new one.", 403)
 

@@ -18,6 +18,7 @@ from hud.platform.access import LOCAL, Identity, caller, needs
 from hud.platform.access.middleware import ACCESS_DENIED
 from hud.platform.builds import FAILED, Builds
 from hud.platform.environments import SUCCEEDED
+from hud.platform.tasksets import is_text
 from hud.trace import new_id, plain
 
 router = APIRouter()
@@ -97,6 +98,7 @@ def trigger(request: Request, body: Trigger) -> dict[str, Any]:
         "build_args": body.build_args,
         "build_secrets": body.build_secrets,
     }
+    _check(body.name, body.entry, private)
     return _builds(request).trigger(
         caller(request).team_id,
         body.build_id,
@@ -106,6 +108,16 @@ def trigger(request: Request, body: Trigger) -> dict[str, Any]:
         options={**options, "environment": body.name},
         private=private,
     )
+
+
+def _check(name: str, entry: str | None, private: dict[str, dict[str, str]]) -> None:
+    """Refuse what no process can be given, and no database keeps."""
+    if not is_text(name) or not is_text(entry or ""):
+        raise UsageError("The name and the entry of a build are text without NUL.")
+    for kind, values in private.items():
+        for key, value in values.items():
+            if not key or "=" in key or not is_text(key) or not is_text(value):
+                raise UsageError(f"{kind}: {key!r} cannot be an environment variable.")
 
 
 @router.get("/v2/builds/{build_id}/status", dependencies=_READ)
