@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jsonschema
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 Manifest = Mapping[str, Any]
 
@@ -34,8 +36,11 @@ def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]
 def _wrong(args: Any, schema: Any) -> Iterator[str]:
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError:
+        # An empty registry: nothing is fetched because an environment's schema refers to it.
+        validator = jsonschema.Draft202012Validator(schema, registry=Registry())
+        errors = list(validator.iter_errors(args))
+    except (jsonschema.SchemaError, Unresolvable, RecursionError):
         return  # A schema of another kind: its environment will say what it does not take.
-    for error in jsonschema.Draft202012Validator(schema).iter_errors(args):
+    for error in errors:
         where = ".".join(str(part) for part in error.absolute_path)
         yield f"argument {where!r}: {error.message}" if where else error.message
