@@ -62,7 +62,9 @@ async def test_instrumented_functions_leave_a_step_in_the_run_they_are_called_in
         with pytest.raises(KeyError):
             await look_up("s3cret")
 
-    run = await rollout(assistant(messages=[{"role": "user", "content": "Hi"}]), agent, recorder=NullRecorder())
+    run = await rollout(
+        assistant(messages=[{"role": "user", "content": "Hi"}]), agent, recorder=NullRecorder()
+    )
     spans = [step.extra["span"] for step in run.trace.steps if "span" in step.extra]
     assert spans[0]["name"].endswith("double")
     assert (spans[0]["arguments"], spans[0]["result"]) == ({"x": "4"}, "8")
