@@ -29,7 +29,7 @@ class NewKey(BaseModel):
     scopes: list[Scope] = ["train"]
     team: str | None = None
     """Another team than the caller's: only an admin of the first team may say so."""
-    expires_in: Annotated[float | None, Field(gt=0)] = None
+    expires_in: Annotated[float | None, Field(gt=0, le=100 * 365 * 86_400)] = None
     """Seconds."""
     requests_per_minute: Annotated[int | None, Field(gt=0)] = None
     tokens_per_minute: Annotated[int | None, Field(gt=0)] = None

@@ -9,8 +9,7 @@ import math
 import time
 from typing import Any
 
-import orjson
-
+from hud.client.encoding import encode_json
 from hud.platform.store import tables
 from hud.platform.store.ingest import refuse_foreign, upsert
 from hud.platform.store.store import Store
@@ -91,7 +90,7 @@ def _report(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> No
 
 
 def _json(value: dict[str, Any] | None) -> bytes | None:
-    return None if value is None else orjson.dumps(value)
+    return None if value is None else encode_json(value)
 
 
 def _now() -> int:

