@@ -18,6 +18,7 @@ def schema_url(home) -> str:
     with psycopg.connect(
         url.set(drivername="postgresql").render_as_string(), autocommit=True
     ) as at:
+        at.execute("SELECT pg_advisory_lock(1)")  # Threads may come for the same one.
         at.execute(f'CREATE SCHEMA IF NOT EXISTS "{name}"')
     return url.update_query_dict({"options": f"-csearch_path={name}"}).render_as_string(
         hide_password=False
