@@ -115,7 +115,7 @@ class Store:
         with self.begin() as connection:
             if self.url.get_backend_name() == "postgresql":
                 # Processes may open a new database at once; here, too, one migrates and the others find it done.
-                pass  # LOCK
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
