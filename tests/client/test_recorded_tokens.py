@@ -50,7 +50,9 @@ def test_samples_come_back_as_they_were(tmp_path, monkeypatch):
         for step in steps:
             recorder.step_recorded(trace_id, step)
         asyncio.run(recorder.flush())
-        assert [parse_step(step) for step in reading.trace_steps(store, LOCAL_TEAM, trace_id)] == steps
+        assert [
+            parse_step(step) for step in reading.trace_steps(store, LOCAL_TEAM, trace_id)
+        ] == steps
 
     round_trip()
     hud.client.disconnect(tmp_path)

@@ -9,9 +9,9 @@ import pytest
 
 from hud.client.archives import pack
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.installing import requirements
 from hud.platform.builds import Builds
 from hud.platform.environments import Environments, normalized
+from hud.platform.installing import requirements
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 
