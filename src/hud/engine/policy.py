@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +14,9 @@ import torch
 from hud.engine.chat import ChatFormat
 from hud.engine.constraints import Constraint, grammars_of
 from hud.engine.folder import load_decoder
+from hud.engine.lora import lora_parameters
 from hud.engine.sampler import Sampler
-from hud.engine.sequence import Drawn
+from hud.engine.sequence import Drawn, SamplerClosed
 from hud.engine.toolcalls import Parsed
 from hud.trace import (
     ChatMessage,
@@ -27,6 +30,10 @@ from hud.trace import (
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
+
+
+HAND_OVER_BYTES = 1 << 30
+"""Most memory for a second cache and a copy of the weights that change, while turns are drawn to their end."""
 
 
 class Policy:
@@ -43,6 +50,9 @@ class Policy:
         self.decoder = decoder
         self.chat = chat
         self.slots = slots
+        self._changing = threading.RLock()
+        self._retiring: Sampler | None = None
+        """Draws what it had begun when weights changed."""
         self.sampler = Sampler(decoder, slots=slots, version=checkpoint)
 
     @classmethod
@@ -70,13 +80,48 @@ class Policy:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep sampling still while the weights change; what is in flight is finished first.
+        """Keep sampling still while the weights change, and forget what was computed with the old ones.
 
+        What is in flight goes on with a copy of the old weights, where there is room for that; else it is finished first.
         Blocks the calling thread, so call it off the event loop.
         """
-        with self.sampler.exclusive():
-            yield
-            self.sampler.slots.forget()
+        with self._changing:
+            successor = self._successor()
+            with (successor or self.sampler).exclusive():
+                if successor is not None:
+                    self._retiring, self.sampler = self.sampler, successor
+                    self._retiring.hand_over(successor, copied(self.decoder))
+                yield
+                self.sampler.slots.forget()
+
+    def _successor(self) -> Sampler | None:
+        """Return a sampler that goes on while this one draws what it has begun; None where that is not worth it."""
+        retiring = self._retiring is not None and bool(self._retiring.active)
+        if retiring or not self.sampler.active or self._copy_bytes() > HAND_OVER_BYTES:
+            return None
+        return Sampler(self.decoder, slots=self.slots, version=self.checkpoint)
+
+    def _copy_bytes(self) -> int:
+        changing = lora_parameters(self.decoder).values() or self.decoder.parameters()
+        cache = self.sampler.cache
+        return cache.keys.nbytes + cache.values.nbytes + sum(one.nbytes for one in changing)
+
+    async def sample(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        stopped: Callable[[list[int]], bool] | None = None,
+    ) -> Drawn:
+        """Draw one turn; see `Sampler.sample`."""
+        while True:
+            sampler = self.sampler
+            try:
+                return await sampler.sample(prompt, params, self.chat.stop_ids, stopped=stopped)
+            except SamplerClosed:
+                if sampler is self.sampler:
+                    raise
+                # Another has taken over between the look and the asking.
 
     def revive(self) -> None:
         """Sample again with the same weights, where the sampler failed or was closed."""
@@ -94,6 +139,19 @@ class Policy:
     def close(self) -> None:
         """Stop sampling."""
         self.sampler.close()
+        if self._retiring is not None:
+            self._retiring.close()
+
+
+def copied(decoder: AnyDecoder) -> AnyDecoder:
+    """Return a copy that keeps its weights when those of `decoder` change; of an adapted one they share the base's."""
+    adapter = {id(parameter) for parameter in lora_parameters(decoder).values()}
+    shared = {
+        id(parameter): parameter
+        for parameter in decoder.parameters()
+        if adapter and id(parameter) not in adapter
+    }
+    return deepcopy(decoder, dict(shared))
 
 
 class PolicyChatModel:
@@ -126,7 +184,7 @@ class PolicyChatModel:
                 text = chat.decode(ids)
                 return any(stop in text for stop in params.stop)
 
-        drawn = await self.policy.sampler.sample(prompt, params, chat.stop_ids, stopped=stopped)
+        drawn = await self.policy.sample(prompt, params, stopped=stopped)
         parsed = chat.parse(drawn.token_ids, tools)
         return Completion(
             content=_before(parsed.content, params.stop),

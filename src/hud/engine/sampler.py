@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ import torch
 
 from hud.engine.constraints import Constraint
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
+from hud.engine.fairness import take_turn
 from hud.engine.kvcache import KVCache
 from hud.engine.sequence import Drawn, Request, SamplerClosed
 from hud.engine.slots import Placement, Slots
@@ -69,6 +70,10 @@ class Sampler:
         self._changed = threading.Condition()
         self._paused = 0
         self._closed = False
+        self._retired = False
+        self._held = False
+        self._resting = True
+        """True while the thread is between two steps and waits."""
         self._thread: threading.Thread | None = None
 
     async def sample(
@@ -150,7 +155,7 @@ class Sampler:
             constraint=constraint,
         )
         with self._changed:
-            if self._closed:
+            if self.closed:
                 raise SamplerClosed("The sampler is closed.")
             self.waiting.append(request)
             self._start()
@@ -170,10 +175,25 @@ class Sampler:
                 self._paused -= 1
                 self._changed.notify_all()
 
+    def hand_over(self, successor: Sampler, decoder: AnyDecoder) -> None:
+        """Draw what is in flight to its end with `decoder`, a copy; whoever waits is drawn by `successor`."""
+        with self._changed:
+            self._held = True
+            self._changed.wait_for(lambda: self._resting or self._closed)
+            self.decoder = decoder
+            self._held, self._retired = False, True
+            waiting, self.waiting = self.waiting, deque()
+            self._changed.notify_all()
+        if waiting:
+            with successor._changed:
+                successor.waiting.extend(waiting)
+                successor._start()
+                successor._changed.notify_all()
+
     @property
     def closed(self) -> bool:
-        """True once it draws no more: it was closed, or it failed."""
-        return self._closed
+        """True once it takes no more: it was closed, it failed, or another has taken over."""
+        return self._closed or self._retired
 
     @property
     def busy(self) -> bool:
@@ -200,7 +220,6 @@ class Sampler:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-            atexit.unregister(self.close)
 
     # -- the thread ---------------------------------------------------------------------------------
 
@@ -220,18 +239,23 @@ class Sampler:
             self._fail_all(error)
         else:
             self._fail_all(InfrastructureFault("The sampler was closed while it was drawing."))
+        atexit.unregister(self.close)
 
     def _ready(self) -> bool:
-        """Wait until there is something to do; False once closed."""
+        """Wait until there is something to do; False once there never will be again."""
         with self._changed:
-            if not self.active:
+            self._resting = True
+            if self._held or not self.active:
                 self._changed.notify_all()  # Somebody may wait for stillness.
-            self._changed.wait_for(
-                lambda: self._closed or self.active or (self.waiting and not self._paused)
-            )
+            self._changed.wait_for(self._due)
+            self._resting = False
             if not self.active:
                 for_sampling(self._parameters)  # A training pass may have been here meanwhile.
-            return not self._closed
+            return not self._closed and bool(self.active or not self._retired)
+
+    def _due(self) -> bool:
+        wanted = self.active or self._retired or (self.waiting and not self._paused)
+        return self._closed or bool(wanted and not self._held)
 
     def _step(self) -> None:
         self._drop_abandoned()
@@ -252,7 +276,7 @@ class Sampler:
         later: list[Request] = []
         with self._changed:
             while self.waiting and not self._paused and self.slots.free:
-                request = self._next()
+                request = take_turn(self.waiting, self.active)
                 key = tuple(request.prompt)
                 if request.abandoned:
                     continue
@@ -264,17 +288,6 @@ class Sampler:
                 self.active.append(request)
             self.waiting.extendleft(reversed(later))
         return wave
-
-    def _next(self) -> Request:
-        """Take a waiting request: the first of the tenant who has the fewest sequences on their way."""
-        first = self.waiting[0].tenant
-        if all(request.tenant == first for request in self.waiting):
-            return self.waiting.popleft()
-        busy = Counter(request.tenant for request in self.active)
-        place = min(range(len(self.waiting)), key=lambda at: busy[self.waiting[at].tenant])
-        request = self.waiting[place]
-        del self.waiting[place]
-        return request
 
     def _prefill(self, wave: list[tuple[Request, Placement]]) -> None:
         """Compute what the slots lack of the prompts, rows of like length together, and draw first tokens."""
