@@ -156,3 +156,18 @@ def test_inference_is_described_with_the_rest_of_the_platform(url):
 def test_a_method_that_a_route_does_not_have_is_refused(url, ours):
     answer = httpx.get(url + "/v1/chat/completions", headers=bearer(ours))
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_tokens_are_measured_by_model(url, ours):
+    answer = httpx.post(
+        url + "/chat/completions", json={"model": "tiny", "messages": HELLO}, headers=bearer(ours)
+    ).json()
+    httpx.post(
+        url + "/chat/completions",
+        json={"model": "unknown", "messages": HELLO},
+        headers=bearer(ours),
+    )
+    said = httpx.get(url + "/metrics").text
+    used = answer["usage"]["completion_tokens"]
+    assert f'hud_tokens_total{{kind="completion",model="tiny"}} {used:.1f}' in said
+    assert "unknown" not in said

@@ -305,6 +305,10 @@ class Gateway:
             )
         )
         self.platform.limits.charge(who, meter.charged)
+        if target is not None:  # Names that nobody knows would grow the list without end.
+            tokens = self.platform.metrics.tokens
+            tokens.labels(target.name, "prompt").inc(meter.prompt_tokens)
+            tokens.labels(target.name, "completion").inc(meter.completion_tokens)
 
 
 async def _refuse(exchange: Exchange, dialect: Dialect, error: Exception) -> None:
