@@ -1,13 +1,16 @@
 """Spans of clients become steps, tokens and counts of their trace, in whatever order they come."""
 
+import asyncio
 import base64
 import gzip
 import itertools
 import json
+import zlib
 
 import httpx
 import pytest
 
+from hud.platform import intake
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.store.attachments import LARGE_CHARACTERS
 from hud.trace import dashed, new_id
@@ -105,6 +108,9 @@ async def test_ids_may_be_dashed_or_any_text(api):
     assert len((await whole(api, trace))["trace"]["steps"]) == 1
     await send(api, "my own name", span(agent_step(1)))
     await send(api, "my own name", span(agent_step(2)))
+    await api.post("/v2/trace/my own name/exit", json={"status": "error", "error": "gone"})
+    found = await whole(api, "my own name")
+    assert (found["run"]["step_count"], found["run"]["error"]) == (2, "gone")
 
 
 async def test_large_attachments_leave_the_step_and_come_back(api, tmp_path):
@@ -132,14 +138,106 @@ async def test_other_spans_are_kept(api):
     robot = span({"tick": 1}, schema="hud.robot.step.v1")
     timed = span(name="my.function")
     assert (await send(api, trace, robot, timed))["new"] == 2
+    assert (await send(api, trace, robot, timed))["new"] == 0
     assert (await whole(api, trace))["trace"]["steps"] == []
+    kept = (await api.get(f"/v2/trace/{trace}/spans")).json()
+    assert kept == {"items": [robot, timed], "total": 2}
+    page = (await api.get(f"/v2/trace/{trace}/spans?limit=1&offset=1")).json()
+    assert page == {"items": [timed], "total": 2}
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+async def test_files_of_other_spans_come_back(api):
+    trace, data = new_id(), "A" * LARGE_CHARACTERS
+    video = {"segment": {"type": "video", "data": data, "mimeType": "video/mp4"}}
+    await send(api, trace, span(video, schema="hud.robot.step.v1"))
+    (kept,) = (await api.get(f"/v2/trace/{trace}/spans")).json()["items"]
+    assert kept["attributes"]["hud.payload"] == video
+
+
+async def test_a_second_step_of_a_number_is_kept_beside_the_first(api):
+    trace = new_id()
+    first, second, third = (span(agent_step(1, text)) for text in ("one", "two", "three"))
+    assert (await send(api, trace, first, second))["new"] == 2
+    assert (await send(api, trace, third, second))["new"] == 1
+    found = await whole(api, trace)
+    assert [step["content"] for step in found["trace"]["steps"]] == ["one"]
+    assert found["run"]["completion_tokens"] == 2
+    kept = (await api.get(f"/v2/trace/{trace}/spans")).json()["items"]
+    assert [one["attributes"]["hud.payload"]["content"] for one in kept] == ["two", "three"]
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        span(schema="hud.step.v1"),
+        span("nonsense", schema="hud.step.v1"),
+        span({"step_id": 2**40, "source": "agent"}),
+        span(agent_step(2, sample={"prompt_token_ids": [[1]], "output_token_ids": ["x"]})),
+        span(agent_step(2, sample={"prompt_token_ids": [2**70]})),
+        span(name="x", start_time="yesterday"),
+        span(name="\x00", span_id="n\x00"),
+        {"attributes": 3},
+        {},
+    ],
+)
+async def test_a_strange_span_takes_no_other_down(api, strange):
+    trace = new_id()
+    assert (await send(api, trace, strange, span(agent_step(1))))["new"] == 2
+    assert [step["step_id"] for step in (await whole(api, trace))["trace"]["steps"]] == [1]
+    assert (await api.get(f"/v2/trace/{trace}/spans")).json()["items"] == [strange]
+
+
+@pytest.mark.parametrize(
+    "usage", [["x"], {"prompt_tokens": "many", "completion_tokens": -3}, {"cached_tokens": 1e300}]
+)
+async def test_counts_that_are_none_count_as_none(api, usage):
+    trace = new_id()
+    await send(api, trace, span(agent_step(1, usage=usage)))
+    run = (await whole(api, trace))["run"]
+    assert (run["turns"], run["prompt_tokens"], run["completion_tokens"]) == (1, 0, 0)
+
+
+async def test_the_same_spans_sent_many_times_at_once_count_once(api):
+    trace = new_id()
+    spans = [span(agent_step(number)) for number in range(1, 21)]
+    answers = await asyncio.gather(*(send(api, trace, *spans) for _ in range(8)))
+    assert sorted(answer["new"] for answer in answers) == [0] * 7 + [20]
+    run = (await whole(api, trace))["run"]
+    assert (run["step_count"], run["prompt_tokens"]) == (20, 60)
+
+
+async def test_more_than_fits_is_asked_to_come_again(api, monkeypatch):
+    monkeypatch.setattr(intake, "MOST_BYTES", 100_000)
+    came, go_on = asyncio.Event(), asyncio.Event()
+    body = json.dumps({"telemetry": [span(agent_step(1, "x" * 80_000))]}).encode()
+
+    async def slowly():
+        yield body[:-1]
+        came.set()
+        await go_on.wait()
+        yield body[-1:]
+
+    first = asyncio.create_task(api.post(f"/trace/{new_id()}/telemetry-upload", content=slowly()))
+    await came.wait()
+    refused = await api.post(f"/trace/{new_id()}/telemetry-upload", content=body)
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    go_on.set()
+    assert (await first).status_code == 200
+    again = await api.post(f"/trace/{new_id()}/telemetry-upload", content=body)
+    assert again.status_code == 200
+
+
+async def test_an_upload_alone_may_be_larger_than_what_many_share(api, monkeypatch):
+    monkeypatch.setattr(intake, "MOST_BYTES", 1000)
+    assert (await send(api, new_id(), span(agent_step(1, "x" * 5000))))["new"] == 1
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
 async def test_bodies_may_be_packed(api, encoding):
     trace = new_id()
     body = json.dumps({"telemetry": [span(agent_step(1))]}).encode()
-    packed = gzip.compress(body) if encoding == "gzip" else body
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[encoding](body)
     answer = await api.post(
         f"/trace/{trace}/telemetry-upload", content=packed, headers={"content-encoding": encoding}
     )
@@ -151,9 +249,10 @@ async def test_bodies_may_be_packed(api, encoding):
     [
         (b"nonsense", {}, "telemetry"),
         (b'{"telemetry": 3}', {}, "telemetry"),
-        (b'{"telemetry": [{"attributes": {"hud.schema": "hud.step.v1"}}]}', {}, "no span"),
+        (b'{"telemetry": ["no span"]}', {}, "telemetry"),
         (b"nonsense", {"content-encoding": "gzip"}, "no gzip"),
         (b"x", {"content-encoding": "br"}, "not understood"),
+        (gzip.compress(b'{"telemetry": []}')[:-9], {"content-encoding": "gzip"}, "in the middle"),
     ],
 )
 async def test_what_is_no_upload_is_refused_with_a_sentence(api, body, headers, said):

@@ -13,6 +13,7 @@ from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits
 from hud.platform.access.passes import Passes
 from hud.platform.config import PlatformConfig
+from hud.platform.intake import Intake
 from hud.platform.metrics import Metrics
 from hud.platform.serving.tokens import EngineDownError
 from hud.platform.store import Store
@@ -49,8 +50,7 @@ class Platform:
         self.url = ""
         """Where a server answers; its own workers call it there."""
         self.metrics = Metrics()
-        self.uploads = 0
-        """Telemetry that is being taken over."""
+        self.intake = Intake()
         self.stopping = asyncio.Event()
         """Set when a server is on its way out: background work hands back what it holds, and ends."""
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []

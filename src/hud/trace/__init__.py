@@ -11,7 +11,7 @@ from hud.trace.content import (
     ToolSpec,
     text_of,
 )
-from hud.trace.ids import dashed, is_id, new_id, plain
+from hud.trace.ids import dashed, is_id, new_id, plain, trace_id_of
 from hud.trace.steps import (
     STEP_SCHEMA,
     AgentStep,
@@ -63,4 +63,5 @@ __all__ = [
     "parse_trace",
     "plain",
     "text_of",
+    "trace_id_of",
 ]

@@ -29,6 +29,15 @@ def is_id(text: str) -> bool:
     return True
 
 
+def trace_id_of(task_run_id: str) -> str:
+    """Return the trace that a client's own name for a run stands for: the id itself, or one made of the name."""
+    identifier = plain(task_run_id)
+    if is_id(identifier):
+        return identifier
+    # As HUD's client names the trace of its spans.
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"hud.task_run:{task_run_id}").hex
+
+
 def plain(identifier: str) -> str:
     """Return an id in the plain form; a string that is no UUID comes back unchanged."""
     try:

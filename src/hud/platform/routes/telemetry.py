@@ -9,21 +9,21 @@ import asyncio
 import zlib
 from typing import Any
 
+import anyio
 import orjson
 from fastapi import APIRouter, Depends, Request
-from starlette.concurrency import run_in_threadpool
 
 from hud.errors import UsageError
 from hud.platform.access import caller, needs
-from hud.platform.serving.tokens import OverloadedError
-from hud.platform.store.telemetry import ingest_spans, trace_id_of
+from hud.platform.intake import Upload
+from hud.platform.store import Store
+from hud.platform.store.telemetry import ingest_spans
+from hud.trace import trace_id_of
 
 router = APIRouter()
 
 MOST_BYTES = 512 << 20
 """Of one upload, unpacked: a span may hold a whole video."""
-MOST_WAITING = 64
-"""Uploads that are held in memory at a time; further ones are asked to come again."""
 
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -33,23 +33,18 @@ _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 async def upload(request: Request, task_run_id: str) -> dict[str, Any]:
     """Take over spans of a trace. What is answered is durable; repetitions change nothing."""
     platform = request.app.state.platform
-    if platform.uploads >= MOST_WAITING:
-        raise OverloadedError("Many uploads are on their way already; send this one again.", 1.0)
-    platform.uploads += 1
-    try:
-        body = await _body(request)
-        spans = _spans(body)
-        new = await run_in_threadpool(
-            ingest_spans,
+    with platform.intake.upload() as taken:
+        body = await _body(request, taken)
+        received, new = await anyio.to_thread.run_sync(
+            _store,
             platform.store,
             caller(request).team_id,
             trace_id_of(task_run_id),
-            spans,
+            body,
+            limiter=platform.intake.writers,
         )
-    finally:
-        platform.uploads -= 1
-    platform.metrics.spans.inc(len(spans))
-    return {"received": len(spans), "new": new}
+    platform.metrics.spans.inc(received)
+    return {"received": received, "new": new}
 
 
 @router.post("/sdk-events/cli")
@@ -59,7 +54,7 @@ async def usage_events() -> dict[str, bool]:
     return {"accepted": True}
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, taken: Upload) -> bytes:
     """Return the body, unpacked; one that is or becomes too large is refused before it fills the memory."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in (*_WINDOWS, "identity"):
@@ -76,10 +71,19 @@ async def _body(request: Request) -> bytes:
             except zlib.error as error:
                 raise UsageError(f"The body is no {encoding}: {error}.") from None
         parts.append(part)
+        taken.grow(len(part))
         size += len(part)
         if size > MOST_BYTES:
             raise UsageError(f"An upload holds at most {MOST_BYTES >> 20} MiB.")
+    if unpacker is not None and size and not unpacker.eof:
+        raise UsageError(f"The body ends in the middle of its {encoding}.")
     return b"".join(parts)
+
+
+def _store(store: Store, team: str, trace_id: str, body: bytes) -> tuple[int, int]:
+    """Return how many spans came, and how many of them were new."""
+    spans = _spans(body)
+    return len(spans), ingest_spans(store, team, trace_id, spans)
 
 
 def _spans(body: bytes) -> list[dict[str, Any]]:

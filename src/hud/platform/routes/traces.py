@@ -1,20 +1,21 @@
 """Routes of traces.
 
 GET /v2/trace/{id}                   GET /v2/trace/{id}/events      GET /v2/trace/{id}/full
+GET /v2/trace/{id}/spans
 POST /v2/trace/job/{job_id}/enter    POST /v2/trace/{id}/enter      POST /v2/trace/{id}/exit
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel
 
 from hud.platform.access import caller, needs
 from hud.platform.store import reading, reporting
-from hud.trace import ToolResult, TraceStatus, plain, text_of
+from hud.trace import ToolResult, TraceStatus, plain, text_of, trace_id_of
 from hud.trace.content import Message
 from hud.trace.foreign import understood
 
@@ -69,8 +70,8 @@ def enter_trace(request: Request, trace_id: str, body: RunEntered) -> dict[str, 
     for name in {"job_id", "group_id"} & known.keys():
         known[name] = plain(known[name])
     store, team = request.app.state.platform.store, caller(request).team_id
-    reporting.run_entered(store, team, plain(trace_id), known)
-    return {"id": plain(trace_id)}
+    reporting.run_entered(store, team, trace_id_of(trace_id), known)
+    return {"id": trace_id_of(trace_id)}
 
 
 @router.post("/{trace_id}/exit", dependencies=_RUN)
@@ -79,7 +80,7 @@ def exit_trace(request: Request, trace_id: str, body: RunExited) -> dict[str, st
     reporting.run_exited(
         request.app.state.platform.store,
         caller(request).team_id,
-        plain(trace_id),
+        trace_id_of(trace_id),
         status=body.status,
         reward=body.reward,
         error=body.error,
@@ -87,7 +88,7 @@ def exit_trace(request: Request, trace_id: str, body: RunExited) -> dict[str, st
         stop_reason=body.stop_reason,
         extra=body.metadata,
     )
-    return {"id": plain(trace_id)}
+    return {"id": trace_id_of(trace_id)}
 
 
 @router.get("/{trace_id}")
@@ -111,6 +112,20 @@ def get_full_trace(request: Request, trace_id: str) -> dict[str, Any]:
         "extra": run["extra"] or {},
     }
     return {"run": run, "trace": trace}
+
+
+@router.get("/{trace_id}/spans")
+def get_spans(
+    request: Request,
+    trace_id: str,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+) -> dict[str, Any]:
+    """What clients told beside steps, as they sent it: robots, files that changed, timed functions."""
+    store = request.app.state.platform.store
+    run = reading.find_run(store, caller(request).team_id, trace_id)
+    items, total = reading.trace_spans(store, run["team_id"], run["trace_id"], limit, offset)
+    return {"items": items, "total": total}
 
 
 @router.get("/{trace_id}/events")

@@ -16,7 +16,7 @@ from hud.platform.store import tables
 from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.store import Store
 from hud.trace.columns import unpack_ids, unpack_logprobs
-from hud.trace.ids import plain
+from hud.trace.ids import plain, trace_id_of
 
 _START = re.compile("[0-9a-f]{4,31}")
 """A start of an id: hexadecimal, so that "g" sorts after all that it can go on with."""
@@ -83,14 +83,11 @@ def runs_page(
 
 
 def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
-    """Return the run with this trace id, or a unique start of it."""
+    """Return the run with this trace id, a unique start of it, or the name that its client gave it."""
     runs = tables.runs
+    named = sa.or_(_matches(runs.c.trace_id, reference), runs.c.trace_id == trace_id_of(reference))
     with store.read() as connection:
-        query = (
-            sa.select(runs)
-            .where(runs.c.team_id == team, _matches(runs.c.trace_id, reference))
-            .limit(2)
-        )
+        query = sa.select(runs).where(runs.c.team_id == team, named).limit(2)
         row = _only(connection.execute(query).mappings().all(), "trace", reference)
     pending = row["status"] == "running" and row["job_id"] is not None
     return _run(row, pending and _is_over(store, team, row["job_id"]))
@@ -118,6 +115,30 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
             step["sample"] = {**step.get("sample", {}), **whole[step_id]}
         payloads.append(step)
     return payloads
+
+
+def trace_spans(
+    store: Store, team: str, trace_id: str, limit: int, offset: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return spans of a trace that are no steps, as they were sent, by their start; and how many there are."""
+    spans = tables.spans
+    mine = spans.c.trace_id == trace_id
+    with store.read() as connection:
+        total = connection.execute(sa.select(sa.func.count()).where(mine)).scalar_one()
+        found = connection.execute(
+            sa.select(spans.c.span)
+            .where(mine)
+            .order_by(spans.c.started_at, spans.c.span_id)
+            .limit(limit)
+            .offset(offset)
+        ).scalars()
+        payloads = found.all()
+    items = []
+    for payload in payloads:
+        items.append(orjson.loads(payload))
+        if has_attachments(payload):
+            attach(store.blobs, team, items[-1])
+    return items, total
 
 
 def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:

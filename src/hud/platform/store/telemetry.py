@@ -1,143 +1,205 @@
 """Spans of clients into tables. Steps become what the recorder's journal would have made of them.
 
-Spans come in any order, before or after anything else that is told of their trace, and may come twice.
+Spans come in any order, before or after anything else that is told of their trace, and may come twice. Whatever is
+no step that we understand is kept as it came, beside the steps: one strange span takes no other down with it.
 """
 
 from __future__ import annotations
 
-import uuid
-from datetime import datetime
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
-from hud.errors import UsageError
 from hud.platform.store import tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.ingest import refuse_foreign, upsert
 from hud.platform.store.reporting import new_run
 from hud.platform.store.store import Store
-from hud.trace import plain
+from hud.trace import is_id, plain
 from hud.trace.columns import pack_ids, pack_logprobs
 
 STEP_SCHEMA = "hud.step.v1"
 _TOKENS = ("prompt_token_ids", "output_token_ids", "output_logprobs")
+_COUNTED = ("prompt_tokens", "completion_tokens", "cached_tokens")
+_MOST_TOKENS = 10**9
+_MOST_STEPS = 2**31
+_IDS_AT_ONCE = 500
 _Row = dict[str, Any]
 
 
-def trace_id_of(task_run_id: str) -> str:
-    """Return the trace that a client's own id stands for; one that is no UUID gets one, always the same."""
-    identifier = plain(task_run_id)
-    if len(identifier) == 32 and all(digit in "0123456789abcdef" for digit in identifier):
-        return identifier
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"hud.task_run:{task_run_id}").hex
+@dataclass(frozen=True)
+class _Step:
+    """A step, as rows."""
+
+    number: int
+    payload: bytes
+    sample: _Row | None
+    counts: dict[str, int] | None
+    """Tokens that a turn used; None for a step that is no turn."""
+    span: _Row
 
 
 def ingest_spans(store: Store, team: str, trace_id: str, spans: list[_Row]) -> int:
     """Write a trace's spans in one transaction; returns how many were new."""
-    steps: dict[int, _Row] = {}
+    steps: dict[int, _Step] = {}
     others: dict[str, _Row] = {}
+
+    def keep(span: _Row) -> None:
+        row = _other(store, team, trace_id, span)
+        others.setdefault(row["span_id"], row)
+
     for span in spans:
-        try:
-            _sort(span, steps, others)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"This is no span: {type(error).__name__}: {error}.") from error
-    rows, samples = [], []
-    for number, step in steps.items():
-        sample = _sample(trace_id, number, step)
-        if sample is not None:
-            samples.append(sample)
-        payload = detach(store.blobs, team, orjson.dumps(step))
-        rows.append({"trace_id": trace_id, "step_id": number, "payload": payload})
-    other_rows = [
-        {**row, "trace_id": trace_id, "span": detach(store.blobs, team, orjson.dumps(row["span"]))}
-        for row in others.values()
-    ]
+        step = _step(store, team, trace_id, span)
+        if step is None or steps.setdefault(step.number, step).payload != step.payload:
+            keep(span)
     with store.begin() as connection:
         refuse_foreign(connection, team, [], [trace_id])
-        known = _known_steps(connection, trace_id, list(steps))
         upsert(connection, tables.runs, [new_run(team, trace_id)])
-        upsert(connection, tables.steps, rows)
-        upsert(connection, tables.samples, samples)
-        upsert(connection, tables.spans, other_rows)
+        # One at a time for each trace: of the same spans sent twice at once, the second must see the first's.
+        runs = tables.runs
+        mine = sa.select(runs.c.trace_id).where(runs.c.trace_id == trace_id)
+        connection.execute(mine.with_for_update())
+        known = _known_steps(connection, trace_id, list(steps))
+        for number, payload in known.items():
+            if steps[number].payload != payload:
+                keep(steps[number].span)
         new = [step for number, step in steps.items() if number not in known]
+        rows = [
+            {"trace_id": trace_id, "step_id": step.number, "payload": step.payload} for step in new
+        ]
+        upsert(connection, tables.steps, rows)
+        upsert(connection, tables.samples, [step.sample for step in new if step.sample is not None])
+        unknown = others.keys() - _known_spans(connection, trace_id, list(others))
+        upsert(connection, tables.spans, [others[span_id] for span_id in sorted(unknown)])
         if new:
             _count(connection, trace_id, new)
-    return len(new) + len(others)
+    return len(new) + len(unknown)
 
 
-def _sort(span: _Row, steps: dict[int, _Row], others: dict[str, _Row]) -> None:
-    attributes = span.get("attributes") or {}
-    schema = attributes.get("hud.schema")
-    if schema == STEP_SCHEMA:
+def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
+    """Return what a span makes a step; None where it is none, or none that could be kept as one."""
+    attributes = span.get("attributes")
+    if not isinstance(attributes, dict) or attributes.get("hud.schema") != STEP_SCHEMA:
+        return None
+    try:
         payload = attributes["hud.payload"]
         step = orjson.loads(payload) if isinstance(payload, str) else dict(payload)
-        steps[int(step["step_id"])] = step
-        return
-    span_id = str(span["span_id"])[:32]
-    started = span.get("start_time")
-    others[span_id] = {
-        "span_id": span_id,
-        "name": str(span.get("name") or ""),
-        "schema": None if schema is None else str(schema),
-        "span": span,
-        "started_at": _microseconds(started) if started else None,
-    }
-
-
-def _sample(trace_id: str, number: int, step: _Row) -> _Row | None:
-    """Take a step's tokens out of it, as a row of their own; what is no text of tokens stays."""
-    sample = step.get("sample")
-    if not isinstance(sample, dict) or sample.get("prompt_token_ids") is None:
+        number = int(step["step_id"])
+        if not 0 <= number < _MOST_STEPS:
+            return None
+        sample, rest = _sample(trace_id, number, step.get("sample"))
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    outputs, logprobs = sample.get("output_token_ids") or [], sample.get("output_logprobs") or []
+    if sample is not None:
+        step = {name: value for name, value in step.items() if name != "sample"}
+        step |= {"sample": rest} if rest else {}
+    kept = detach(store.blobs, team, orjson.dumps(step))
+    counts = _counts(step.get("usage")) if step.get("source") == "agent" else None
+    return _Step(number, kept, sample, counts, span)
+
+
+def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row | None]:
+    """Return a step's tokens as a row of their own, and what of the sample stays in the step."""
+    if not isinstance(sample, dict) or sample.get("prompt_token_ids") is None:
+        return None, None
+    temperature, checkpoint = sample.get("temperature"), sample.get("checkpoint")
+    measured = isinstance(temperature, int | float) and math.isfinite(temperature)
     row = {
         "trace_id": trace_id,
         "step_id": number,
         "extends": None,
-        "prompt": pack_ids(sample["prompt_token_ids"]),
-        "output": pack_ids(outputs),
-        "logprobs": pack_logprobs(logprobs),
-        "checkpoint": sample.get("checkpoint"),
-        "temperature": sample.get("temperature") or 1.0,
+        "prompt": pack_ids(_flat(sample["prompt_token_ids"])),
+        "output": pack_ids(_flat(sample.get("output_token_ids") or [])),
+        "logprobs": pack_logprobs(_flat(sample.get("output_logprobs") or [])),
+        "checkpoint": plain(str(checkpoint)) if is_id(str(checkpoint)) else None,
+        "temperature": float(temperature) if measured and temperature else 1.0,
     }
     rest = {name: value for name, value in sample.items() if name not in _TOKENS}
-    if rest.get("prompt_chunks") is not None:
-        step["sample"] = rest
-    else:
-        del step["sample"]
-    return row
+    return row, rest if rest.get("prompt_chunks") is not None else None
 
 
-def _known_steps(connection: sa.Connection, trace_id: str, numbers: list[int]) -> set[int]:
+def _flat(numbers: Any) -> list[Any]:
+    if not isinstance(numbers, list) or not all(isinstance(one, int | float) for one in numbers):
+        raise TypeError("no list of numbers")
+    return numbers
+
+
+def _counts(usage: Any) -> dict[str, int]:
+    """Return the tokens of a turn; what is no count counts as none."""
+    told = usage if isinstance(usage, dict) else {}
+    counts = {name: told.get(name) for name in _COUNTED}
+    return {
+        name: int(count) if isinstance(count, int | float) and 0 <= count <= _MOST_TOKENS else 0
+        for name, count in counts.items()
+    }
+
+
+def _other(store: Store, team: str, trace_id: str, span: _Row) -> _Row:
+    """Return the row of a span that is kept as it came."""
+    packed = orjson.dumps(span)
+    attributes = span.get("attributes")
+    schema = attributes.get("hud.schema") if isinstance(attributes, dict) else None
+    span_id = span.get("span_id")
+    return {
+        "trace_id": trace_id,
+        "span_id": span_id
+        if isinstance(span_id, str) and span_id.isalnum() and len(span_id) <= 32
+        else hashlib.sha256(packed).hexdigest()[:32],
+        "name": str(span.get("name") or ""),
+        "schema": None if schema is None else str(schema),
+        "span": detach(store.blobs, team, packed),
+        "started_at": _microseconds(span.get("start_time")),
+    }
+
+
+def _known_steps(connection: sa.Connection, trace_id: str, numbers: list[int]) -> dict[int, bytes]:
     steps = tables.steps
-    found = connection.execute(
-        sa.select(steps.c.step_id).where(steps.c.trace_id == trace_id, steps.c.step_id.in_(numbers))
-    )
-    return set(found.scalars())
+    known: dict[int, bytes] = {}
+    for some in _parts(numbers):
+        query = sa.select(steps.c.step_id, steps.c.payload).where(
+            steps.c.trace_id == trace_id, steps.c.step_id.in_(some)
+        )
+        known |= {row.step_id: bytes(row.payload) for row in connection.execute(query)}
+    return known
 
 
-def _count(connection: sa.Connection, trace_id: str, new: list[_Row]) -> None:
+def _known_spans(connection: sa.Connection, trace_id: str, span_ids: list[str]) -> set[str]:
+    spans = tables.spans
+    known: set[str] = set()
+    for some in _parts(span_ids):
+        query = sa.select(spans.c.span_id).where(
+            spans.c.trace_id == trace_id, spans.c.span_id.in_(some)
+        )
+        known |= set(connection.execute(query).scalars())
+    return known
+
+
+def _parts(ids: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        yield ids[start : start + _IDS_AT_ONCE]
+
+
+def _count(connection: sa.Connection, trace_id: str, new: list[_Step]) -> None:
     """Add what new steps used to their run's counts."""
     runs = tables.runs
-    usages = [step.get("usage") or {} for step in new if step.get("source") == "agent"]
-
-    def total(name: str) -> int:
-        return sum(int(usage.get(name) or 0) for usage in usages)
-
+    turns = [step.counts for step in new if step.counts is not None]
+    used = {name: runs.c[name] + sum(counts[name] for counts in turns) for name in _COUNTED}
     connection.execute(
         sa.update(runs)
         .where(runs.c.trace_id == trace_id)
-        .values(
-            step_count=runs.c.step_count + len(new),
-            turns=runs.c.turns + len(usages),
-            prompt_tokens=runs.c.prompt_tokens + total("prompt_tokens"),
-            completion_tokens=runs.c.completion_tokens + total("completion_tokens"),
-            cached_tokens=runs.c.cached_tokens + total("cached_tokens"),
-        )
+        .values(step_count=runs.c.step_count + len(new), turns=runs.c.turns + len(turns), **used)
     )
 
 
-def _microseconds(moment: str) -> int:
-    return round(datetime.fromisoformat(moment).timestamp() * 1e6)
+def _microseconds(moment: Any) -> int | None:
+    try:
+        read = datetime.fromisoformat(moment)
+    except (TypeError, ValueError):
+        return None
+    return round((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1e6)
