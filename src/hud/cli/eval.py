@@ -35,7 +35,11 @@ MANY_PAID_RUNS = 50
     "--group", "--group-size", type=click.IntRange(min=1), help="Runs of each task.  [default: 1]"
 )
 @click.option("--task-ids", help="Play only these: slugs or positions (from 0), comma-separated.")
-@click.option("--max-concurrent", type=click.IntRange(min=1), default=32, show_default=True)
+@click.option(
+    "--max-concurrent",
+    type=click.IntRange(min=1),
+    help="Runs at a time.  [default: 32; with --remote, as many as the platform plays]",
+)
 @click.option("--max-steps", type=click.IntRange(min=1), default=10, show_default=True)
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for one run.")
 @click.option(
@@ -57,7 +61,7 @@ def command(
     everything: bool,
     group: int | None,
     task_ids: str | None,
-    max_concurrent: int,
+    max_concurrent: int | None,
     max_steps: int,
     timeout: float | None,
     runtime: str | None,
@@ -153,22 +157,27 @@ async def _play(
     *,
     resume: str | None,
     group: int | None,
-    max_concurrent: int,
+    max_concurrent: int | None,
     timeout: float | None,
     verbose: int,
     as_json: bool,
     again: str,
 ) -> int:
-    from hud.cli.eval_progress import SpokenStop, progress
+    from hud.cli.eval_progress import LeavingStop, SpokenStop, progress
     from hud.cli.eval_report import job_json, print_job
-    from hud.cli.output import print_json
+    from hud.cli.output import console, print_json
     from hud.cli.resuming import open_job
+    from hud.eval import HostedRuntime
     from hud.eval.rollouts import prepare
 
     await prepare(who)  # An agent that cannot be made ready must leave no empty job behind.
     job, finished = await open_job(resume, tasks, group, who.model_name)
     missing = len(tasks) * job.group - len(finished)
     stop = SpokenStop()
+    if isinstance(where, HostedRuntime):
+        stop = LeavingStop(where.detach)
+        # The platform decides how many of its queue it plays at a time.
+        max_concurrent = max_concurrent or max(1, missing)
     try:
         with (
             stop.on_interrupt(),
@@ -185,10 +194,15 @@ async def _play(
                 on_run=watch.ended,
             )
     finally:
-        await job.finish()
+        if not stop.left:
+            await job.finish()
         close = getattr(where, "aclose", None)
         if close is not None:
             await close()
+    if stop.left:
+        mine = job.id[:12]
+        console().print(f"Follow it: hud jobs {mine} · Stop it: hud cancel {mine}")
+        return 0
     if as_json:
         print_json(job_json(job, finished))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import fmean
@@ -16,16 +17,46 @@ if TYPE_CHECKING:
     from hud.eval import Run
 
 
+LEAVING_SECONDS = 3.0
+
+
 class SpokenStop(StopSignal):
     """A stop signal that answers the first Ctrl-C at once: grading what is in flight may take a while."""
 
     answer: Callable[[str], None] | None = None
+    left = False
+    """True when the platform was left to play on alone."""
 
     def request(self) -> None:
         first = not self.stopping
         super().request()
         if first and self.answer is not None:
             self.answer("Finishing what is in flight; Ctrl-C again cancels it.")
+
+
+class LeavingStop(SpokenStop):
+    """Ctrl-C while the platform plays: the first leaves it to that, a second soon after it cancels the rollouts."""
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        super().__init__()
+        self._leave = leave
+
+    def request(self) -> None:
+        first = not self.stopping
+        StopSignal.request(self)
+        if first:
+            if self.answer is not None:
+                self.answer(
+                    f"The platform plays on without this command. Ctrl-C again, within {LEAVING_SECONDS:g} s, "
+                    "cancels the rollouts instead."
+                )
+            asyncio.get_running_loop().call_later(LEAVING_SECONDS, self._go)
+
+    def _go(self) -> None:
+        if not self.cancelled:
+            self.left = True
+            self._leave()
+            StopSignal.request(self)
 
 
 class Watch:

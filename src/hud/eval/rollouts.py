@@ -133,13 +133,12 @@ async def _play_elsewhere(
     """Have a runtime play a whole run, agent included, where this process is not."""
     run.model = getattr(agent, "model_name", None)
     run.recorder = NullRecorder()  # Whoever plays it records it.
-    set_deadline(run, rollout_timeout)
-    limit = asyncio.timeout_at(run.deadline)
+    # Theirs to keep: here, it would also count the wait for somebody to play it.
+    run.limit_seconds = math.inf if rollout_timeout is None else rollout_timeout
     try:
-        async with limit:
-            await elsewhere(run, agent)
+        await elsewhere(run, agent)
     except (Exception, asyncio.CancelledError) as error:
-        settle(run, error, timed_out=limit.expired())
+        settle(run, error)
     finally:
         run.ended_at = now()
 

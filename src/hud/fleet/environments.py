@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,38 +18,76 @@ from hud.eval.runtimes.served import ServedProcess
 from hud.fleet.docker import READY_SECONDS, ImageRuntime, container
 
 if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.environment.connection import Connection
     from hud.eval.rollouts import Provider
 
 MOST_WARM = 8
-"""Builds that stay warm; the one used longest ago makes room."""
+"""Builds that stay warm; of those that nobody plays in, the one used longest ago makes room."""
 _PASSED = ("PATH", "LANG", "TMPDIR", "HOME", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+
+
+@dataclass
+class _Warm:
+    """A build's warm server, and how many rollouts are in it."""
+
+    runtime: ForkRuntime
+    players: int = 0
 
 
 class WarmEnvironments:
     """The warm servers of one worker."""
 
-    def __init__(self) -> None:
-        self._runtimes: OrderedDict[str, ForkRuntime] = OrderedDict()
+    def __init__(self, most: int = MOST_WARM) -> None:
+        self.most = most
+        self._warm: OrderedDict[str, _Warm] = OrderedDict()
 
     def provider(self, given: dict[str, Any]) -> Provider:
-        """Return what brings up the environment of a rollout."""
+        """Return what brings up the environments of a rollout: its own, and its verifier's."""
         if given["problem"] is not None:
             raise EnvironmentFault(given["problem"])
-        environment = given["environment"]
-        if environment["image"] is not None:
-            return ImageRuntime(environment["image"], environment["variables"])
-        build_id = environment["build_id"]
-        if build_id not in self._runtimes:
-            interpreter = apart(Path(environment["python"]), environment["variables"])
-            self._runtimes[build_id] = ForkRuntime(environment["source"], interpreter=interpreter)
-        self._runtimes.move_to_end(build_id)
-        return self._runtimes[build_id]
+
+        def bring_up(task: Task) -> AbstractAsyncContextManager[Connection]:
+            environment = given["environments"][task.env]
+            if environment["image"] is not None:
+                return ImageRuntime(environment["image"], environment["variables"])(task)
+            return self._forked(environment, task)
+
+        return bring_up
 
     async def close(self) -> None:
         """Stop every server, and whatever it forked."""
-        for runtime in self._runtimes.values():
-            await runtime.aclose()
-        self._runtimes.clear()
+        for warm in self._warm.values():
+            await warm.runtime.aclose()
+        self._warm.clear()
+
+    def __len__(self) -> int:
+        return len(self._warm)
+
+    @asynccontextmanager
+    async def _forked(self, environment: dict[str, Any], task: Task) -> AsyncIterator[Connection]:
+        build = environment["build_id"]
+        warm = self._warm.get(build)
+        if warm is None:
+            interpreter = apart(Path(environment["python"]), environment["variables"])
+            runtime = ForkRuntime(environment["source"], interpreter=interpreter)
+            warm = self._warm[build] = _Warm(runtime)
+        self._warm.move_to_end(build)
+        warm.players += 1
+        try:
+            async with warm.runtime(task) as connection:
+                yield connection
+        finally:
+            warm.players -= 1
+            await self._make_room()
+
+    async def _make_room(self) -> None:
+        for build, warm in list(self._warm.items()):
+            if len(self._warm) <= self.most:
+                return
+            if warm.players == 0:
+                del self._warm[build]
+                await warm.runtime.aclose()
 
 
 def apart(python: Path, variables: Mapping[str, str]) -> Interpreter:

@@ -14,13 +14,18 @@ KINDS = ("openai_compatible", "openai", "claude", "gemini")
 """Kinds of agent that are played here: all of them through the gateway, which speaks for every model."""
 
 
+def refuse_unplayable(kind: str, config: dict[str, Any]) -> None:
+    """Raise `UsageError` for an agent that no worker can make."""
+    if kind not in KINDS:
+        raise UsageError(f"Agents of kind {kind!r} are not played here: {', '.join(KINDS)} are.")
+    if not isinstance(config.get("model"), str) or not config["model"]:
+        raise UsageError("The agent's config names no model; give config.model.")
+
+
 def player_of(given: dict[str, Any], gateway_url: str) -> OpenAIChatAgent:
     """Return the agent of a rollout. Raises `UsageError` for one that cannot be played here."""
     agent = given["spec"]["agent"]
-    if agent["type"] not in KINDS:
-        raise UsageError(
-            f"Agents of kind {agent['type']!r} are not played here: {', '.join(KINDS)} are."
-        )
+    refuse_unplayable(agent["type"], agent.get("config") or {})
     known = OpenAIChatConfig.model_fields.keys() - {"api_key", "base_url"}
     config = {
         name: value

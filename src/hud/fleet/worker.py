@@ -27,7 +27,8 @@ from hud.fleet.environments import WarmEnvironments
 from hud.fleet.players import player_of
 from hud.trace import Trace
 
-RENEW_SECONDS = 5.0
+RENEW_SECONDS = 2.0
+"""Also how soon a cancelled rollout ends."""
 PAUSE_SECONDS = 1.0
 """Between two tries to reach a platform that does not answer."""
 
@@ -93,7 +94,7 @@ class Worker:
             provider = self.environments.provider(given)
             player = player_of(given, self.gateway_url)
             try:
-                await carry_out(run, player, provider, retries=0)
+                await carry_out(run, player, provider, _limit(given), retries=0)
             finally:
                 with contextlib.suppress(HudError):
                     await player.aclose()
@@ -163,6 +164,12 @@ def _run_of(given: dict[str, Any], recorder: MemoryRecorder) -> Run:
         attempt=spec.get("attempt", 0),
         recorder=recorder,
     )
+
+
+def _limit(given: dict[str, Any]) -> float | None:
+    """Return the seconds that a rollout asks for, where it does."""
+    limits = (given["spec"].get("runtime_config") or {}).get("limits") or {}
+    return None if limits.get("run_timeout_s") is None else float(given["limit_seconds"])
 
 
 def _fail(run: Run, error: HudError) -> None:

@@ -6,12 +6,15 @@ attempt holds the lease: a worker that was given up comes too late, and changes 
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from hud.client.presence import is_gone
 from hud.errors import ConflictError
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
 LEASE_SECONDS = 30.0
 MOST_ATTEMPTS = 4
 """Workers that a rollout may cost, or infrastructure faults, before it is an error."""
+PAUSE_SECONDS = 1.0
+"""Before a rollout that infrastructure broke is played again; doubled each time."""
 HELD = ("running", "cancelling")
 OPEN = ("queued", *HELD)
+_WAITING: dict[str, Any] = {"status": "queued", "worker": None, "lease_expires_at": None}
 
 
 @dataclass(frozen=True)
@@ -60,23 +66,22 @@ class Rollouts:
         known = {"job_id": job_id, "group_id": spec.get("group_id"), "slug": spec.get("slug")}
         run_entered(self.store, team, trace_id, {k: v for k, v in known.items() if v is not None})
         mine = sa.and_(rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
-        with self.store.begin() as connection:
-            status = connection.execute(sa.select(rollouts.c.status).where(mine)).scalar()
-            if status is not None:
-                return str(status)
-            connection.execute(
-                sa.insert(rollouts).values(
-                    trace_id=trace_id,
-                    team_id=team,
-                    key_id=key_id,
-                    job_id=job_id,
-                    spec=spec,
-                    status="queued",
-                    attempt=0,
-                    created_at=datetime.now(UTC),
-                )
-            )
-        return "queued"
+        row = {
+            "trace_id": trace_id,
+            "team_id": team,
+            "key_id": key_id,
+            "job_id": job_id,
+            "spec": spec,
+            "status": "queued",
+            "attempt": 0,
+            "created_at": datetime.now(UTC),
+        }
+        # The client may repeat a request whose answer it missed, while the first is still being served.
+        with contextlib.suppress(IntegrityError), self.store.begin() as connection:
+            if connection.execute(sa.select(rollouts.c.status).where(mine)).first() is None:
+                connection.execute(sa.insert(rollouts).values(**row))
+        with self.store.read() as connection:
+            return str(connection.execute(sa.select(rollouts.c.status).where(mine)).scalar_one())
 
     def cancel(self, team: str, *, trace_id: str | None = None, job_id: str | None = None) -> int:
         """Cancel open rollouts: one, those of a job, or all of the team's; returns how many."""
@@ -126,34 +131,39 @@ class Rollouts:
     # -- asked by workers ---------------------------------------------------------------------------
 
     def take(self, worker: str, most: int) -> list[Taken]:
-        """Take up to `most` rollouts that nobody holds, those of the teams with the fewest running first."""
+        """Take up to `most` rollouts that nobody holds: of each team and each of its jobs, the fewest are running."""
         rollouts = tables.rollouts
         now = datetime.now(UTC)
         self._give_up(now)
+        due = _due(now)
+        with self.store.read() as connection:
+            # Idle workers ask all the time; only one with something to take writes.
+            if (
+                connection.execute(sa.select(rollouts.c.trace_id).where(due).limit(1)).first()
+                is None
+            ):
+                return []
+        rows: list[sa.Row[Any]] = []
         with self.store.begin() as connection:
-            busy = (
-                sa.select(rollouts.c.team_id, sa.func.count().label("running"))
-                .where(rollouts.c.status == "running")
-                .group_by(rollouts.c.team_id)
-                .subquery()
-            )
-            query = (
-                sa.select(rollouts)
-                .outerjoin(busy, busy.c.team_id == rollouts.c.team_id)
-                .where(rollouts.c.status == "queued")
-                .order_by(sa.func.coalesce(busy.c.running, 0), rollouts.c.created_at)
-                .limit(most)
-                .with_for_update(skip_locked=True, of=rollouts)
-            )
-            rows = connection.execute(query).all()
-            for row in rows:
+            for (team, job), count in _shares(connection, due, most).items():
+                query = (
+                    sa.select(rollouts)
+                    .where(
+                        due, rollouts.c.team_id == team, rollouts.c.job_id.is_not_distinct_from(job)
+                    )
+                    .order_by(rollouts.c.created_at, rollouts.c.trace_id)
+                    .limit(count)
+                    .with_for_update(skip_locked=True)
+                )
+                rows += connection.execute(query).all()
+            if rows:
                 connection.execute(
                     sa.update(rollouts)
-                    .where(rollouts.c.trace_id == row.trace_id)
+                    .where(rollouts.c.trace_id.in_([row.trace_id for row in rows]))
                     .values(
                         status="running",
                         worker=worker,
-                        attempt=row.attempt + 1,
+                        attempt=rollouts.c.attempt + 1,
                         started_at=now,
                         lease_expires_at=now + timedelta(seconds=LEASE_SECONDS),
                     )
@@ -202,7 +212,7 @@ class Rollouts:
             connection.execute(
                 sa.update(rollouts)
                 .where(*mine, rollouts.c.status == "running")
-                .values(status="queued", worker=None, attempt=rollouts.c.attempt - 1)
+                .values(**_WAITING, attempt=rollouts.c.attempt - 1)
             )
             connection.execute(
                 sa.update(rollouts)
@@ -229,9 +239,12 @@ class Rollouts:
         if row is None:
             return False
         if again and row.status == "running" and attempt < MOST_ATTEMPTS:
+            # What broke may need a moment to be there again.
+            pause = timedelta(seconds=PAUSE_SECONDS * 2 ** (attempt - 1))
+            waiting = {**_WAITING, "lease_expires_at": datetime.now(UTC) + pause}
             with self.store.begin() as connection:
-                back = sa.update(rollouts).where(*mine).values(status="queued", worker=None)
-                return connection.execute(back).rowcount == 1
+                back = sa.update(rollouts).where(*mine, rollouts.c.status == "running")
+                return connection.execute(back.values(**waiting)).rowcount == 1
         cancelled = row.status == "cancelling"
 
         def end(connection: sa.Connection) -> bool:
@@ -264,11 +277,7 @@ class Rollouts:
             for row in rows:
                 lost = row.status == "cancelling" or row.attempt >= MOST_ATTEMPTS
                 status = "cancelled" if row.status == "cancelling" else "error"
-                values = (
-                    {"status": status, "ended_at": now}
-                    if lost
-                    else {"status": "queued", "worker": None}
-                )
+                values = {"status": status, "ended_at": now} if lost else _WAITING
                 connection.execute(
                     sa.update(rollouts)
                     .where(rollouts.c.trace_id == row.trace_id, *expired)
@@ -305,6 +314,54 @@ class Rollouts:
         if row is not None and row.team_id != team:
             raise ConflictError(f"Job {job_id!r} is not of this key's team.")
         return row is not None
+
+
+def _due(now: datetime) -> sa.ColumnElement[bool]:
+    """Rollouts that may be taken: those that wait, and not for a moment that is still to come."""
+    rollouts = tables.rollouts
+    later = rollouts.c.lease_expires_at
+    return sa.and_(rollouts.c.status == "queued", sa.or_(later.is_(None), later <= now))
+
+
+def _shares(
+    connection: sa.Connection, due: sa.ColumnElement[bool], most: int
+) -> Counter[tuple[str, str | None]]:
+    """Return how many rollouts to take of each team's job, `most` in all.
+
+    One by one they go to the team with the fewest running, and there to the job with the fewest; the older first.
+    """
+    rollouts = tables.rollouts
+    query = (
+        sa.select(
+            rollouts.c.team_id,
+            rollouts.c.job_id,
+            sa.func.count(sa.case((due, 1))).label("waiting"),
+            sa.func.count(sa.case((rollouts.c.status != "queued", 1))).label("held"),
+            sa.func.min(rollouts.c.created_at).label("oldest"),
+        )
+        .where(rollouts.c.status.in_(OPEN))
+        .group_by(rollouts.c.team_id, rollouts.c.job_id)
+    )
+    jobs = connection.execute(query).all()
+    teams: Counter[str] = Counter()
+    for job in jobs:
+        teams[job.team_id] += job.held
+    shares: Counter[tuple[str, str | None]] = Counter()
+    for _ in range(most):
+        waiting = [job for job in jobs if job.waiting > shares[job.team_id, job.job_id]]
+        if not waiting:
+            break
+        next_one = min(
+            waiting,
+            key=lambda job: (
+                teams[job.team_id],
+                job.held + shares[job.team_id, job.job_id],
+                job.oldest,
+            ),
+        )
+        teams[next_one.team_id] += 1
+        shares[next_one.team_id, next_one.job_id] += 1
+    return shares
 
 
 def spec_of(body: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,8 @@ class ForkRuntime:
         if asked.resources is not None and asked.resources.memory_mb is not None:
             most = limits.memory_mb if limits.memory_mb is not None else math.inf
             limits = replace(limits, memory_mb=min(most, asked.resources.memory_mb))
-        server = await self._running()
+        startup = asked.limits.startup_timeout_s if asked.limits is not None else None
+        server = await self._running(self.startup_timeout if startup is None else startup)
         child = await server.fork(limits)
         try:
             yield child.connection
@@ -81,7 +82,7 @@ class ForkRuntime:
         if server is not None:
             server.stop()
 
-    async def _running(self) -> WarmServer:
+    async def _running(self, startup_timeout: float) -> WarmServer:
         """Return the warm server; started when first needed, and again if it died."""
         loop = asyncio.get_running_loop()
         if self._server is not None and self._server.loop is not loop:
@@ -91,6 +92,6 @@ class ForkRuntime:
         async with self._starting:
             if self._server is None or self._server.dead:
                 self._server = await WarmServer.start(
-                    self.source, self.startup_timeout, self.interpreter
+                    self.source, startup_timeout, self.interpreter
                 )
             return self._server

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import math
 from typing import TYPE_CHECKING, Any
 
 from hud.errors import HudError, UsageError
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from hud.eval.run import Player, Run
 
 POLL_SECONDS = 5.0
+_FIRST_POLL_SECONDS = 0.2
+_AT_ONCE = 16
+"""Requests that are on their way together, however many rollouts are waited for."""
+_PAGE = 1000
 _OVER = ("completed", "error", "cancelled")
 
 
@@ -22,14 +27,19 @@ class HostedRuntime:
     """Submits rollouts to the platform and waits for what comes of them.
 
     The client may go away: what was submitted is played to its end, unless it is cancelled. `poll_interval` is in
-    seconds.
+    seconds; `run_timeout` bounds each rollout from when it is begun, not from when it was submitted.
     """
 
-    def __init__(self, *, poll_interval: float = POLL_SECONDS, run_timeout: float | None = None):
-        if not poll_interval > 0:
-            raise UsageError(f"poll_interval must be positive, not {poll_interval:g}.")
+    def __init__(
+        self, *, poll_interval: float = POLL_SECONDS, run_timeout: float | None = None
+    ) -> None:
+        for name, value in (("poll_interval", poll_interval), ("run_timeout", run_timeout)):
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} must be positive, not {value:g}.")
         self.poll_interval = poll_interval
         self.run_timeout = run_timeout
+        self._detached = False
+        self._waits: dict[str | None, _Waits] = {}
 
     def __call__(self, task: Any) -> Any:
         raise UsageError(
@@ -37,31 +47,88 @@ class HostedRuntime:
             "to connect to."
         )
 
+    def detach(self) -> None:
+        """Leave what was submitted to the platform: from now on, cancelling here cancels nothing there."""
+        self._detached = True
+
     async def play(self, run: Run, agent: Player) -> None:
         """Have the platform play `run`, and fill it with what came of it."""
         client = importlib.import_module("hud.client").connect()
-        await client.post("/v2/rollouts/submit", _submission(run, agent), retry=True)
+        waits = self._waits.get(run.job_id)
+        if waits is None or waits.loop is not asyncio.get_running_loop():
+            waits = self._waits[run.job_id] = _Waits(client, run.job_id, self.poll_interval)
+        body = _submission(run, agent, self.run_timeout)
         run.runtime = "hosted"
         try:
-            state = await self._wait(client, run)
-        except (asyncio.CancelledError, TimeoutError):
-            with contextlib.suppress(HudError):
-                await client.post("/v2/rollouts/cancel", {"trace_id": dashed(run.trace_id)})
+            async with waits.at_once:
+                await client.post("/v2/rollouts/submit", body, retry=True)
+            await waits.over(run.trace_id)
+            async with waits.at_once:
+                whole = await client.get(f"/v2/trace/{run.trace_id}/full")
+        except asyncio.CancelledError:
+            if not self._detached:
+                with contextlib.suppress(HudError):
+                    await client.post("/v2/rollouts/cancel", {"trace_id": dashed(run.trace_id)})
             raise
-        _fill(run, state)
+        _fill(run, whole)
 
-    async def _wait(self, client: Any, run: Run) -> dict[str, Any]:
-        wait = min(0.2, self.poll_interval)
-        while True:
-            found = await client.get(f"/v2/trace/{run.trace_id}")
-            if found["status"] in _OVER:
-                whole: dict[str, Any] = await client.get(f"/v2/trace/{run.trace_id}/full")
-                return whole
+
+class _Waits:
+    """Waits for the rollouts of one job, with one request for all of them."""
+
+    def __init__(self, client: Any, job_id: str | None, interval: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.at_once = asyncio.Semaphore(_AT_ONCE)
+        self._client, self._job_id, self._interval = client, job_id, interval
+        self._open: dict[str, asyncio.Future[None]] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def over(self, trace_id: str) -> None:
+        """Return when a rollout is over; raises `PlatformError` where the platform cannot be asked any more."""
+        waiting = self._open[trace_id] = self.loop.create_future()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        try:
+            await waiting
+        finally:
+            self._open.pop(trace_id, None)
+
+    async def _look(self) -> None:
+        wait = min(_FIRST_POLL_SECONDS, self._interval)
+        while self._open:
+            try:
+                ended = await self._ended()
+            except HudError as error:
+                for waiting in self._open.values():
+                    if not waiting.done():
+                        waiting.set_exception(error)
+                return
+            for trace_id in ended & self._open.keys():
+                waiting = self._open.pop(trace_id)
+                if not waiting.done():
+                    waiting.set_result(None)
             await asyncio.sleep(wait)
-            wait = min(wait * 1.5, self.poll_interval)
+            wait = min(wait * 1.5, self._interval)
+
+    async def _ended(self) -> set[str]:
+        """Return which rollouts are over, of those that are waited for."""
+        wanted = set(self._open)
+        if self._job_id is None or len(wanted) == 1:
+            states = {one: await self._client.get(f"/v2/trace/{one}") for one in wanted}
+            return {one for one, found in states.items() if found["status"] in _OVER}
+        ended: set[str] = set()
+        seen = 0
+        while True:
+            page = await self._client.get(
+                f"/v2/jobs/{self._job_id}/traces", params={"limit": _PAGE, "offset": seen}
+            )
+            ended |= {row["id"] for row in page["items"] if row["status"] in _OVER}
+            seen += len(page["items"])
+            if not page["items"] or seen >= page["total"]:
+                return ended & wanted
 
 
-def _submission(run: Run, agent: Player) -> dict[str, Any]:
+def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str, Any]:
     config = getattr(agent, "config", None)
     if config is None or not getattr(agent, "model_name", None):
         raise UsageError(
@@ -83,10 +150,22 @@ def _submission(run: Run, agent: Player) -> dict[str, Any]:
             "type": "openai_compatible",
             "config": {**settings, **(task.agent_config or {}), "model": run.model},
         },
-        "runtime_config": task.runtime_config,
+        "runtime_config": _limited(task.runtime_config, run.limit_seconds, run_timeout),
         "verifier": None if task.verifier is None else task.verifier.model_dump(mode="json"),
     }
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _limited(asked: dict[str, Any] | None, *limits: float | None) -> dict[str, Any] | None:
+    """Return what a task asks of its runtime, with the least of its own limit and these."""
+    own = ((asked or {}).get("limits") or {}).get("run_timeout_s")
+    finite = [limit for limit in (own, *limits) if limit is not None and math.isfinite(limit)]
+    if not finite:
+        return asked
+    return {
+        **(asked or {}),
+        "limits": {**((asked or {}).get("limits") or {}), "run_timeout_s": min(finite)},
+    }
 
 
 def _fill(run: Run, whole: dict[str, Any]) -> None:

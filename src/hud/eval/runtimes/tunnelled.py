@@ -15,10 +15,15 @@ from hud.errors import HudError, InfrastructureFault, UsageError
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
+    from websockets.exceptions import ConnectionClosed
 
     from hud.environment import Task
 
 READY_SECONDS = 300.0
+HALF_CLOSED = b""
+"""Sent through a tunnel: nothing more will come from this side."""
+HALF_CLOSED_SECONDS = 30.0
+NORMAL, TRY_AGAIN = 1000, 1013
 _CHUNK = 1 << 18
 
 
@@ -45,10 +50,9 @@ class HUDRuntime:
         started = await client.post("/runtime/sessions", {"environment": task.env})
         session = started["id"]
         try:
-            async with _listening(_Tunnels(url, now.api_key, session)) as port:
-                connection = await RemoteConnection.dial(
-                    "127.0.0.1", port, ready_timeout=READY_SECONDS
-                )
+            tunnels = _Tunnels(url, now.api_key, session)
+            async with _listening(tunnels) as port:
+                connection = await _dial(port, tunnels)
                 connection.address = f"hud:{session}"
                 try:
                     yield connection
@@ -66,12 +70,15 @@ class _Tunnels:
         self.place = f"{url.replace('http', 'ws', 1).rstrip('/')}/runtime/tunnels/{session}"
         self.headers = {"authorization": f"Bearer {key}"} if key else {}
         self.refused: str | None = None
+        """What the platform said of the last tunnel that it closed."""
+        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Set when the environment will never come up."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection's bytes, until either side ends it."""
         try:
             from websockets.asyncio.client import connect
-            from websockets.exceptions import WebSocketException
+            from websockets.exceptions import ConnectionClosed, WebSocketException
         except ImportError:
             raise UsageError(
                 "HUDRuntime needs websockets: pip install 'openhud[platform]'"
@@ -83,12 +90,44 @@ class _Tunnels:
                 there = asyncio.create_task(_send(reader, tunnel))
                 back = asyncio.create_task(_receive(tunnel, writer))
                 await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
+                if not back.done():
+                    # Everything is said on this side; what the other still says is worth waiting for.
+                    await tunnel.send(HALF_CLOSED)
+                    await asyncio.wait({back}, timeout=HALF_CLOSED_SECONDS)
                 there.cancel()
                 back.cancel()
+                for outcome in await asyncio.gather(there, back, return_exceptions=True):
+                    if isinstance(outcome, ConnectionClosed):
+                        self._closed(outcome)
         except (OSError, WebSocketException) as error:
             self.refused = str(error)
         finally:
             writer.close()
+
+    def _closed(self, how: ConnectionClosed) -> None:
+        told = how.rcvd
+        if told is None or told.code == NORMAL:
+            return
+        self.refused = told.reason or str(told.code)
+        if told.code != TRY_AGAIN and not self.broken.done():
+            self.broken.set_result(self.refused)
+
+
+async def _dial(port: int, tunnels: _Tunnels) -> RemoteConnection:
+    """Connect, as soon as the environment is up; an `InfrastructureFault` where it will never be."""
+    dialling = asyncio.create_task(
+        RemoteConnection.dial("127.0.0.1", port, ready_timeout=READY_SECONDS)
+    )
+    try:
+        first: set[asyncio.Future[Any]] = {dialling, tunnels.broken}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not dialling.done():
+            raise InfrastructureFault(
+                f"The platform could not bring the environment up: {tunnels.broken.result()}"
+            )
+        return dialling.result()
+    finally:
+        dialling.cancel()
 
 
 @asynccontextmanager

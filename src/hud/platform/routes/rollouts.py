@@ -7,22 +7,27 @@ POST /v2/fleet/take | renew | release | finish      (the platform's own workers 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
+from hud.environment.requirements import refuse_unsupported, run_seconds_of
 from hud.errors import NotFoundError, PlatformError, UsageError
+from hud.fleet.players import refuse_unplayable
 from hud.platform.access import Identity, caller, needs
 from hud.platform.environments import Environments
 from hud.platform.rollouts import LEASE_SECONDS, Rollouts, Taken, spec_of
 from hud.trace import dashed, plain
 
-router = APIRouter(prefix="/v2/rollouts", dependencies=[Depends(needs("run"))])
+router = APIRouter(prefix="/v2/rollouts", tags=["rollouts"], dependencies=[Depends(needs("run"))])
 WAIT_SECONDS = 5.0
 POLL_SECONDS = 0.1
-PASS_SECONDS = 6 * 3600.0
-"""How long a rollout's own pass holds: longer than any rollout lasts."""
+LONGEST_SECONDS = 24 * 3600.0
+"""Most that a rollout may take, whatever it asks for."""
+PASS_MARGIN_SECONDS = 600.0
+"""How much longer a rollout's own pass holds than the rollout may last."""
 
 
 def _worker(request: Request) -> None:
@@ -30,7 +35,7 @@ def _worker(request: Request) -> None:
         raise PlatformError("Only the platform's own workers take rollouts.", 403)
 
 
-fleet = APIRouter(prefix="/v2/fleet", dependencies=[Depends(_worker)])
+fleet = APIRouter(prefix="/v2/fleet", tags=["rollouts"], dependencies=[Depends(_worker)])
 
 
 class AgentSpec(BaseModel):
@@ -85,12 +90,11 @@ def submit(request: Request, body: Submission) -> dict[str, str]:
     platform, who = request.app.state.platform, caller(request)
     trace_id = _id(body.trace_id, "trace_id")
     job_id = None if body.job_id is None else _id(body.job_id, "job_id")
-    Environments(platform.store, who.team_id).runnable(body.env)
-    asked = set(body.runtime_config or {}) - {"limits", "resources"}
-    resources = set((body.runtime_config or {}).get("resources") or {}) - {"memory_mb", "cpu"}
-    if asked or resources:
-        wanted = ", ".join(sorted(asked | resources))
-        raise UsageError(f"This server's workers cannot give a rollout {wanted}.")
+    refuse_unplayable(body.agent.type, body.agent.config)
+    slug = body.slug or body.task
+    refuse_unsupported(slug, body.runtime_config, "a worker of this server", honoured=["memory_mb"])
+    for env in _environments(body.env, body.verifier):
+        Environments(platform.store, who.team_id).runnable(env)
     status = Rollouts(platform.store).submit(
         who.team_id, who.key_id, trace_id, job_id, spec_of(body.model_dump(mode="json"))
     )
@@ -178,33 +182,41 @@ def _given(request: Request, one: Taken) -> dict[str, Any]:
     """Return a rollout as a worker gets it."""
     platform = request.app.state.platform
     who = Identity(team_id=one.team_id, scopes=frozenset({"run"}), key_id=one.key_id)
+    limit = min(run_seconds_of(one.spec.get("runtime_config")), LONGEST_SECONDS)
     given: dict[str, Any] = {
         "trace_id": one.trace_id,
         "attempt": one.attempt,
         "job_id": one.job_id,
         "spec": one.spec,
-        "pass": platform.passes.make(who, PASS_SECONDS),
+        "pass": platform.passes.make(who, limit + PASS_MARGIN_SECONDS),
+        "limit_seconds": limit,
         "problem": None,
-        "environment": None,
+        "environments": {},
         "samples": False,
     }
     try:
-        found = Environments(platform.store, one.team_id).runnable(one.spec["env"])
-        given["environment"] = {
-            "build_id": found.build_id,
-            "source": str(found.source),
-            "python": str(found.python),
-            "image": found.image,
-            "variables": found.variables,
-        }
-        model = platform.registry_of(one.team_id).model(str(one.spec["agent"]["config"]["model"]))
-        given["samples"] = model.kind != "provider"
+        for env in _environments(one.spec["env"], one.spec.get("verifier")):
+            found = Environments(platform.store, one.team_id).runnable(env)
+            given["environments"][env] = {
+                "build_id": found.build_id,
+                "source": str(found.source),
+                "python": str(found.python),
+                "image": found.image,
+                "variables": found.variables,
+            }
     except NotFoundError as error:
-        # A provider's model that is in no registry is the gateway's to find.
-        given["problem"] = str(error) if given["environment"] is None else None
-    except KeyError:
-        given["problem"] = "The agent's config names no model."
+        given["problem"] = str(error)
+    # A provider's model that is in no registry is the gateway's to find.
+    with contextlib.suppress(NotFoundError):
+        model = platform.registry_of(one.team_id).model(one.spec["agent"]["config"]["model"])
+        given["samples"] = model.kind != "provider"
     return given
+
+
+def _environments(env: str, verifier: dict[str, Any] | None) -> list[str]:
+    """Return the names of the environments that a rollout needs: its own, and perhaps its verifier's."""
+    judging = (verifier or {}).get("env") or env
+    return list(dict.fromkeys((env, str(judging))))
 
 
 def _rollouts(request: Request) -> Rollouts:

@@ -18,7 +18,7 @@ from hud.platform.access.middleware import ACCESS_DENIED
 from hud.platform.environments import Environments
 from hud.platform.runtime_sessions import RuntimeSessions, Session
 
-router = APIRouter(prefix="/runtime")
+router = APIRouter(prefix="/runtime", tags=["environments"])
 _RUN = [Depends(needs("run"))]
 _CHUNK = 1 << 18
 TRY_AGAIN = 1013
@@ -104,8 +104,13 @@ async def _to_environment(socket: WebSocket, writer: asyncio.StreamWriter) -> No
             if message["type"] == "websocket.disconnect":
                 return
             data = message.get("bytes")
-            writer.write(data if data is not None else (message.get("text") or "").encode())
-            await writer.drain()
+            if data is None:
+                data = (message.get("text") or "").encode()
+            if data:
+                writer.write(data)
+                await writer.drain()
+            else:
+                writer.write_eof()  # The client has said everything, and listens on.
     except (WebSocketDisconnect, RuntimeError, OSError):
         return
 

@@ -356,11 +356,14 @@ rollouts = sa.Table(
     sa.Column("job_id", sa.String(32), index=True),
     sa.Column("spec", sa.JSON, nullable=False),
     # queued, running, cancelling, or as a run ends.
-    sa.Column("status", sa.String(16), nullable=False, index=True),
+    sa.Column("status", sa.String(16), nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
     sa.Column("worker", sa.Text),
+    # Of one that waits: when it may be taken again.
     sa.Column("lease_expires_at", Moment),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("started_at", Moment),
     sa.Column("ended_at", Moment),
+    # All that workers ask of the queue, without the rows.
+    sa.Index("rollouts_queue", "status", "team_id", "job_id", "lease_expires_at", "created_at"),
 )

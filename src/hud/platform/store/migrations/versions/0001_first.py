@@ -204,8 +204,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("trace_id", name=op.f("pk_rollouts")),
     )
     op.create_index(op.f("ix_rollouts_job_id"), "rollouts", ["job_id"], unique=False)
-    op.create_index(op.f("ix_rollouts_status"), "rollouts", ["status"], unique=False)
     op.create_index(op.f("ix_rollouts_team_id"), "rollouts", ["team_id"], unique=False)
+    op.create_index(
+        "rollouts_queue",
+        "rollouts",
+        ["status", "team_id", "job_id", "lease_expires_at", "created_at"],
+        unique=False,
+    )
     op.create_table(
         "runs",
         sa.Column("trace_id", sa.String(length=32), nullable=False),
