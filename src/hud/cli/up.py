@@ -83,4 +83,8 @@ def _announce(address: Address, key: str | None) -> None:
     click.echo("\nA client needs:")
     for name, value in {**address.variables, "HUD_API_KEY": key or "YOUR_KEY"}.items():
         click.echo(f"  export {name}={value}")
-    click.echo("\nMore keys: hud keys create NAME        Stop: Ctrl-C")
+    click.echo("\nThen, for instance:")
+    click.echo("  hud keys create NAME                   a key for somebody else")
+    click.echo("  hud models create NAME                 a small model to train")
+    click.echo("  hud eval env.py NAME --group 8         a job, recorded here")
+    click.echo("\nStop: Ctrl-C")

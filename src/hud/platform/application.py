@@ -48,8 +48,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     if config.keys:
-        app.add_middleware(Measured, metrics=platform.metrics)
         app.add_middleware(Door, keys=platform.keys, passes=platform.passes, limits=platform.limits)
+        app.add_middleware(Measured, metrics=platform.metrics)  # Outside: refusals count too.
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
     app.add_exception_handler(Exception, _tell_broken)

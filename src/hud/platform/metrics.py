@@ -48,6 +48,18 @@ class Metrics:
             "hud_telemetry_spans", "Spans taken over from clients.", registry=self.registry
         )
 
+        self.queues = Gauge(
+            "hud_queue",
+            "What waits, or is being done: streams of the engine, uploads of telemetry, rollouts and builds.",
+            ["queue"],
+            registry=self.registry,
+        )
+        self.telemetry_bytes = Gauge(
+            "hud_telemetry_bytes",
+            "Bytes of telemetry that are on their way into the store.",
+            registry=self.registry,
+        )
+
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -96,6 +96,16 @@ class Platform:
 
         return InlineEngine(self)
 
+    @property
+    def engine_up(self) -> bool:
+        """False where the engine is wanted and not there."""
+        return "engine" not in self.__dict__ or self.engine.up
+
+    @property
+    def streams(self) -> int:
+        """Sequences that the engine draws, or that wait for it."""
+        return self.engine.streams if "engine" in self.__dict__ else 0
+
     async def start_engine(self) -> None:
         """Have the engine up before the first request, where there are models for it."""
         models = await asyncio.to_thread(self.registry.models)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from types import FrameType
 
 import uvicorn
 
-from hud.errors import UsageError
+from hud.errors import StoreError, UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.application import Platform, PlatformConfig, create_app
 
@@ -50,10 +51,14 @@ def serve(
     """Serve until SIGINT or SIGTERM; a second one does not wait for anybody.
 
     `announce` is called once requests are answered, with the address and, on a store that had none, the first
-    key. Raises `UsageError` for an address that cannot be had and `StoreError` for a store that cannot be opened.
+    key. Raises `UsageError` for an address that cannot be had, and for a store that cannot be opened or written.
     """
     listening = listen(host, port)
-    app = create_app(config)
+    try:
+        app = create_app(config)
+        app.state.platform.store.blobs.check()
+    except StoreError as error:
+        raise UsageError(str(error)) from error
     platform: Platform = app.state.platform
     bound = Address(host, listening.getsockname()[1])
     platform.url = bound.url
@@ -114,8 +119,8 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._draining is not None:
-            super().handle_exit(sig, frame)
-            return
+            # Its children end with it, and the store survives the death of any process.
+            os._exit(128 + sig)
         self._draining = asyncio.ensure_future(self._drain(sig, frame))
 
     async def _drain(self, sig: int, frame: FrameType | None) -> None:

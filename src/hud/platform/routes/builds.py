@@ -21,7 +21,7 @@ from hud.platform.environments import SUCCEEDED
 from hud.platform.tasksets import is_text
 from hud.trace import new_id, plain
 
-router = APIRouter()
+router = APIRouter(tags=["environments"])
 _READ = [Depends(needs("read"))]
 _TRAIN = [Depends(needs("train"))]
 

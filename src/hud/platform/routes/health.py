@@ -13,8 +13,9 @@ from fastapi.responses import JSONResponse
 
 from hud.errors import StoreError
 from hud.platform.metrics import CONTENT_TYPE
+from hud.platform.queues import measure_queues
 
-router = APIRouter()
+router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz")
@@ -25,19 +26,25 @@ async def healthy() -> dict[str, str]:
 
 @router.get("/readyz")
 def ready(request: Request) -> JSONResponse:
-    """The store answers too, and the server is not on its way out."""
+    """The store answers too, the engine is there for whom needs it, and the server is not on its way out."""
     platform = request.app.state.platform
-    parts: dict[str, Any] = {"store": "ok", "stopping": platform.stopping.is_set()}
+    parts: dict[str, Any] = {
+        "store": "ok",
+        "engine": "ok" if platform.engine_up else "being started again",
+        "stopping": platform.stopping.is_set(),
+    }
     try:
         with platform.store.read() as connection:
             connection.execute(sa.text("SELECT 1"))
     except StoreError as error:
         parts["store"] = str(error)
-    fine = parts["store"] == "ok" and not parts["stopping"]
+    fine = parts["store"] == parts["engine"] == "ok" and not parts["stopping"]
     return JSONResponse({"status": "ok" if fine else "unavailable", **parts}, 200 if fine else 503)
 
 
 @router.get("/metrics")
 def metrics(request: Request) -> Response:
     """Prometheus' text format."""
-    return Response(request.app.state.platform.metrics.render(), media_type=CONTENT_TYPE)
+    platform = request.app.state.platform
+    measure_queues(platform)
+    return Response(platform.metrics.render(), media_type=CONTENT_TYPE)

@@ -14,7 +14,7 @@ from hud.platform.access import caller, needs
 from hud.platform.store import reading
 from hud.platform.store.ingest import ingest
 
-router = APIRouter(prefix="/v2", dependencies=[Depends(needs("read"))])
+router = APIRouter(prefix="/v2", tags=["jobs"], dependencies=[Depends(needs("read"))])
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0)]

@@ -16,7 +16,7 @@ from hud.platform.access.teams import Projects, Teams
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import dashed
 
-router = APIRouter(prefix="/v2")
+router = APIRouter(prefix="/v2", tags=["keys"])
 _READ = [Depends(needs("read"))]
 _RUN = [Depends(needs("run"))]
 _ADMIN = [Depends(needs("admin"))]

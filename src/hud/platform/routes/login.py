@@ -16,7 +16,7 @@ from hud.errors import NotFoundError
 from hud.platform.access.device_login import EXPIRES_SECONDS, INTERVAL_SECONDS, DeviceLogins
 from hud.platform.access.teams import Teams
 
-router = APIRouter(prefix="/auth/device")
+router = APIRouter(prefix="/auth/device", tags=["keys"])
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hud.platform.application import Platform
     from hud.platform.registry import Registry
 
-router = APIRouter(prefix="/v2/models", dependencies=[Depends(needs("read"))])
+router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=[Depends(needs("read"))])
 _TRAIN = [Depends(needs("train"))]
 
 

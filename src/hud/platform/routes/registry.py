@@ -12,7 +12,9 @@ from fastapi import APIRouter, Depends, Query, Request
 from hud.platform.access import caller, needs
 from hud.platform.environments import Environments
 
-router = APIRouter(prefix="/v2/registry", dependencies=[Depends(needs("read"))])
+router = APIRouter(
+    prefix="/v2/registry", tags=["environments"], dependencies=[Depends(needs("read"))]
+)
 
 
 @router.get("")

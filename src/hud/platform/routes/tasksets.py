@@ -17,7 +17,7 @@ from hud.platform.environments import Environments
 from hud.platform.manifests import misfits
 from hud.platform.tasksets import Tasksets, problems_of, row_of
 
-router = APIRouter(prefix="/v2")
+router = APIRouter(prefix="/v2", tags=["tasksets"])
 _READ = [Depends(needs("read"))]
 _RUN = [Depends(needs("run"))]
 _MOST = 2**31 - 1

@@ -20,7 +20,7 @@ from hud.platform.store import Store
 from hud.platform.store.telemetry import ingest_spans
 from hud.trace import trace_id_of
 
-router = APIRouter()
+router = APIRouter(tags=["traces"])
 
 MOST_BYTES = 512 << 20
 """Of one upload, unpacked: a span may hold a whole video."""

@@ -19,7 +19,7 @@ from hud.trace import ToolResult, TraceStatus, plain, text_of, trace_id_of
 from hud.trace.content import Message
 from hud.trace.foreign import understood
 
-router = APIRouter(prefix="/v2/trace", dependencies=[Depends(needs("read"))])
+router = APIRouter(prefix="/v2/trace", tags=["traces"], dependencies=[Depends(needs("read"))])
 _RUN = [Depends(needs("run"))]
 
 

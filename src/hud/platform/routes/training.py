@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hud.platform.application import Platform
     from hud.platform.records import ModelRecord
 
-router = APIRouter(dependencies=[Depends(needs("train"))])
+router = APIRouter(tags=["training"], dependencies=[Depends(needs("train"))])
 _TRAIN = "/v1/models/{model_id}/train"
 
 

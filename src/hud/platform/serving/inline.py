@@ -131,9 +131,19 @@ class InlineEngine:
     async def status(self) -> dict[str, Any]:
         """What is loaded, and how busy it is."""
         return {
-            "streams": sum(wake.streams for wake in self._wakes.values()),
+            "streams": self.streams,
             "models": self.platform.policies.status(),
         }
+
+    @property
+    def up(self) -> bool:
+        """True: it lives as long as this process."""
+        return True
+
+    @property
+    def streams(self) -> int:
+        """Sequences that are being drawn, or wait for it."""
+        return sum(wake.streams for wake in list(self._wakes.values()))
 
     async def start(self) -> None:
         """Nothing: models are loaded when they are first asked."""

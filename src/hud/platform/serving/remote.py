@@ -102,6 +102,16 @@ class WorkerEngine:
         told: dict[str, Any] = orjson.loads(await self._link.call("status"))
         return {**told, "pid": self.pid, "streams": self._link.streams}
 
+    @property
+    def up(self) -> bool:
+        """False while its process is started again, or could not be; one that was not needed yet is up."""
+        return self._link is not None or not self._failures
+
+    @property
+    def streams(self) -> int:
+        """Sequences that are being drawn, or wait for it."""
+        return 0 if self._link is None else self._link.streams
+
     async def start(self) -> None:
         """Have the process up before the first request. Raises `EngineDownError` if it cannot be."""
         await self._linked()

@@ -109,6 +109,16 @@ class TokenEngine(Protocol):
         """What is loaded, and how busy it is."""
         ...
 
+    @property
+    def up(self) -> bool:
+        """False while it is being started again, or could not be."""
+        ...
+
+    @property
+    def streams(self) -> int:
+        """Sequences that are being drawn, or wait for it."""
+        ...
+
     async def start(self) -> None:
         """Be ready before the first request. Raises `EngineDownError` where that cannot be."""
         ...
