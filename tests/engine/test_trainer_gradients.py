@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from small_decoder import SmallDecoder, random_datum
 
@@ -58,7 +58,8 @@ def test_splitting_reordering_and_packing_never_change_the_gradient(loss, data):
     budget = data.draw(st.integers(1, 80))
     shuffled = [datums[number] for number in order]
     whole = gradients([datums], loss, config, pass_tokens=10_000)
-    assert any(gradient.abs().max() > 1e-4 for gradient in whole.values())
+    # A batch whose every sequence is clipped has no gradient to compare.
+    assume(any(gradient.abs().max() > 1e-4 for gradient in whole.values()))
     pieces = gradients([shuffled[:cut], shuffled[cut:]], loss, config, pass_tokens=budget)
     assert_same(whole, pieces)
 
