@@ -20,7 +20,7 @@ from hud.client.presence import is_gone
 from hud.errors import ConflictError
 from hud.platform.store import tables
 from hud.platform.store.ingest import Attempt, ingest_attempt
-from hud.platform.store.reporting import job_entered, run_entered, run_exited
+from hud.platform.store.reporting import job_entered, run_entered
 from hud.trace import plain
 
 if TYPE_CHECKING:
@@ -93,20 +93,9 @@ class Rollouts:
             which.append(rollouts.c.job_id == job_id)
         with self.store.begin() as connection:
             waiting = (*which, rollouts.c.status == "queued")
-            ids = connection.execute(sa.select(rollouts.c.trace_id).where(*waiting)).scalars().all()
-            connection.execute(
-                sa.update(rollouts)
-                .where(*waiting)
-                .values(status="cancelled", ended_at=datetime.now(UTC))
-            )
-            running = connection.execute(
-                sa.update(rollouts)
-                .where(*which, rollouts.c.status == "running")
-                .values(status="cancelling")
-            ).rowcount
-        for identifier in ids:
-            self._end_run(team, identifier, "cancelled", "Cancelled before it was played.")
-        return len(ids) + running
+            cancelled = _end(connection, waiting, "cancelled", "Cancelled before it was played.")
+            running = sa.update(rollouts).where(*which, rollouts.c.status == "running")
+            return cancelled + connection.execute(running.values(status="cancelling")).rowcount
 
     def open_jobs(self, team: str) -> dict[str, int]:
         """Return the team's jobs with open rollouts, and how many each has."""
@@ -214,11 +203,7 @@ class Rollouts:
                 .where(*mine, rollouts.c.status == "running")
                 .values(**_WAITING, attempt=rollouts.c.attempt - 1)
             )
-            connection.execute(
-                sa.update(rollouts)
-                .where(*mine, rollouts.c.status == "cancelling")
-                .values(status="cancelled", ended_at=datetime.now(UTC))
-            )
+            _end(connection, (*mine, rollouts.c.status == "cancelling"), "cancelled", "Cancelled.")
 
     def finish(
         self, worker: str, trace_id: str, attempt: int, events: bytes, *, again: bool
@@ -273,39 +258,12 @@ class Rollouts:
             ):
                 return
         with self.store.begin() as connection:
-            rows = connection.execute(sa.select(rollouts).where(*expired)).all()
-            for row in rows:
-                lost = row.status == "cancelling" or row.attempt >= MOST_ATTEMPTS
-                status = "cancelled" if row.status == "cancelling" else "error"
-                values = {"status": status, "ended_at": now} if lost else _WAITING
-                connection.execute(
-                    sa.update(rollouts)
-                    .where(rollouts.c.trace_id == row.trace_id, *expired)
-                    .values(**values)
-                )
-        for row in rows:
-            if row.status == "cancelling":
-                self._end_run(row.team_id, row.trace_id, "cancelled", "Cancelled.")
-            elif row.attempt >= MOST_ATTEMPTS:
-                self._end_run(
-                    row.team_id,
-                    row.trace_id,
-                    "error",
-                    f"{row.attempt} workers were lost while they played it.",
-                )
-
-    def _end_run(self, team: str, trace_id: str, status: str, error: str) -> None:
-        run_exited(
-            self.store,
-            team,
-            trace_id,
-            status=status,
-            reward=None,
-            error=error,
-            evaluation=None,
-            stop_reason=None,
-            extra=None,
-        )
+            cancelling = (*expired, rollouts.c.status == "cancelling")
+            _end(connection, cancelling, "cancelled", "Cancelled.")
+            hopeless = (*expired, rollouts.c.attempt >= MOST_ATTEMPTS)
+            lost = f"{MOST_ATTEMPTS} workers were lost while they played it."
+            _end(connection, hopeless, "error", lost)
+            connection.execute(sa.update(rollouts).where(*expired).values(**_WAITING))
 
     def _job_known(self, team: str, job_id: str) -> bool:
         jobs = tables.jobs
@@ -314,6 +272,17 @@ class Rollouts:
         if row is not None and row.team_id != team:
             raise ConflictError(f"Job {job_id!r} is not of this key's team.")
         return row is not None
+
+
+def _end(
+    connection: sa.Connection, which: Sequence[sa.ColumnElement[bool]], status: str, error: str
+) -> int:
+    """End rollouts that nobody will play any more, and their runs; returns how many."""
+    rollouts, runs = tables.rollouts, tables.runs
+    ended = {"status": status, "ended_at": datetime.now(UTC)}
+    theirs = runs.c.trace_id.in_(sa.select(rollouts.c.trace_id).where(*which))
+    connection.execute(sa.update(runs).where(theirs).values(**ended, error=error))
+    return connection.execute(sa.update(rollouts).where(*which).values(**ended)).rowcount
 
 
 def _due(now: datetime) -> sa.ColumnElement[bool]:
