@@ -90,6 +90,26 @@ def test_a_trace_in_json_has_its_tokens(job, capsys):
     assert [sample["output_token_ids"] for sample in samples] == [[3]]
 
 
+def test_what_was_told_beside_the_steps_is_shown(job, capsys):
+    trace = job.runs[0].trace_id
+    assert "--spans" not in said(capsys, "trace", trace)
+    assert said(capsys, "trace", trace, "--spans") == ""
+    moved = {"hud.schema": "hud.robot.step.v1", "hud.payload": {"tick": 1}}
+    spans = [
+        {"span_id": "2", "name": "my.function", "start_time": "2026-01-02T03:04:06Z"},
+        {"span_id": "1", "name": "step.observation", "attributes": moved},
+        {"attributes": 3},
+    ]
+    path = f"/trace/{trace}/telemetry-upload"
+    asyncio.run(hud.client.connect().post(path, {"telemetry": spans}))
+    assert f"3 more beside the steps: hud trace {trace} --spans" in said(capsys, "trace", trace)
+    shown = said(capsys, "trace", trace, "--spans")
+    assert "hud.robot.step.v1  step.observation" in shown
+    assert "2026-01-02T03:04:06Z  my.function" in shown
+    listed = json.loads(said(capsys, "trace", trace, "--spans", "--json"))
+    assert sorted(map(str, listed)) == sorted(map(str, spans))
+
+
 def test_export_writes_one_valid_line_a_run(job, capsys, tmp_path):
     assert "4 runs of" in said(capsys, "export", job.id[:8], "-o", "out.jsonl")
     validator = Draft202012Validator(json.loads(SCHEMA.read_bytes()))

@@ -193,9 +193,11 @@ async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path)
                 pass
         with pytest.raises(EngineDownError) as down:
             await drawn(engine, model, request())
+        assert not platform.engine_up
         assert down.value.status == 503
         assert down.value.retry_after >= 1
         await revived(engine, model)
+        assert platform.engine_up
         assert (await drawn(engine, model, request(seed=3)))[0] == before[0]
 
 

@@ -13,11 +13,37 @@ import click
     "--json", "as_json", is_flag=True, help="Print the whole trace as JSON, tokens included."
 )
 @click.option("--full", is_flag=True, help="Do not shorten long texts.")
-def command(trace_id: str, as_json: bool, full: bool) -> None:
+@click.option(
+    "--spans",
+    is_flag=True,
+    help="Show what was told beside the steps instead: robots, files that changed, timed functions.",
+)
+def command(trace_id: str, as_json: bool, full: bool, spans: bool) -> None:
     """Show everything that happened in one run (the start of its id will do)."""
     from hud.cli.running import run
 
-    run(_show(trace_id, as_json, full))
+    run(_show_spans(trace_id, as_json) if spans else _show(trace_id, as_json, full))
+
+
+async def _show_spans(reference: str, as_json: bool) -> None:
+    from hud.cli.output import console, print_json
+    from hud.client import connect
+
+    spans: list[dict[str, Any]] = []
+    total = 1
+    while len(spans) < total:
+        at = {"offset": len(spans)}
+        page = await connect().get(f"/v2/trace/{reference}/spans", params=at)
+        spans += page["items"]
+        total = page["total"] if page["items"] else 0
+    if as_json:
+        print_json(spans)
+        return
+    for span in spans:
+        attributes = span.get("attributes")
+        schema = attributes.get("hud.schema") if isinstance(attributes, dict) else None
+        told = (span.get("start_time"), schema, span.get("name"), span.get("status_message"))
+        console().print("  ".join(str(part) for part in told if part), markup=False)
 
 
 async def _show(reference: str, as_json: bool, full: bool) -> None:
@@ -39,6 +65,8 @@ async def _show(reference: str, as_json: bool, full: bool) -> None:
             out.print(text if full else _short(text), markup=False)
     for line in _grade_tree((run["grade"] or {}).get("subscores") or []):
         out.print(line, markup=False)
+    if recorded["spans"]:
+        out.print(f"{recorded['spans']} more beside the steps: hud trace {run['id']} --spans")
     if run["error"]:
         out.print(f"{run['failure_kind']}: {run['error']}", markup=False)
 

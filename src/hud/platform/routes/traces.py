@@ -100,7 +100,7 @@ def get_trace(request: Request, trace_id: str) -> dict[str, Any]:
 
 @router.get("/{trace_id}/full")
 def get_full_trace(request: Request, trace_id: str) -> dict[str, Any]:
-    """The run and its whole trace: `{run, trace}`, every step with its tokens."""
+    """The run and its whole trace: `{run, trace, spans}`, every step with its tokens; of spans, how many there are."""
     store = request.app.state.platform.store
     run = reading.find_run(store, caller(request).team_id, trace_id)
     trace = {
@@ -111,7 +111,8 @@ def get_full_trace(request: Request, trace_id: str) -> dict[str, Any]:
         "content": run["content"],
         "extra": run["extra"] or {},
     }
-    return {"run": run, "trace": trace}
+    _, spans = reading.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
+    return {"run": run, "trace": trace, "spans": spans}
 
 
 @router.get("/{trace_id}/spans")
