@@ -46,12 +46,12 @@ def server(tmp_path_factory):
     made.stop()
 
 
-def deploy(api, source: Path) -> None:
+def deploy(api, source: Path, name: str = "echo") -> None:
     begun = api.post("/v2/builds/upload-url").json()
     archive = io.BytesIO()
     pack(source, archive)
     api.put(begun["upload_url"], content=archive.getvalue()).raise_for_status()
-    body = {"build_id": begun["build_id"], "name": "echo"}
+    body = {"build_id": begun["build_id"], "name": name}
     made = api.post("/v2/builds/trigger", json=body).json()
     wait(lambda: api.get(f"/v2/builds/{made['id']}/status").json()["status"] == "SUCCEEDED")
 
