@@ -16,10 +16,10 @@ JUDGE = """
 from hud import Environment
 env = Environment("judge")
 
-@env.template()
+@env.template(returns=dict)
 async def halve():
     graded = yield "Judge."
-    yield 0.5 if graded["score"] == 1.0 else 0.0
+    yield graded.content["score"] / 2
 """
 RUNS = 6
 
@@ -186,8 +186,9 @@ def test_a_verifier_of_another_environment_judges_the_grade(server):
             "verifier": {"env": "judge", "id": "halve", "args": {}},
         }
         api.post("/v2/rollouts/submit", json=body).raise_for_status()
-        wait(lambda: api.get(f"/v2/trace/{trace}").json()["status"] == "completed")
-        assert api.get(f"/v2/trace/{trace}").json()["reward"] == 0.5
+        wait(lambda: api.get(f"/v2/trace/{trace}").json()["status"] != "running")
+        found = api.get(f"/v2/trace/{trace}").json()
+        assert (found["reward"], found.get("error")) == (0.5, None)
         body = {**body, "trace_id": new_id(), "verifier": {"env": "nowhere", "id": "halve"}}
         assert api.post("/v2/rollouts/submit", json=body).status_code == 404
 

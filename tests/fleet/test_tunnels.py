@@ -11,7 +11,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from hud.agents import ScriptedAgent
-from hud.eval import HUDRuntime, NullRecorder, Task, Taskset
+from hud.eval import HUDRuntime, NullRecorder, Task, Taskset, rollout
+from hud.eval.runtimes.tunnelled import _listening, _Tunnels
 
 ENV = """
 from hud import Environment
@@ -107,7 +108,7 @@ async def test_large_frames_pass_and_several_tunnels_reach_one_environment(serve
 
         first, second = await open_tunnel(), await open_tunnel()
         assert (await ask(second, "tasks.list"))["result"]["tasks"][0]["id"] == "say"
-        word = "x" * (12 << 20)
+        word = "x" * ((16 << 20) - 200)  # With what is around it, all that a frame may hold.
         started = await ask(first, "tasks.start", id="say", args={"word": word})
         assert started["result"]["prompt"] == f"Say {word}."
         graded = await ask(first, "tasks.grade", answer=word)
@@ -134,3 +135,63 @@ async def test_another_team_reaches_nothing(server):
             await tunnel.recv()
         assert told.value.rcvd.code == 4003
         api.delete(f"/runtime/sessions/{session}").raise_for_status()
+
+
+async def test_a_side_that_has_said_everything_still_hears_the_answer(server):
+    headers = {"authorization": f"Bearer {server.key}"}
+    with server.client() as api:
+        session = api.post("/runtime/sessions", json={"environment": "echo"}).json()["id"]
+    place = f"{server.url.replace('http', 'ws')}/runtime/tunnels/{session}"
+    tunnels = _Tunnels(server.url, server.key, session)
+    async with asyncio.timeout(30), _listening(tunnels) as port:
+        while True:  # Until the environment is up.
+            tunnel = await connect(place, additional_headers=headers)
+            try:
+                async with asyncio.timeout(0.5):
+                    await tunnel.recv()
+            except ConnectionClosed:
+                await asyncio.sleep(0.1)
+            except TimeoutError:
+                await tunnel.close()
+                break
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        request = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {}}
+        writer.write(json.dumps(request).encode() + b"\n")
+        writer.write_eof()
+        heard = await reader.read()
+        assert json.loads(heard)["id"] == 1
+        writer.close()
+    with server.client() as api:
+        api.delete(f"/runtime/sessions/{session}").raise_for_status()
+
+
+async def test_an_environment_that_cannot_come_up_is_told_at_once(server, here):
+    (source,) = server.home.rglob("source/env.py")
+    source.write_text("raise RuntimeError('it is broken')")
+    try:
+        run = await rollout(
+            Task(env="echo", id="say"),
+            ScriptedAgent(lambda run: ""),
+            runtime=HUDRuntime(),
+            recorder=NullRecorder(),
+        )
+    finally:
+        source.write_text(ENV)
+    assert run.failure_kind == "infrastructure"
+    assert "could not bring the environment up" in run.error
+
+
+async def test_stopping_the_server_ends_its_environments(tmp_path):
+    made = LiveServer(tmp_path / "home", "--workers", "0")
+    made.start()
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "env.py").write_text(ENV)
+    with made.client() as api:
+        deploy(api, source)
+        for _ in range(2):
+            api.post("/runtime/sessions", json={"environment": "echo"}).raise_for_status()
+    await until(lambda: len(served(made)) == 2)
+    left = served(made)
+    assert await asyncio.to_thread(made.stop) == 0
+    await until(lambda: not any(process.is_running() for process in left))
