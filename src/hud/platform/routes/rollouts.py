@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -17,7 +18,7 @@ from hud.environment.requirements import refuse_unsupported, run_seconds_of
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.fleet.players import refuse_unplayable
 from hud.platform.access import Identity, caller, needs
-from hud.platform.environments import Environments
+from hud.platform.environments import Environments, RunnableEnvironment
 from hud.platform.rollouts import LEASE_SECONDS, Rollouts, Taken, spec_of
 from hud.trace import dashed, plain
 
@@ -148,7 +149,7 @@ async def take(request: Request, body: Asked) -> dict[str, Any]:
         if taken or late or platform.stopping.is_set():
             break
         await asyncio.sleep(POLL_SECONDS)
-    items = [await asyncio.to_thread(_given, request, one) for one in taken]
+    items = await asyncio.to_thread(_all_given, request, taken) if taken else []
     return {"items": items, "lease_seconds": LEASE_SECONDS}
 
 
@@ -178,8 +179,25 @@ async def finish(
     return {"taken": taken}
 
 
-def _given(request: Request, one: Taken) -> dict[str, Any]:
-    """Return a rollout as a worker gets it."""
+def _all_given(request: Request, taken: list[Taken]) -> list[dict[str, Any]]:
+    """Return rollouts as a worker gets them; what several of them need is looked up once."""
+    platform = request.app.state.platform
+    given = []
+    found: dict[tuple[str, str], RunnableEnvironment] = {}
+    for one in taken:
+
+        def runnable(env: str, team: str = one.team_id) -> RunnableEnvironment:
+            if (team, env) not in found:
+                found[team, env] = Environments(platform.store, team).runnable(env)
+            return found[team, env]
+
+        given.append(_given(request, one, runnable))
+    return given
+
+
+def _given(
+    request: Request, one: Taken, runnable: Callable[[str], RunnableEnvironment]
+) -> dict[str, Any]:
     platform = request.app.state.platform
     who = Identity(team_id=one.team_id, scopes=frozenset({"run"}), key_id=one.key_id)
     limit = min(run_seconds_of(one.spec.get("runtime_config")), LONGEST_SECONDS)
@@ -196,7 +214,7 @@ def _given(request: Request, one: Taken) -> dict[str, Any]:
     }
     try:
         for env in _environments(one.spec["env"], one.spec.get("verifier")):
-            found = Environments(platform.store, one.team_id).runnable(env)
+            found = runnable(env)
             given["environments"][env] = {
                 "build_id": found.build_id,
                 "source": str(found.source),
