@@ -126,10 +126,17 @@ def test_a_rollout_that_breaks_is_a_failed_run_that_says_why(server):
         wrong = submit(api, job, nonsense=1)
         wait(lambda: api.get(f"/v2/trace/{wrong}").json()["status"] == "error")
         assert "nonsense" in api.get(f"/v2/trace/{wrong}").json()["error"]
-        body = {"env": "echo", "task": "say", "trace_id": new_id()}
-        other = {"type": "openai_compatible", "config": {"model": "no-such-model"}}
-        api.post("/v2/rollouts/submit", json={**body, "agent": other}).raise_for_status()
-        wait(lambda: api.get(f"/v2/trace/{body['trace_id']}").json()["status"] == "error")
+        for config, told in (
+            ({"model": "no-such-model"}, "no-such-model"),
+            ({"model": "m", "completion_kwargs": {"extra_body": 5}}, "extra_body"),
+            ({"model": "m", "max_steps": "many"}, "max_steps"),
+        ):
+            body = {"env": "echo", "task": "say", "trace_id": new_id()}
+            agent = {"type": "openai_compatible", "config": config}
+            api.post("/v2/rollouts/submit", json={**body, "agent": agent}).raise_for_status()
+            found = lambda: api.get(f"/v2/trace/{body['trace_id']}").json()  # noqa: B023, E731
+            wait(lambda: found()["status"] == "error")  # noqa: B023
+            assert told in found()["error"]
 
 
 def test_cancelling_stops_what_waits_and_what_runs(server):

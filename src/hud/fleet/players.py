@@ -32,10 +32,13 @@ def player_of(given: dict[str, Any], gateway_url: str) -> OpenAIChatAgent:
         for name, value in (agent.get("config") or {}).items()
         if name in known and value is not None
     }
-    extra = dict(config.get("completion_kwargs") or {})
+    extra = config.get("completion_kwargs") or {}
+    body = extra.get("extra_body") if isinstance(extra, dict) else None
+    if not isinstance(extra, dict) or not isinstance(body or {}, dict):
+        raise UsageError("The agent's completion_kwargs, and extra_body in it, must be objects.")
     if given["samples"]:
         # Playing and collecting training data are one thing: the tokens come with the answers.
-        extra["extra_body"] = {**(extra.get("extra_body") or {}), "return_token_ids": True}
+        extra = {**extra, "extra_body": {**(body or {}), "return_token_ids": True}}
     config |= {"completion_kwargs": extra, "base_url": gateway_url, "api_key": given["pass"]}
     try:
         return OpenAIChatAgent(OpenAIChatConfig(**config))

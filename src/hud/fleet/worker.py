@@ -21,7 +21,7 @@ from hud.client.presence import presence
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.errors import FailureKind, HudError, InfrastructureFault, PlatformError
-from hud.eval.rollouts import carry_out
+from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments
 from hud.fleet.players import player_of
@@ -106,7 +106,8 @@ class Worker:
         except asyncio.CancelledError:
             if self.stopping.is_set():
                 raise  # It goes back into the queue.
-        except HudError as error:
+        except Exception as error:
+            # Whatever it is, it is this rollout's: a worker that gave it up without a word would have it played again.
             _fail(run, error)
         again = run.failure_kind == "infrastructure"
         await self._bring(given, recorder.take(), again)
@@ -177,13 +178,12 @@ def _limit(given: dict[str, Any]) -> float | None:
     return None if limits.get("run_timeout_s") is None else float(given["limit_seconds"])
 
 
-def _fail(run: Run, error: HudError) -> None:
+def _fail(run: Run, error: Exception) -> None:
     """Record a rollout that could not even begin."""
-    kind: FailureKind = (
-        "infrastructure" if isinstance(error, InfrastructureFault) else "environment"
-    )
+    ours = isinstance(error, InfrastructureFault) or not isinstance(error, HudError)
+    kind: FailureKind = "infrastructure" if ours else "environment"
     run.recorder.run_started(run)
-    run.fail(kind, str(error))
+    run.fail(kind, describe(error))
     run.recorder.run_ended(run)
 
 
