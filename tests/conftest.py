@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import subprocess
 
 import pytest
 
@@ -13,7 +14,7 @@ def schema_url(home) -> str:
     import psycopg
     import sqlalchemy as sa
 
-    name = "home_" + hashlib.sha256(str(home).encode()).hexdigest()[:24]
+    name = "home_" + hashlib.sha256(os.path.abspath(home).encode()).hexdigest()[:24]
     url = sa.make_url(DATABASE)
     with psycopg.connect(
         url.set(drivername="postgresql").render_as_string(), autocommit=True
@@ -27,24 +28,38 @@ def schema_url(home) -> str:
 
 def pytest_collection_modifyitems(items):
     if DATABASE is not None:
-        skip = pytest.mark.skip(
-            reason="speaks of SQLite, or opens the store in processes of its own"
-        )
+        skip = pytest.mark.skip(reason="speaks of SQLite, or of a store that cannot be opened")
         for item in items:
             if item.get_closest_marker("sqlite"):
                 item.add_marker(skip)
 
 
-@pytest.fixture(autouse=DATABASE is not None)
-def on_postgresql(monkeypatch):
+@pytest.fixture(scope="session", autouse=DATABASE is not None)
+def on_postgresql():
+    from hud.platform.config import PlatformConfig
     from hud.platform.store import Store
 
-    opened = Store.open.__func__
+    opened, begun = Store.open.__func__, subprocess.Popen.__init__
+    configured = PlatformConfig.__init__
 
     def open_there(cls, home, url=None, storage=None):
-        there = schema_url(home)
-        # Commands that the test starts open the same one.
-        monkeypatch.setenv("HUD_DATABASE_URL", there)
-        return opened(cls, home, there, storage)
+        return opened(cls, home, url or schema_url(home), storage)
 
-    monkeypatch.setattr(Store, "open", classmethod(open_there))
+    def configure_there(self, *arguments, **options):
+        configured(self, *arguments, **options)
+        if self.database is None:
+            object.__setattr__(self, "database", schema_url(self.home))
+
+    def begin_there(self, *arguments, **options):
+        """Processes that a test starts find the store of their HUD_HOME at the same place."""
+        environment = options.get("env") or os.environ
+        if "HUD_HOME" in environment:
+            there = schema_url(environment["HUD_HOME"])
+            options["env"] = {**environment, "HUD_DATABASE_URL": there}
+        begun(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "open", classmethod(open_there))
+        patch.setattr(PlatformConfig, "__init__", configure_there)
+        patch.setattr(subprocess.Popen, "__init__", begin_there)
+        yield

@@ -1,5 +1,6 @@
 """One process trains a model at a time; whoever else tries is told who, and the dead hold nothing."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -13,12 +14,13 @@ from hud.platform.store import Store
 
 HOLD = textwrap.dedent(
     """
-    import sys, time
-    from pathlib import Path
+    import time
+    from hud import settings
     from hud.platform.leases import Leases
     from hud.platform.store import Store
 
-    Leases(Store.open(Path(sys.argv[1]))).acquire("m" * 32, "policy")
+    now = settings.load()
+    Leases(Store.open(now.home, now.database_url)).acquire("m" * 32, "policy")
     print("held", flush=True)
     time.sleep(60)
     """
@@ -36,7 +38,10 @@ def leases(tmp_path):
 @pytest.fixture
 def other_process(tmp_path, leases):
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD],
+        env={**os.environ, "HUD_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout.readline().strip() == "held"
     yield process
@@ -45,7 +50,6 @@ def other_process(tmp_path, leases):
     process.stdout.close()
 
 
-@pytest.mark.sqlite
 def test_the_second_process_is_told_who_holds_the_model(leases, other_process):
     with pytest.raises(ConflictError) as told:
         leases.acquire(MODEL, "policy")
@@ -75,7 +79,6 @@ def test_a_process_renews_its_own_lease_and_gives_it_back(leases):
     assert leases.holder(MODEL) is None
 
 
-@pytest.mark.sqlite
 def test_nobody_can_give_back_the_lease_of_another(leases, other_process):
     leases.release(MODEL)
     assert leases.holder(MODEL).pid == other_process.pid
