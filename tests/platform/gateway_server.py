@@ -44,6 +44,8 @@ def serving(app):
 class ScriptedEngine:
     """A token engine that draws given texts, a few tokens at a time, whatever it is asked."""
 
+    up, streams = True, 0
+
     def __init__(self, tokenizer, *texts, pieces=1, end="<|end|>", then=None):
         self.tokenizer = tokenizer
         self.turns = [tokenizer.encode(text + end, add_special_tokens=False).ids for text in texts]
