@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hud.graders import (
@@ -138,6 +138,8 @@ def test_more_tolerance_never_makes_a_match_worse(said, expected, tolerance):
 
 
 @given(st.text(max_size=200))
+@example("E0")
+@example("-e5,7")
 def test_no_text_breaks_numeric_match(text):
     assert numeric_match(text, 7) in (0.0, 1.0)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def normalize(text: str) -> str:
@@ -57,10 +57,8 @@ def numeric_match(answer: str, expected: float, *, tolerance: float = 0.0) -> fl
 
 def first_number(text: str) -> float | None:
     """Return the first number in text, or None."""
-    for match in _NUMBER.finditer(text):
-        if any(character.isdigit() for character in match[0]):
-            return float(match[0].replace(",", ""))
-    return None
+    match = _NUMBER.search(text)
+    return None if match is None else float(match[0].replace(",", ""))
 
 
 def f1_score(answer: str, reference: str) -> float:
