@@ -9,6 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeVar
 
+from hud.capabilities import Capability, CapabilityClient
+from hud.environment.parts import RunTool
 from hud.trace import Message, Step, ToolCall, ToolResult, ToolSpec, Trace
 
 
@@ -36,8 +38,21 @@ class RunView(Protocol):
         """The text of the prompt."""
         ...
 
+    @property
+    def capabilities(self) -> list[Capability]:
+        """What of the environment can be connected to."""
+        ...
+
+    async def open(self, reference: str) -> CapabilityClient:
+        """Connect to the capability of that name or protocol, once for each run; it is closed with the run."""
+        ...
+
+    def attach(self, tool: RunTool) -> None:
+        """Add a tool that works on the agent's side, such as a shell over a capability, to `tools`."""
+        ...
+
     async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
-        """Call a tool of the environment and record the step; a tool's own failure is an error result."""
+        """Call a tool and record the step; a tool's own failure is an error result."""
         ...
 
     def record(self, step: Step) -> Step:

@@ -91,9 +91,7 @@ class OpenAIChatModel:
     ) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.name, "messages": messages}
         if tools:
-            body["tools"] = [
-                {"type": "function", "function": tool.model_dump(mode="json")} for tool in tools
-            ]
+            body["tools"] = [{"type": "function", "function": tool.function()} for tool in tools]
         # Only what differs from our defaults: a server's own defaults, and its refusals, stay its own.
         for field in ("max_tokens", "temperature", "top_p", "top_k", "stop", "seed"):
             value = getattr(params, field)

@@ -12,6 +12,7 @@ from hud.environment.answer import Answer
 from hud.environment.connection import Connection, StartFrame, ToolOutcome
 from hud.environment.environment import Environment
 from hud.environment.loading import load_environment
+from hud.environment.parts import OpenPart, Part, RunTool
 from hud.environment.results import Image
 from hud.environment.run import EnvironmentRun
 from hud.environment.task import Task
@@ -23,6 +24,9 @@ __all__ = [
     "Environment",
     "EnvironmentRun",
     "Image",
+    "OpenPart",
+    "Part",
+    "RunTool",
     "StartFrame",
     "Task",
     "Template",

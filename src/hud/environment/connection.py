@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from hud.capabilities import Capability
 from hud.trace import Message, ToolResult, ToolSpec, Trace
 
 
@@ -17,10 +18,13 @@ class StartFrame:
 
 @dataclass(frozen=True)
 class ToolOutcome:
-    """What a tool answered, and the environment's state after it, where the environment records one."""
+    """What a tool answered, and what was seen of the environment after it."""
 
     result: ToolResult
     state: Any = None
+    """The environment's state, where it records one."""
+    observed: dict[str, Any] = field(default_factory=dict)
+    """What its parts show: `screenshot` (an image block), `files`."""
 
 
 class Connection(Protocol):
@@ -32,6 +36,11 @@ class Connection(Protocol):
     address: str
     """Where the environment is: `local`, or a URL."""
 
+    @property
+    def capabilities(self) -> list[Capability]:
+        """What agents may connect to, with the addresses of the environment's machine; see `reach`."""
+        ...
+
     async def list_tools(self) -> list[ToolSpec]:
         """Return the environment's tools."""
         ...
@@ -40,6 +49,14 @@ class Connection(Protocol):
         self, name: str, arguments: dict[str, Any] | str, *, timeout: float | None = None
     ) -> ToolOutcome:
         """Call a tool. What goes wrong inside the tool is an error result, not an exception."""
+        ...
+
+    async def reach(self, capability: Capability) -> Capability:
+        """Return `capability` with an address that works from here."""
+        ...
+
+    async def observe(self) -> dict[str, Any]:
+        """Return what is new to be seen, after a tool that worked past the environment (over a capability)."""
         ...
 
     async def list_tasks(self) -> list[dict[str, Any]]:

@@ -11,8 +11,10 @@ import math
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar, overload
 
+from hud.capabilities import Capability
+from hud.environment.parts import OpenPart, Part
 from hud.environment.run import EnvironmentRun
-from hud.environment.scope import State, current_state
+from hud.environment.scope import State, current_run
 from hud.environment.template import Template
 from hud.environment.tools import Tool
 from hud.errors import UsageError
@@ -33,7 +35,7 @@ class Environment:
         name: str = "environment",
         *,
         version: str = "0.0.1",
-        capabilities: list[Any] | None = None,
+        capabilities: list[Capability | Part] | None = None,
         reward_range: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         low, high = reward_range
@@ -43,16 +45,21 @@ class Environment:
             )
         self.name = name
         self.version = version
-        self.capabilities = list(capabilities or [])
         self.reward_range = (float(low), float(high))
         self.tools: dict[str, Tool] = {}
         self.templates: dict[str, Template] = {}
         self.tool_specs: list[ToolSpec] = []
+        self.parts: list[Part] = []
+        """What every run has afresh."""
+        self.capabilities: list[Capability] = []
+        """What is offered to agents and is there without us: the same for every run."""
         self.initialize_hooks: list[Callable[[], Any]] = []
         self.shutdown_hooks: list[Callable[[], Any]] = []
         self.state_hook: Callable[[], Any] | None = None
         caller = inspect.currentframe()
         caller = caller.f_back if caller is not None else None
+        for capability in capabilities or []:
+            self.add_capability(capability)
         self.source_file: str | None = caller.f_code.co_filename if caller is not None else None
         """The file in which the environment was made; a runtime of another process loads it from there."""
 
@@ -69,7 +76,27 @@ class Environment:
     @property
     def state(self) -> State:
         """The state of the run that the calling tool, hook or template works for."""
-        return current_state(self, self.name)
+        return current_run(self, self.name, "state").state
+
+    def add_part(self, part: Part) -> None:
+        """Have every run bring `part` up."""
+        if any(part.name == other.name for other in self.parts):
+            raise UsageError(f"Environment {self.name!r} already has a part {part.name!r}.")
+        self.parts.append(part)
+
+    def add_capability(self, capability: Capability | Part) -> None:
+        """Offer agents something to connect to: what is there already, or what every run is to bring up."""
+        if isinstance(capability, Part):
+            self.add_part(capability)
+        else:
+            self.capabilities.append(capability)
+
+    def opened(self, part: Part) -> OpenPart:
+        """Return what the run that the calling tool, hook or template works for has of `part`."""
+        opened = current_run(self, self.name, part.name).parts.of(part)
+        if opened is None:
+            raise UsageError(f"Environment {self.name!r}: {part.name!r} is not up yet, or no more.")
+        return opened
 
     @overload
     def tool(self, function: Function, /) -> Function: ...

@@ -25,8 +25,8 @@ def manifest_of(environment: Environment) -> dict[str, Any]:
         "version": environment.version,
         "tasks": [template.row() for template in environment.templates.values()],
         "capabilities": [
-            {"name": str(getattr(capability, "name", capability))}
-            for capability in environment.capabilities
+            *({"name": capability.name} for capability in environment.capabilities),
+            *({"name": part.name} for part in environment.parts),
         ],
     }
 

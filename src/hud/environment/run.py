@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from hud.capabilities import Capability
 from hud.environment.answer import parse_answer
 from hud.environment.connection import StartFrame, ToolOutcome
+from hud.environment.parts import OpenParts, RunTool
 from hud.environment.results import to_json
 from hud.environment.rewards import grade_frame
 from hud.environment.scope import State, entered
@@ -33,15 +35,18 @@ class EnvironmentRun:
         self.version = environment.version
         self.reward_range = environment.reward_range
         self.state = State()
+        self.parts = OpenParts()
         self._open = False
         self._template: Template | None = None
         self._episode: AsyncGenerator[Any, Any] | None = None
 
     async def open(self) -> EnvironmentRun:
-        """Run the initialize hooks."""
+        """Bring the parts up, and run the initialize hooks."""
         self._open = True
+        if self.environment.parts:
+            await self.parts.open(self.environment.parts, self)
         for hook in self.environment.initialize_hooks:
-            with entered(self.environment, self.state):
+            with entered(self):
                 try:
                     await _called(hook)
                 except Exception as error:
@@ -51,7 +56,24 @@ class EnvironmentRun:
         return self
 
     async def list_tools(self) -> list[ToolSpec]:
-        return self.environment.tool_specs
+        if not self.parts:
+            return self.environment.tool_specs
+        own = self.environment.tools
+        added = [tool.spec for name, tool in self.parts.tools().items() if name not in own]
+        return [*self.environment.tool_specs, *added]
+
+    @property
+    def capabilities(self) -> list[Capability]:
+        """What agents may connect to."""
+        return [*self.environment.capabilities, *self.parts.capabilities()]
+
+    async def reach(self, capability: Capability) -> Capability:
+        return capability  # Its address is one of this machine already.
+
+    async def observe(self) -> dict[str, Any]:
+        seen = await self.parts.observe()
+        self.parts.check()
+        return seen
 
     async def list_tasks(self) -> list[dict[str, Any]]:
         return [template.row() for template in self.environment.templates.values()]
@@ -59,16 +81,20 @@ class EnvironmentRun:
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | str, *, timeout: float | None = None
     ) -> ToolOutcome:
-        tool = self.environment.tools.get(name)
-        with entered(self.environment, self.state):
+        tool: RunTool | None = self.environment.tools.get(name)
+        added = self.parts.tools() if self.parts else {}
+        with entered(self):
             if tool is None:
-                known = ", ".join(self.environment.tools) or "none"
+                tool = added.get(name)
+            if tool is None:
+                known = ", ".join([*self.environment.tools, *added]) or "none"
                 result = ToolResult.of_text(
                     f"There is no tool {name!r} (there are: {known}).", is_error=True
                 )
             else:
                 result = await tool.call(arguments, timeout)
-            return ToolOutcome(result, await self._recorded_state())
+            observed = await self.observe() if self.parts else {}
+            return ToolOutcome(result, await self._recorded_state(), observed)
 
     async def _recorded_state(self) -> Any:
         hook = self.environment.state_hook
@@ -91,7 +117,7 @@ class EnvironmentRun:
         values = template.arguments.validate(args)
         await self.cancel()
         episode = template.function(**values)
-        with entered(self.environment, self.state):
+        with entered(self):
             try:
                 value = await anext(episode)
             except StopAsyncIteration:
@@ -112,8 +138,9 @@ class EnvironmentRun:
             raise UsageError("no task in progress")
         template, episode = self._template, self._episode
         self._template = self._episode = None
+        self.parts.check()
         parsed = parse_answer(answer, trace, template.returns)
-        with entered(self.environment, self.state):
+        with entered(self):
             async with aclosing(episode):
                 value = await _second_yield(episode, parsed, template.id)
                 frame = grade_frame(value, self.reward_range, template.id)
@@ -123,7 +150,7 @@ class EnvironmentRun:
     async def cancel(self) -> None:
         episode, self._episode, self._template = self._episode, None, None
         if episode is not None:
-            with entered(self.environment, self.state):
+            with entered(self):
                 await episode.aclose()
 
     async def close(self) -> None:
@@ -136,11 +163,15 @@ class EnvironmentRun:
         except Exception as error:
             failures.append(f"its template raised {_told(error)} while it was closed")
         for hook in self.environment.shutdown_hooks:
-            with entered(self.environment, self.state):
+            with entered(self):
                 try:
                     await _called(hook)
                 except Exception as error:
                     failures.append(f"its shutdown hook {hook.__name__!r} raised {_told(error)}")
+        try:
+            await self.parts.close()
+        except Exception as error:
+            failures.append(f"one of its parts raised {_told(error)} while it was brought down")
         if failures:
             raise EnvironmentFault(f"Environment {self.name!r}: {'; '.join(failures)}.")
 

@@ -1,6 +1,6 @@
 """Whose state is whose: the run that the current code works for.
 
-A run's scope is a context variable, so code that runs concurrently for two runs of one environment, in tasks
+The scope is a context variable, so code that runs concurrently for two runs of one environment, in tasks
 or in threads, reaches its own state only.
 """
 
@@ -10,8 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
+
+if TYPE_CHECKING:
+    from hud.environment.run import EnvironmentRun
 
 
 class State(SimpleNamespace):
@@ -23,26 +27,26 @@ class State(SimpleNamespace):
         )
 
 
-_current: ContextVar[dict[int, State] | None] = ContextVar("hud_run_state", default=None)
+_current: ContextVar[dict[int, EnvironmentRun] | None] = ContextVar("hud_run", default=None)
 
 
 @contextmanager
-def entered(environment: object, state: State) -> Iterator[None]:
-    """Work for a run: inside, `current_state(environment)` is `state`."""
+def entered(run: EnvironmentRun) -> Iterator[None]:
+    """Work for a run: inside, it is the `current_run` of its environment."""
     outer = _current.get()
-    token = _current.set({**(outer or {}), id(environment): state})
+    token = _current.set({**(outer or {}), id(run.environment): run})
     try:
         yield
     finally:
         _current.reset(token)
 
 
-def current_state(environment: object, name: str) -> State:
-    """Return the state of the run that the calling code works for."""
-    states = _current.get()
-    state = states.get(id(environment)) if states else None
-    if state is None:
+def current_run(environment: object, name: str, wanted: str) -> EnvironmentRun:
+    """Return the run that the calling code works for; `wanted` names what of it is asked for."""
+    runs = _current.get()
+    run = runs.get(id(environment)) if runs else None
+    if run is None:
         raise UsageError(
-            f"Environment {name!r} has no state outside a run; use env.state inside tools, hooks and templates."
+            f"Environment {name!r} has no {wanted} outside a run; use it inside tools, hooks and templates."
         )
-    return state
+    return run

@@ -218,6 +218,7 @@ async def take_down(run: Run) -> None:
     try:
         if world is not None:
             async with asyncio.timeout(CLOSE_SECONDS):
+                await run.disconnect()
                 await world.__aexit__(None, None, None)
     except Exception as error:
         # The grade stands: it was measured before. What broke is kept beside it.

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hud.errors import FailureKind, GraderFault
+from hud.eval.clients import OpenClients
 from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder, Recorder
 from hud.eval.summary import RunSummary
@@ -32,8 +33,10 @@ from hud.trace import (
 )
 
 if TYPE_CHECKING:
+    from hud.capabilities import Capability, CapabilityClient
     from hud.environment import Task
-    from hud.environment.connection import Connection
+    from hud.environment.connection import Connection, ToolOutcome
+    from hud.environment.parts import RunTool
 
 Phase = Literal["provision", "setup", "agent", "tool", "grade", "over"]
 """Where a run is; when a limit passes, it says whose fault that was."""
@@ -79,6 +82,8 @@ class Run:
     deadline: float | None = field(default=None, repr=False)
     """When the run must be over, on the event loop's clock."""
     _heard: int = field(default=0, repr=False)
+    _attached: dict[str, RunTool] = field(default_factory=dict, repr=False)
+    _clients: OpenClients | None = field(default=None, repr=False)
 
     @property
     def trace_id(self) -> str:
@@ -156,13 +161,35 @@ class Run:
             self._heard += 1
             self.recorder.step_recorded(self.trace_id, step)
 
+    @property
+    def capabilities(self) -> list[Capability]:
+        """What of the environment can be connected to."""
+        return [] if self.connection is None else self.connection.capabilities
+
+    async def open(self, reference: str) -> CapabilityClient:
+        """Connect to the capability of that name or protocol (`ssh` or `ssh/2`), once; it is closed with the run.
+
+        Raises `NotFoundError` where the environment offers none.
+        """
+        assert self.connection is not None, "the run has no environment (yet, or any more)"
+        if self._clients is None:
+            self._clients = OpenClients(self.connection)
+        return await self._clients.open(reference)
+
+    def attach(self, tool: RunTool) -> None:
+        """Add a tool that works on the agent's side to `tools`; the environment's own of that name stays instead."""
+        name = tool.spec.name
+        if all(name != known.name for known in self.tools):
+            self._attached[name] = tool
+            self.tools = [*self.tools, tool.spec]
+
     async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
-        """Call a tool of the environment and record the step; a tool's own failure is an error result."""
+        """Call a tool and record the step; a tool's own failure is an error result."""
         assert self.connection is not None, "the run has no environment (yet, or any more)"
         started = now()
         self.phase = "agent"
         try:
-            outcome = await self.connection.call_tool(call.name, call.arguments, timeout=timeout)
+            outcome = await self._called(self.connection, call, timeout)
         except BaseException:
             # It tells whose fault it was, also where a limit passed in here.
             self.phase = "tool"
@@ -170,8 +197,27 @@ class Run:
         step = ToolStep(call=call, result=outcome.result, started_at=started)
         if outcome.state is not None:
             step.extra["state"] = outcome.state
+        step.extra.update(outcome.observed)
         self.record(step)
         return outcome.result
+
+    async def _called(
+        self, connection: Connection, call: ToolCall, timeout: float | None
+    ) -> ToolOutcome:
+        tool = self._attached.get(call.name)
+        if tool is None:
+            return await connection.call_tool(call.name, call.arguments, timeout=timeout)
+        from hud.environment.connection import ToolOutcome
+
+        result = await tool.call(call.arguments, timeout)
+        return ToolOutcome(result, observed=await connection.observe())
+
+    async def disconnect(self) -> None:
+        """Close what `open` connected."""
+        clients, self._clients = self._clients, None
+        self._attached.clear()
+        if clients is not None:
+            await clients.close()
 
     async def start(self) -> None:
         """Start the task: the prompt arrives, and the setup and user steps are recorded."""

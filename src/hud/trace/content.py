@@ -51,6 +51,18 @@ class ToolSpec(BaseModel):
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
     """JSON schema of the arguments: always an object schema."""
+    native: Literal["bash", "editor", "computer"] | None = None
+    """A kind of tool that providers have of their own; a dialect without it sees a function as any other."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What a provider's own tool is declared with; a computer's `width`, `height` and `environment`."""
+
+    def function(self) -> dict[str, Any]:
+        """Return it as chat completions declare a function."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
 
 
 class ToolCall(BaseModel):

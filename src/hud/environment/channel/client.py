@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from hud.capabilities import Capability
 from hud.environment.channel.framing import (
     MAX_FRAME_BYTES,
     METHOD_NOT_FOUND,
@@ -69,6 +70,7 @@ class RemoteConnection:
         self.name, self.version = "", ""
         self.reward_range = (0.0, 1.0)
         self.tools: list[ToolSpec] | None = None
+        self.capabilities: list[Capability] = []
         self.why_lost = why_lost
         self.max_frame = max_frame
         self.hung = False
@@ -121,9 +123,11 @@ class RemoteConnection:
         try:
             self.name, self.version = said["env"]["name"], said["env"]["version"]
             low, high = said.get("reward_range") or self.reward_range
+            bindings = list(said.get("bindings") or [])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._nonsense("hello") from None
         self.reward_range = (float(low), float(high))
+        self.capabilities = [Capability.from_manifest(binding) for binding in bindings]
         manifest: dict[str, Any] = said
         return manifest
 
@@ -157,7 +161,19 @@ class RemoteConnection:
             )
         except ValidationError:
             raise self._nonsense("tools.call") from None
-        return ToolOutcome(result, said.get("state"))
+        return ToolOutcome(result, said.get("state"), said.get("observed") or {})
+
+    async def reach(self, capability: Capability) -> Capability:
+        return capability
+
+    async def observe(self) -> dict[str, Any]:
+        try:
+            said = await self.call("run.observe", {})
+        except EnvironmentFault as error:
+            if not _is_unknown_method(error):
+                raise
+            return {}  # A server of another kind.
+        return said if isinstance(said, dict) else {}
 
     async def list_tasks(self) -> list[dict[str, Any]]:
         tasks = _field(await self.call("tasks.list", {}), "tasks")

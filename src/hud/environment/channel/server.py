@@ -33,7 +33,7 @@ from hud.errors import UsageError
 from hud.trace import Message, Trace, parse_trace
 
 _TASK_CALLS = ("tasks.start", "tasks.grade")
-_SLOW = (*_TASK_CALLS, "tools.call")
+_SLOW = (*_TASK_CALLS, "tools.call", "tools.list", "run.observe")
 _Method = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
@@ -102,6 +102,7 @@ class _Connection:
             "tasks.cancel": self.cancel,
             "tools.list": self.list_tools,
             "tools.call": self.call_tool,
+            "run.observe": self.observe,
             "bye": self.bye,
         }
 
@@ -202,10 +203,15 @@ class _Connection:
             raise ChannelError(BAD_PARAMS, "hello: session_id must be a string")
         if wanted is not None and (self.session is None or self.session.id != wanted):
             await self.move_to(self.sessions.resume(wanted))
+        session = self.own_session()
+        offered = self.environment.capabilities
+        if self.environment.parts:
+            # What is offered is each run's own, so the run has to be there first.
+            offered = (await session.open()).capabilities
         return {
-            "session_id": self.own_session().id,
+            "session_id": session.id,
             "env": {"name": self.environment.name, "version": self.environment.version},
-            "bindings": [],
+            "bindings": [capability.to_manifest() for capability in offered],
             "reward_range": list(self.environment.reward_range),
         }
 
@@ -254,7 +260,12 @@ class _Connection:
 
     async def list_tools(self, params: dict[str, Any]) -> dict[str, Any]:
         del params
-        return {"tools": [spec.model_dump() for spec in self.environment.tool_specs]}
+        run = await self.own_session().open()
+        return {"tools": [spec.model_dump() for spec in await run.list_tools()]}
+
+    async def observe(self, params: dict[str, Any]) -> dict[str, Any]:
+        del params
+        return await (await self.own_session().open()).observe()
 
     async def call_tool(self, params: dict[str, Any]) -> dict[str, Any]:
         name, arguments, timeout = (
@@ -271,7 +282,11 @@ class _Connection:
             raise ChannelError(BAD_PARAMS, "tools.call: timeout must be a number")
         run = await self.own_session().open()
         outcome = await run.call_tool(name, arguments, timeout=timeout)
-        return {"result": outcome.result.model_dump(by_alias=True), "state": outcome.state}
+        return {
+            "result": outcome.result.model_dump(by_alias=True),
+            "state": outcome.state,
+            "observed": outcome.observed,
+        }
 
     async def open_tunnel(self, params: dict[str, Any]) -> dict[str, Any]:
         name = params.get("capability")

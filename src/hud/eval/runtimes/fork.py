@@ -72,6 +72,8 @@ class ForkRuntime:
         server = await self._running(self.startup_timeout if startup is None else startup)
         child = await server.fork(limits)
         try:
+            if server.offers:
+                await child.connection.hello()  # What it offers is the run's own.
             yield child.connection
         finally:
             await child.close()

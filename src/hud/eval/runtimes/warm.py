@@ -87,6 +87,8 @@ class WarmServer:
         self.dead = False
         self.manifest: dict[str, Any] = {}
         self.tools: list[ToolSpec] = []
+        self.offers = False
+        """True where each run has parts: what it offers is then asked of the run itself."""
         self._ready: asyncio.Future[None] = self.loop.create_future()
         self._children: dict[int, Child] = {}
         self._numbers = count(1)
@@ -159,7 +161,8 @@ class WarmServer:
         connection.name, connection.version = self.manifest["name"], self.manifest["version"]
         low, high = self.manifest["reward_range"]
         connection.reward_range = (low, high)
-        connection.tools = self.tools
+        if not self.offers:
+            connection.tools = self.tools
         return child
 
     async def _send(self, request: bytes, descriptor: int) -> None:
@@ -237,6 +240,7 @@ class WarmServer:
             reader.seek(0)
             self.manifest = orjson.loads(reader.read())
         self.tools = _SPECS.validate_python(self.manifest["tools"])
+        self.offers = bool(self.manifest["offers"])
         self._settle(None)
 
     def _settle(self, error: Exception | None) -> None:

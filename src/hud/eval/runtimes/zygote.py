@@ -278,6 +278,7 @@ def _publish(environment: Environment, control: socket.socket) -> None:
         "name": environment.name,
         "version": environment.version,
         "reward_range": environment.reward_range,
+        "offers": bool(environment.parts or environment.capabilities),
         "tools": [spec.model_dump() for spec in environment.tool_specs],
     }
     file = os.memfd_create("manifest")

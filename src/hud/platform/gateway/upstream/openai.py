@@ -58,8 +58,7 @@ class OpenAIAdapter:
         body.update({name: value for name, value in wishes.items() if value is not None})
         if request.tools:
             body["tools"] = [
-                {"type": "function", "function": tool.model_dump(mode="json")}
-                for tool in request.tools
+                {"type": "function", "function": tool.function()} for tool in request.tools
             ]
             if len(choice.names) == 1:
                 body["tool_choice"] = {"type": "function", "function": {"name": choice.names[0]}}

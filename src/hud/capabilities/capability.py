@@ -1,0 +1,92 @@
+"""`Capability`: one thing that an environment offers over a protocol of its own, and what connects to it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from hud.errors import EnvironmentFault
+
+SSH = "ssh/2"
+MCP = "mcp/2025-11-25"
+CDP = "cdp/1.3"
+RFB = "rfb/3.8"
+ROBOT = "openpi/0"
+FILE_TRACKING = "filetracking/1"
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What is offered, and where it is reached from the environment's machine."""
+
+    name: str
+    protocol: str
+    """Name and version, such as `ssh/2`."""
+    url: str
+    params: dict[str, Any] = field(default_factory=dict)
+    """What a client needs besides the address: keys, passwords, the size of a screen."""
+
+    @classmethod
+    def ssh(cls, name: str = "shell", *, url: str, **params: Any) -> Capability:
+        """A shell and files: `user`, `host_pubkey`, `client_key`, `shell`, `cwd`."""
+        return cls(name, SSH, url, params)
+
+    @classmethod
+    def mcp(cls, name: str = "tools", *, url: str, **params: Any) -> Capability:
+        """A server of the Model Context Protocol: `transport`, `auth_token`."""
+        return cls(name, MCP, url, params)
+
+    @classmethod
+    def cdp(cls, name: str = "browser", *, url: str, **params: Any) -> Capability:
+        """A browser over the Chrome DevTools Protocol: `target_id`."""
+        return cls(name, CDP, url, params)
+
+    @classmethod
+    def rfb(cls, name: str = "screen", *, url: str, **params: Any) -> Capability:
+        """A desktop over the Remote Framebuffer protocol: `display`, `password`."""
+        return cls(name, RFB, url, params)
+
+    @classmethod
+    def robot(cls, name: str = "robot", *, url: str, **params: Any) -> Capability:
+        """A robot: `contract`."""
+        return cls(name, ROBOT, url, params)
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Return the binding that `hello` announces."""
+        return {
+            "name": self.name,
+            "protocol": self.protocol,
+            "url": self.url,
+            "params": self.params,
+        }
+
+    @classmethod
+    def from_manifest(cls, binding: dict[str, Any]) -> Capability:
+        """Return what a binding announces; raises `EnvironmentFault` where it is none."""
+        try:
+            return cls(
+                str(binding["name"]),
+                str(binding["protocol"]),
+                str(binding["url"]),
+                dict(binding.get("params") or {}),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise EnvironmentFault(
+                f"The environment announces a capability that cannot be read: {str(binding)[:200]}."
+            ) from None
+
+
+class CapabilityClient(ABC):
+    """A connection to one capability."""
+
+    protocol: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    async def connect(cls, capability: Capability) -> Self:
+        """Connect to `capability.url`, an address that works from this machine."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Disconnect, and free what the connection held."""

@@ -1,0 +1,128 @@
+"""Parts: what an environment has afresh for each run, such as an MCP server, a workspace, a browser.
+
+A `Part` is the declaration; opening it gives the `OpenPart` of one run. A part knows nothing of other parts,
+of templates or of the wire.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hud.capabilities import Capability
+from hud.errors import EnvironmentFault, RolloutError
+from hud.trace import ToolResult, ToolSpec
+
+if TYPE_CHECKING:
+    from hud.environment.run import EnvironmentRun
+
+
+class RunTool(Protocol):
+    """A tool of one run."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def call(
+        self, arguments: dict[str, Any] | str, timeout: float | None = None
+    ) -> ToolResult:
+        """Call it; what goes wrong inside is an error result. `timeout` is in seconds."""
+        ...
+
+
+class OpenPart:
+    """What one run has of a part. Subclasses override what applies to them."""
+
+    capability: Capability | None = None
+    """What agents may connect to; its address is on the loopback of this machine."""
+
+    def tools(self) -> Mapping[str, RunTool]:
+        """Tools that the environment has because of it, by name; they may change during the run."""
+        return {}
+
+    async def observe(self) -> dict[str, Any]:
+        """Return what is new since it was last asked, for the trace: `screenshot` (an image block), `files`."""
+        return {}
+
+    def fault(self) -> str | None:
+        """Return why the run cannot go on, in a sentence, or None."""
+        return None
+
+
+class Part(ABC):
+    """A declaration: what each run is to have."""
+
+    name: str
+
+    @abstractmethod
+    def open(self, run: EnvironmentRun) -> AbstractAsyncContextManager[OpenPart]:
+        """Bring it up for `run`: before the initialize hooks, and down after the shutdown hooks.
+
+        It may be entered in one task and left in another.
+        """
+
+
+class OpenParts:
+    """The parts of one run."""
+
+    def __init__(self) -> None:
+        self._opened: dict[int, tuple[Part, OpenPart]] = {}
+        self._stack = AsyncExitStack()
+
+    def __bool__(self) -> bool:
+        return bool(self._opened)
+
+    async def open(self, parts: Iterable[Part], run: EnvironmentRun) -> None:
+        """Bring all up, in order. Raises `EnvironmentFault`; those that came up stay until `close`."""
+        for part in parts:
+            try:
+                self._opened[id(part)] = part, await self._stack.enter_async_context(part.open(run))
+            except RolloutError:
+                raise
+            except Exception as error:
+                raise EnvironmentFault(
+                    f"Environment {run.name!r}: {part.name!r} could not be brought up: "
+                    f"{type(error).__name__}: {error}."
+                ) from error
+
+    def of(self, part: Part) -> OpenPart | None:
+        """Return what the run has of `part`."""
+        found = self._opened.get(id(part))
+        return None if found is None else found[1]
+
+    def capabilities(self) -> list[Capability]:
+        """Return what agents may connect to."""
+        found = (opened.capability for _, opened in self._opened.values())
+        return [capability for capability in found if capability is not None]
+
+    def tools(self) -> dict[str, RunTool]:
+        """Return the tools of all parts; of two with one name, the first part's."""
+        tools: dict[str, RunTool] = {}
+        for _, opened in self._opened.values():
+            for name, tool in opened.tools().items():
+                tools.setdefault(name, tool)
+        return tools
+
+    async def observe(self) -> dict[str, Any]:
+        """Return what is new in any part; where two tell of the same, the later one's key ends in its name."""
+        seen: dict[str, Any] = {}
+        for part, opened in self._opened.values():
+            for key, value in (await opened.observe()).items():
+                seen[f"{key}:{part.name}" if key in seen else key] = value
+        return seen
+
+    def check(self) -> None:
+        """Raise `EnvironmentFault` where a part says that the run cannot go on."""
+        for _, opened in self._opened.values():
+            problem = opened.fault()
+            if problem is not None:
+                raise EnvironmentFault(problem)
+
+    async def close(self) -> None:
+        """Bring all down, the last one first."""
+        try:
+            await self._stack.aclose()
+        finally:
+            self._opened.clear()

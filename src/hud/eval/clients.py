@@ -1,0 +1,74 @@
+"""The capability clients of one run: connected when first asked for, closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from hud.capabilities import capability as protocols
+from hud.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from hud.capabilities import Capability, CapabilityClient
+    from hud.environment.connection import Connection
+
+_CLIENTS = {
+    protocols.SSH: ("ssh", "SSHClient"),
+    protocols.MCP: ("mcp", "MCPClient"),
+    protocols.CDP: ("cdp", "CDPClient"),
+    protocols.RFB: ("rfb", "RFBClient"),
+}
+"""Modules of `hud.capabilities`, loaded when first used: each brings its protocol's library."""
+
+
+class OpenClients:
+    """Clients of what one environment offers."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._clients: dict[str, CapabilityClient] = {}
+        self._stack = AsyncExitStack()
+        self._connecting = asyncio.Lock()
+
+    async def open(self, reference: str) -> CapabilityClient:
+        """Return the client of the capability of that name or protocol, connected."""
+        capability = self._find(reference)
+        async with self._connecting:
+            client = self._clients.get(capability.name)
+            if client is None:
+                client = await _connect(await self._connection.reach(capability))
+                self._clients[capability.name] = client
+                self._stack.push_async_callback(client.close)
+        return client
+
+    async def close(self) -> None:
+        """Close all of them."""
+        self._clients.clear()
+        await self._stack.aclose()
+
+    def _find(self, reference: str) -> Capability:
+        offered = self._connection.capabilities
+        for capability in offered:
+            if reference in (
+                capability.name,
+                capability.protocol,
+                capability.protocol.split("/")[0],
+            ):
+                return capability
+        known = ", ".join(f"{one.name} ({one.protocol})" for one in offered) or "none"
+        raise NotFoundError(f"The environment offers no {reference!r} (it offers: {known}).")
+
+
+async def _connect(capability: Capability) -> CapabilityClient:
+    home = _CLIENTS.get(capability.protocol)
+    if home is None:
+        raise NotFoundError(
+            f"{capability.name!r} speaks {capability.protocol}; there are clients for {', '.join(_CLIENTS)}."
+        )
+    module, name = home
+    kind: type[CapabilityClient] = getattr(
+        importlib.import_module(f"hud.capabilities.{module}"), name
+    )
+    return await kind.connect(capability)
