@@ -5,6 +5,12 @@ import os
 import subprocess
 
 import pytest
+from hypothesis import settings
+
+# The suite says the same of the same code every time; HYPOTHESIS_PROFILE=explore looks for new cases.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, max_examples=1_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 DATABASE = os.environ.get("HUD_TEST_DATABASE_URL")
 
