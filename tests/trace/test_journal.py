@@ -1,5 +1,8 @@
 """The journal gives back what was written to it, and nothing that was not."""
 
+import subprocess
+import sys
+import textwrap
 import warnings
 
 import pytest
@@ -60,6 +63,21 @@ def test_only_a_journal_without_its_writer_is_an_orphan(tmp_path):
     journal.abandon()
     assert list(orphaned_journals(tmp_path)) == [encode_event(b"S", "a", 1, b"{}")]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_journal_of_a_dead_writer_is_waited_for_while_a_child_it_was_starting_holds_it(
+    tmp_path,
+):
+    writer = """
+        import subprocess, sys
+        from pathlib import Path
+        from hud.trace.journal import Journal, encode_event
+        journal = Journal(Path(sys.argv[1]))
+        journal.append(encode_event(b"J", "job", 0, b"{}"))
+        subprocess.Popen(["sleep", "0.5"], pass_fds=[journal._file])
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(writer), str(tmp_path)], check=True)
+    assert [data.count(b"\n") for data in orphaned_journals(tmp_path)] == [1]
 
 
 def test_an_orphan_that_could_not_be_dealt_with_stays(tmp_path):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,9 @@ from typing import NamedTuple
 
 from hud.errors import StoreError
 from hud.trace.ids import new_id
+
+ORPHAN_SECONDS = 5.0
+"""How long the lock of a dead writer's journal is waited for; after that, the next one to look finds it."""
 
 
 class Event(NamedTuple):
@@ -121,14 +125,40 @@ def orphaned_journals(folder: Path) -> Iterator[bytes]:
         except OSError as error:
             raise _told(path, error) from error
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file).st_nlink > 0:
+            if _lock_orphan(file, path) and os.fstat(file).st_nlink > 0:
                 yield _read_all(file)
                 path.unlink(missing_ok=True)
-        except BlockingIOError:
-            continue
         finally:
             os.close(file)
+
+
+def _lock_orphan(file: int, path: Path) -> bool:
+    """Lock the journal if its writer is gone; False where it is in use.
+
+    A child that was being started as its writer died holds the lock until it begins its own program, so that
+    of a dead writer is waited for.
+    """
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if _lives(path.name.split("-")[0]) or time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+
+
+def _lives(writer: str) -> bool:
+    """True while there is a process of that number; also for a name that is none of ours."""
+    try:
+        os.kill(int(writer), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError, OverflowError):
+        return True
+    return True
 
 
 def set_aside(folder: Path, data: bytes, damaged: Iterable[int]) -> None:
