@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from hud.capabilities import Capability
 from hud.environment.parts import OpenPart, Part
 from hud.environment.run import EnvironmentRun
-from hud.environment.scope import State, current_run
+from hud.environment.scope import State, current_run, run_of
 from hud.environment.template import Template
 from hud.environment.tools import Tool
 from hud.errors import UsageError
@@ -85,11 +85,20 @@ class Environment:
         self.parts.append(part)
 
     def add_capability(self, capability: Capability | Part) -> None:
-        """Offer agents something to connect to: what is there already, or what every run is to bring up."""
+        """Offer agents something to connect to: what is there already, or what every run is to bring up.
+
+        Called in a hook, a template or a tool, it offers it for that run alone.
+        """
         if isinstance(capability, Part):
             self.add_part(capability)
-        else:
-            self.capabilities.append(capability)
+            return
+        run = run_of(self)
+        known = self.capabilities if run is None else run.capabilities
+        if any(capability.name == other.name for other in known):
+            raise UsageError(
+                f"Environment {self.name!r} already has a capability {capability.name!r}; give another name=."
+            )
+        (self.capabilities if run is None else run.added).append(capability)
 
     def opened(self, part: Part) -> OpenPart:
         """Return what the run that the calling tool, hook or template works for has of `part`."""

@@ -36,6 +36,8 @@ class EnvironmentRun:
         self.reward_range = environment.reward_range
         self.state = State()
         self.parts = OpenParts()
+        self.added: list[Capability] = []
+        """What a hook of this run offers to agents."""
         self._open = False
         self._template: Template | None = None
         self._episode: AsyncGenerator[Any, Any] | None = None
@@ -65,7 +67,7 @@ class EnvironmentRun:
     @property
     def capabilities(self) -> list[Capability]:
         """What agents may connect to."""
-        return [*self.environment.capabilities, *self.parts.capabilities()]
+        return [*self.environment.capabilities, *self.added, *self.parts.capabilities()]
 
     async def reach(self, capability: Capability) -> Capability:
         return capability  # Its address is one of this machine already.

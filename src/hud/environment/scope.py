@@ -41,10 +41,15 @@ def entered(run: EnvironmentRun) -> Iterator[None]:
         _current.reset(token)
 
 
+def run_of(environment: object) -> EnvironmentRun | None:
+    """Return the run of `environment` that the calling code works for, if it works for one."""
+    runs = _current.get()
+    return runs.get(id(environment)) if runs else None
+
+
 def current_run(environment: object, name: str, wanted: str) -> EnvironmentRun:
     """Return the run that the calling code works for; `wanted` names what of it is asked for."""
-    runs = _current.get()
-    run = runs.get(id(environment)) if runs else None
+    run = run_of(environment)
     if run is None:
         raise UsageError(
             f"Environment {name!r} has no {wanted} outside a run; use it inside tools, hooks and templates."
