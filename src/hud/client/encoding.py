@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from pydantic_core import PydanticSerializationError
 
-from hud.trace import AgentStep, Step
+from hud.trace import AgentStep, Step, SubagentStep, without_samples
 
 _DEEPEST = 200
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
@@ -32,6 +32,8 @@ def encode_step(step: Step) -> bytes:
     exclude: Any = None
     if isinstance(step, AgentStep) and step.sample is not None:
         exclude = {"sample": _TOKENS if step.sample.prompt_chunks is not None else True}
+    elif isinstance(step, SubagentStep):
+        exclude = without_samples()  # The nested run is recorded as a run of its own, tokens and all.
     try:
         return step.__pydantic_serializer__.to_json(
             step, exclude_none=True, exclude=exclude, fallback=_as_text

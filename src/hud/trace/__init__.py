@@ -28,6 +28,7 @@ from hud.trace.steps import (
     now,
     parse_step,
     parse_trace,
+    without_samples,
 )
 
 __all__ = [
@@ -64,4 +65,5 @@ __all__ = [
     "plain",
     "text_of",
     "trace_id_of",
+    "without_samples",
 ]

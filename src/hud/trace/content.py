@@ -55,6 +55,8 @@ class ToolSpec(BaseModel):
     """A kind of tool that providers have of their own; a dialect without it sees a function as any other."""
     options: dict[str, Any] = Field(default_factory=dict)
     """What a provider's own tool is declared with; a computer's `width`, `height` and `environment`."""
+    delegated: bool = False
+    """True for a subagent: whoever holds the agent plays it, with a model of its own."""
 
     def function(self) -> dict[str, Any]:
         """Return it as chat completions declare a function."""

@@ -14,6 +14,8 @@ from hud.trace.content import Message, ToolCall, ToolResult
 from hud.trace.foreign import understood
 
 STEP_SCHEMA = "hud.step.v1"
+DEEPEST_NESTING = 8
+"""Most traces within one another; a run's subagents are bounded far below it."""
 
 StopReason = Literal["done", "max_steps", "length", "timeout", "malformed_tool_call"]
 TraceStatus = Literal["completed", "error", "cancelled"]
@@ -112,7 +114,10 @@ class ToolStep(Step):
 
 
 class SubagentStep(Step):
-    """A whole nested run."""
+    """A whole nested run; the tool step after it holds the call, and what the caller was told.
+
+    `extra` says which `tool` it was, and the nested run's `model`, `slug`, `reward` and `failure_kind`.
+    """
 
     source: Literal["subagent"] = "subagent"
     subagent: Trace | None = None
@@ -139,6 +144,8 @@ def parse_step(payload: dict[str, Any]) -> AnyStep:
     One that cannot be understood at all is a system step that holds the payload.
     """
     kind = _STEP_TYPES.get(_family(payload), Step)
+    if isinstance(payload.get("subagent"), dict):
+        payload = {**payload, "subagent": _nested(payload["subagent"])}
     for shape in (dict, understood):
         try:
             return kind.model_validate(shape(payload))
@@ -148,6 +155,22 @@ def parse_step(payload: dict[str, Any]) -> AnyStep:
     return Step(
         step_id=step_id if isinstance(step_id, int) else 0, extra={"not_understood": payload}
     )
+
+
+def _nested(payload: dict[str, Any]) -> Trace | dict[str, Any]:
+    """Return a nested trace with each step as its own kind, or the payload where it is no trace."""
+    try:
+        return parse_trace(payload)
+    except (ValidationError, TypeError, AttributeError):
+        return payload
+
+
+def without_samples(depth: int = DEEPEST_NESTING) -> dict[str, Any]:
+    """Return what to leave out of a step's dump, so that no token is in it, nor in a trace nested in it."""
+    left_out: dict[str, Any] = {"sample": True}
+    if depth:
+        left_out["subagent"] = {"steps": {"__all__": without_samples(depth - 1)}}
+    return left_out
 
 
 class Trace(BaseModel):

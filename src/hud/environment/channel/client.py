@@ -26,7 +26,7 @@ from hud.environment.channel.framing import (
 )
 from hud.environment.connection import StartFrame, ToolOutcome
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
-from hud.trace import Message, ToolResult, ToolSpec, Trace
+from hud.trace import Message, ToolResult, ToolSpec, Trace, without_samples
 
 _MESSAGES = TypeAdapter(list[Message])
 _SPECS = TypeAdapter(list[ToolSpec])
@@ -194,7 +194,7 @@ class RemoteConnection:
         params: dict[str, Any] = {"answer": answer}
         if trace is not None:
             # The tokens are the trainer's business; a grader reads what was said and done.
-            samples = {"steps": {"__all__": {"sample"}}}
+            samples = {"steps": {"__all__": without_samples()}}
             params["trace"] = trace.model_dump(mode="json", exclude_none=True, exclude=samples)
         frame = await self.call("tasks.grade", params)
         if not isinstance(frame, dict):
