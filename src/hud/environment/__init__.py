@@ -8,7 +8,9 @@ async def count(word: str):
     yield 1.0 if answer == str(len(word)) else 0.0
 """
 
+from hud.environment.agent_tool import AgentTool, Delegation
 from hud.environment.answer import Answer
+from hud.environment.arguments import GradingArg
 from hud.environment.connection import Connection, StartFrame, ToolOutcome
 from hud.environment.environment import Environment
 from hud.environment.loading import load_environment
@@ -19,10 +21,13 @@ from hud.environment.task import Task
 from hud.environment.template import Template
 
 __all__ = [
+    "AgentTool",
     "Answer",
     "Connection",
+    "Delegation",
     "Environment",
     "EnvironmentRun",
+    "GradingArg",
     "Image",
     "OpenPart",
     "Part",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, get_type_hints
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
@@ -14,10 +14,21 @@ from hud.environment.docstrings import parse_docstring
 from hud.errors import UsageError
 
 
-class Arguments:
-    """The declared arguments of one function: computed once, used for every call."""
+HINT, GRADING = "x-hud-hint", "grading"
 
-    def __init__(self, function: Callable[..., Any], what: str) -> None:
+GradingArg = Annotated[Any, Field(json_schema_extra={HINT: GRADING})]
+"""Marks an argument that only the grader needs: `expected: GradingArg`, or `Annotated[str, GradingArg]`."""
+
+
+class Arguments:
+    """The declared arguments of one function: computed once, used for every call.
+
+    Those in `leave_out` are as if the function did not have them.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], what: str, *, leave_out: Collection[str] = ()
+    ) -> None:
         self.what = what
         source = _annotated(function)
         self.description, described = parse_docstring(source.__doc__ or function.__doc__)
@@ -30,6 +41,8 @@ class Arguments:
         self.takes_any = False
         self._fields: dict[str, str] = {}
         for index, (name, parameter) in enumerate(signature.parameters.items()):
+            if name in leave_out:
+                continue
             if parameter.kind is parameter.VAR_KEYWORD:
                 self.takes_any = True
                 continue
@@ -41,7 +54,7 @@ class Arguments:
             )
             self._fields[name] = field
             fields[field] = (
-                hints.get(name, Any),
+                _flat(hints.get(name, Any)),
                 Field(default=default, alias=name, title=None, description=described.get(name)),
             )
         self.model: type[BaseModel] = create_model(
@@ -103,6 +116,17 @@ def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
         function if inspect.isroutine(function) else type(function).__call__
     )
     return called
+
+
+def _flat(hint: Any) -> Any:
+    """Return an annotation with the markers that stand in it as annotations of their own taken apart."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    plain, *markers = get_args(hint)
+    found: list[Any] = []
+    for marker in markers:
+        found += get_args(marker)[1:] if get_origin(marker) is Annotated else [marker]
+    return Annotated[plain, *found]
 
 
 def _unquoted(given: dict[str, Any], error: ValidationError) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hud.capabilities import Capability
+from hud.environment.agent_tool import Delegation
 from hud.trace import Message, ToolResult, ToolSpec, Trace
 
 
@@ -49,6 +50,17 @@ class Connection(Protocol):
         self, name: str, arguments: dict[str, Any] | str, *, timeout: float | None = None
     ) -> ToolOutcome:
         """Call a tool. What goes wrong inside the tool is an error result, not an exception."""
+        ...
+
+    async def delegate(self, name: str, arguments: dict[str, Any] | str) -> Delegation | ToolResult:
+        """Return what a call of a subagent's tool delegates, or an error result for wrong arguments.
+
+        Raises `EnvironmentFault` where the environment cannot say what the subagent is to do.
+        """
+        ...
+
+    async def nested(self, name: str) -> Connection:
+        """Open a fresh run of a subagent's environment, nested in this one; whoever asks closes it."""
         ...
 
     async def reach(self, capability: Capability) -> Capability:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar, overload
 
 from hud.capabilities import Capability
+from hud.environment.agent_tool import AgentTool
 from hud.environment.parts import OpenPart, Part
 from hud.environment.run import EnvironmentRun
 from hud.environment.scope import State, current_run, run_of
@@ -22,6 +23,7 @@ from hud.trace import ToolSpec
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Episode = Callable[..., AsyncGenerator[Any, Any]]
+Added = TypeVar("Added", bound="AgentTool | Tool")
 
 
 class Environment:
@@ -46,7 +48,7 @@ class Environment:
         self.name = name
         self.version = version
         self.reward_range = (float(low), float(high))
-        self.tools: dict[str, Tool] = {}
+        self.tools: dict[str, Tool | AgentTool] = {}
         self.templates: dict[str, Template] = {}
         self.tool_specs: list[ToolSpec] = []
         self.parts: list[Part] = []
@@ -133,14 +135,18 @@ class Environment:
         """
 
         def register(function: Function) -> Function:
-            tool = Tool(function, name=name, description=description, timeout=timeout)
-            if tool.name in self.tools:
-                raise UsageError(f"Environment {self.name!r} already has a tool {tool.name!r}.")
-            self.tools[tool.name] = tool
-            self.tool_specs = [tool.spec for tool in self.tools.values()]
+            self.add_tool(Tool(function, name=name, description=description, timeout=timeout))
             return function
 
         return register if function is None else register(function)
+
+    def add_tool(self, tool: Added) -> Added:
+        """Add a ready tool, such as an `AgentTool`, and return it."""
+        if tool.name in self.tools:
+            raise UsageError(f"Environment {self.name!r} already has a tool {tool.name!r}.")
+        self.tools[tool.name] = tool
+        self.tool_specs = [tool.spec for tool in self.tools.values()]
+        return tool
 
     @overload
     def template(self, function: Episode, /) -> Template: ...

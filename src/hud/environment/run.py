@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from hud.capabilities import Capability
+from hud.environment.agent_tool import AgentTool, Delegation
 from hud.environment.answer import parse_answer
 from hud.environment.connection import StartFrame, ToolOutcome
 from hud.environment.parts import OpenParts, RunTool
@@ -25,17 +26,28 @@ if TYPE_CHECKING:
 
 
 class EnvironmentRun:
-    """A run's own state, its started template, and its tools."""
+    """A run's own state, its started template, and its tools.
+
+    A subagent's run is nested `within` the one that called it: its tools reach that one's state too, and it ends
+    with it at the latest.
+    """
 
     address = "local"
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, within: EnvironmentRun | None = None) -> None:
         self.environment = environment
+        self.nesting: list[EnvironmentRun] = [*(within.nesting if within else ()), self]
+        """The runs that this one is nested in, outermost first, and itself."""
         self.name = environment.name
         self.version = environment.version
         self.reward_range = environment.reward_range
         self.state = State()
         self.parts = OpenParts()
+        self.args: dict[str, Any] = {}
+        """Arguments of the started task."""
+        self.supplied: dict[str, dict[str, Any]] = {}
+        """Hidden arguments of subagents, by their tools."""
+        self._nested: list[EnvironmentRun] = []
         self.added: list[Capability] = []
         """What a hook of this run offers to agents."""
         self._open = False
@@ -98,6 +110,25 @@ class EnvironmentRun:
             observed = await self.observe() if self.parts else {}
             return ToolOutcome(result, await self._recorded_state(), observed)
 
+    async def delegate(self, name: str, arguments: dict[str, Any] | str) -> Delegation | ToolResult:
+        tool = self._subagent(name)
+        with entered(self):
+            try:
+                return tool.delegation(arguments, self)
+            except UsageError as error:
+                return ToolResult.of_text(str(error), is_error=True)
+
+    async def nested(self, name: str) -> EnvironmentRun:
+        run = EnvironmentRun(self._subagent(name).template.environment, self)
+        self._nested.append(run)
+        return await run.__aenter__()
+
+    def _subagent(self, name: str) -> AgentTool:
+        tool = self.environment.tools.get(name)
+        if not isinstance(tool, AgentTool):
+            raise NotFoundError(f"Environment {self.name!r} has no subagent {name!r}.")
+        return tool
+
     async def _recorded_state(self) -> Any:
         hook = self.environment.state_hook
         if hook is None:
@@ -118,6 +149,7 @@ class EnvironmentRun:
             )
         values = template.arguments.validate(args)
         await self.cancel()
+        self.args, self.supplied = values, {}
         episode = template.function(**values)
         with entered(self):
             try:
@@ -159,7 +191,14 @@ class EnvironmentRun:
         if not self._open:
             return
         self._open = False
+        if len(self.nesting) > 1:
+            self.nesting[-2]._nested.remove(self)
         failures = []
+        for nested in list(self._nested):
+            try:
+                await nested.close()
+            except EnvironmentFault as error:
+                failures.append(f"a subagent's run was not closed: {error}")
         try:
             await self.cancel()
         except Exception as error:

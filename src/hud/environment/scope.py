@@ -32,9 +32,9 @@ _current: ContextVar[dict[int, EnvironmentRun] | None] = ContextVar("hud_run", d
 
 @contextmanager
 def entered(run: EnvironmentRun) -> Iterator[None]:
-    """Work for a run: inside, it is the `current_run` of its environment."""
-    outer = _current.get()
-    token = _current.set({**(outer or {}), id(run.environment): run})
+    """Work for a run: inside, it is the `current_run` of its environment, and so are those it is nested in."""
+    outer = _current.get() or {}
+    token = _current.set({**outer, **{id(one.environment): one for one in run.nesting}})
     try:
         yield
     finally:
@@ -55,3 +55,8 @@ def current_run(environment: object, name: str, wanted: str) -> EnvironmentRun:
             f"Environment {name!r} has no {wanted} outside a run; use it inside tools, hooks and templates."
         )
     return run
+
+
+def runs_in_scope() -> list[EnvironmentRun]:
+    """Return the runs that the calling code works for, the innermost first."""
+    return list(reversed((_current.get() or {}).values()))

@@ -53,7 +53,7 @@ class Tool:
         limit = own if timeout is None else min(own, timeout)
         clock = asyncio.timeout(limit)
         try:
-            values = self.arguments.validate(_parsed(arguments, self.name))
+            values = self.arguments.validate(parse_arguments(arguments, self.name))
             async with clock:
                 value = (
                     await self.function(**values)
@@ -98,7 +98,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _parsed(arguments: dict[str, Any] | str, name: str) -> dict[str, Any]:
+def parse_arguments(arguments: dict[str, Any] | str, name: str) -> dict[str, Any]:
     """Return the arguments as an object; a model may have sent them as a JSON string."""
     if isinstance(arguments, dict):
         return arguments
