@@ -1,0 +1,150 @@
+"""A process between us and a program that we start, so that nothing of the program outlives the run.
+
+    python -I -S keeper.py PARENT_PID COMMAND [ARGUMENT...]
+
+It runs the command on its own standard streams and ends as the command does. Whatever ends first, the command,
+the process that asked (even by SIGKILL) or the keeper's patience after SIGTERM, it then kills everything that
+descends from the command: programs that went into the background, into sessions of their own, or that forked
+twice, for it is the parent of all orphans below it. Linux only.
+
+It imports nothing of ours and little of anybody's: each run of an environment may start several.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+GRACE_SECONDS = 2.0
+"""Time for the program to end after SIGTERM; then it is killed."""
+
+
+def kept(command: list[str]) -> list[str]:
+    """Return the command line that runs `command` under a keeper, for a child of this process."""
+    if sys.platform != "linux":
+        return command
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+
+
+class _Asked(Exception):
+    """Somebody wants the program to end."""
+
+
+def _ask(number: int, frame: object) -> None:
+    del number, frame
+    raise _Asked
+
+
+def main() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    keeper = os.getpid()
+    child = os.fork()
+    if child == 0:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == keeper:
+            _become(command)
+        os._exit(127)
+    status = 0
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, _ask)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            raise _Asked  # It died before the kernel was told.
+        _let_go_of_pipes()
+        status = _wait(child)
+    except _Asked:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        status = _end(child)
+    _kill_the_rest()
+    os._exit(status)
+
+
+def _become(command: list[str]) -> None:
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+
+
+def _let_go_of_pipes() -> None:
+    """Leave standard input and output to the program, so that its end is seen as the end of the pipes."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def _wait(child: int) -> int:
+    while True:
+        pid, status = os.waitpid(-1, 0)  # Orphans below us are ours to reap, too.
+        if pid == child:
+            return _code(status)
+
+
+def _end(child: int) -> int:
+    _kill(child, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        if pid == child:
+            return _code(status)
+        if pid == 0:
+            time.sleep(0.005)
+    return 128 + signal.SIGKILL
+
+
+def _kill_the_rest() -> None:
+    """Kill whatever is left below us, and what that leaves behind, until nothing is."""
+    while True:
+        for pid in _children():
+            _kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.002)
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except FileNotFoundError:  # A kernel that does not list them.
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _is_ours(name)]
+
+
+def _is_ours(name: str) -> bool:
+    try:
+        with open(f"/proc/{name}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1]) == os.getpid()
+    except OSError:
+        return False
+
+
+def _code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+if __name__ == "__main__":
+    main()
