@@ -3,6 +3,7 @@
     HudError                      anything below
     ├── UsageError                the caller's input: CLI exit code 2, HTTP 400
     │   ├── NotFoundError         no such model, job, task, checkpoint: HTTP 404
+    │   ├── RefusedError          a model's server refuses a request: its key, its quota, what it asks
     │   └── ConflictError         taken, held by somebody else, or out of order: HTTP 409
     ├── RolloutError              one rollout failed; `kind` says whose fault it was
     │   ├── EnvironmentFault      the environment broke (its hook, its template, its process)
@@ -45,6 +46,20 @@ class ConflictError(UsageError):
     """The state of things forbids it now: a name is taken, a lease is held, nothing was accumulated."""
 
     status = 409
+
+
+class RefusedError(UsageError):
+    """A model's server refuses a request, and would refuse it again.
+
+    Inside a rollout nothing was measured. With `everywhere`, every other run would be refused as well (a wrong
+    key, no quota, no such model), and the job ends.
+    """
+
+    kind: ClassVar[FailureKind] = "infrastructure"
+
+    def __init__(self, message: str, *, everywhere: bool = False) -> None:
+        super().__init__(message)
+        self.everywhere = everywhere
 
 
 class RolloutError(HudError):

@@ -53,6 +53,8 @@ def assistant_message(completion: Completion) -> ChatMessage:
         message["reasoning_content"] = completion.reasoning
     if completion.tool_calls:
         message["tool_calls"] = [call_message(call) for call in completion.tool_calls]
+    if completion.verbatim is not None:
+        message["verbatim"] = completion.verbatim
     return message
 
 
@@ -77,7 +79,10 @@ def tool_message(call: ToolCall, result: ToolResult) -> ChatMessage:
     content = parts(result.content)
     if not content and result.structured_content is not None:
         content = orjson.dumps(result.structured_content).decode()
-    return {"role": "tool", "tool_call_id": call.id, "content": content}
+    message = {"role": "tool", "tool_call_id": call.id, "content": content}
+    if result.is_error:
+        message["is_error"] = True
+    return message
 
 
 def user_message(text: str) -> ChatMessage:

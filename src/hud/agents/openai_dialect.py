@@ -24,6 +24,7 @@ from hud.trace import (
     ToolCall,
     ToolSpec,
     Usage,
+    wire_messages,
 )
 
 ATTEMPTS = 5
@@ -89,7 +90,7 @@ class OpenAIChatModel:
         params: SamplingParams,
         continuation: Continuation | None,
     ) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self.name, "messages": messages}
+        body: dict[str, Any] = {"model": self.name, "messages": wire_messages(messages)}
         if tools:
             body["tools"] = [{"type": "function", "function": tool.function()} for tool in tools]
         # Only what differs from our defaults: a server's own defaults, and its refusals, stay its own.

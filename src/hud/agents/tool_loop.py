@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -36,6 +36,8 @@ from hud.trace import (
     ToolResult,
     now,
 )
+
+T = TypeVar("T")
 
 CARRY_ON = {
     "length": "Your last message was cut off at its length limit. Go on from where it ended.",
@@ -210,6 +212,7 @@ class _Loop:
                 citations=completion.citations,
                 sample=sample,
                 started_at=started,
+                extra=completion.extra,
             )
         )
         self.continuation = None
@@ -220,18 +223,30 @@ class _Loop:
             )
 
     async def _call_tools(self, calls: list[ToolCall]) -> None:
-        """Execute a turn's tool calls, together where there are several; answers stand in call order."""
+        """Execute a turn's tool calls, together where they may be; answers stand in call order."""
         timeout = self.config.tool_timeout_seconds
-        if len(calls) == 1:
-            results = [await self.run.call_tool(calls[0], timeout=timeout)]
-        else:
-            results = await _together([self.run.call_tool(call, timeout=timeout) for call in calls])
-        for call, result in zip(calls, results, strict=True):
-            self.messages.append(tool_message(call, result))
+        # One screen, one shell: what is called of a provider's own kind happens in the order of the calls.
+        native = {tool.name for tool in self.run.tools if tool.native is not None}
+        lanes: dict[str, list[tuple[int, ToolCall]]] = {}
+        for index, call in enumerate(calls):
+            lane = call.name if call.name in native else f"#{index}"
+            lanes.setdefault(lane, []).append((index, call))
+
+        async def follow(lane: list[tuple[int, ToolCall]]) -> list[tuple[int, ToolResult]]:
+            return [
+                (index, await self.run.call_tool(call, timeout=timeout)) for index, call in lane
+            ]
+
+        done = await _together([follow(lane) for lane in lanes.values()])
+        results = dict(pair for lane in done for pair in lane)
+        for index, call in enumerate(calls):
+            self.messages.append(tool_message(call, results[index]))
 
 
-async def _together(calls: list[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
+async def _together(calls: list[Coroutine[Any, Any, T]]) -> list[T]:
     """Await all; the first failure cancels the others and is raised as itself."""
+    if len(calls) == 1:
+        return [await calls[0]]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]

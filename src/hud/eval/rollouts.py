@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from hud.environment.requirements import run_seconds_of
-from hud.errors import FailureKind, RolloutError, StoreError, UsageError
+from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, UsageError
 from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder, Recorder, default_recorder
 from hud.eval.run import Phase, Player, Run
@@ -109,7 +109,7 @@ async def carry_out(
     wait = RETRY_WAIT_SECONDS
     while True:
         await _attempt(run, agent, provider, rollout_timeout, last=retries <= 0)
-        if run.failure_kind != "infrastructure" or retries <= 0:
+        if "retried_as" not in run.trace.extra:
             return run
         await asyncio.sleep(wait * random.uniform(0.5, 1.5))
         wait *= 2
@@ -150,6 +150,7 @@ async def _attempt(
     run.recorder.run_started(run)
     set_deadline(run, rollout_timeout)
     limit = asyncio.timeout_at(run.deadline)
+    repeatable = not last
     try:
         try:
             async with limit:
@@ -159,7 +160,8 @@ async def _attempt(
                     await run.evaluate()
         except (Exception, asyncio.CancelledError) as error:
             settle(run, error, timed_out=limit.expired())
-        if run.failure_kind == "infrastructure" and not last:
+            repeatable = repeatable and not isinstance(error, RefusedError)
+        if run.failure_kind == "infrastructure" and repeatable:
             # The broken attempt stays on record, unmeasured, and names its successor.
             run.trace.extra["retried_as"] = new_id()
     finally:
@@ -243,15 +245,18 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
         raise error
     if isinstance(error, StoreError):
         raise error
-    kind = error.kind if isinstance(error, RolloutError) else _BLAME[run.phase]
+    kind = error.kind if isinstance(error, RolloutError | RefusedError) else _BLAME[run.phase]
     unusable = run.phase == "provision" and isinstance(error, UsageError)
+    if isinstance(error, RefusedError):
+        unusable = error.everywhere
     problem = describe(error)
     if timed_out and isinstance(error, TimeoutError):
         problem = f"The rollout passed its limit of {run.limit_seconds:g} s {_WHEN[run.phase]}."
         run.trace.stop_reason = "timeout"
     run.fail(kind, problem)
     if unusable:
-        # The runtime itself is wrong (no such file, no such environment): so it is for every other run.
+        # The runtime itself is wrong (no such file, no such environment), or the model's server knows no such
+        # key or model: so it is for every other run.
         raise error
 
 

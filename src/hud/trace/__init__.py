@@ -1,6 +1,13 @@
 """What happened in a run, as plain data: steps, traces, samples, and the chat contract."""
 
-from hud.trace.chat import ChatMessage, ChatModel, Completion, Continuation, SamplingParams
+from hud.trace.chat import (
+    ChatMessage,
+    ChatModel,
+    Completion,
+    Continuation,
+    SamplingParams,
+    wire_messages,
+)
 from hud.trace.content import (
     ContentBlock,
     ImageContent,
@@ -65,5 +72,6 @@ __all__ = [
     "plain",
     "text_of",
     "trace_id_of",
+    "wire_messages",
     "without_samples",
 ]

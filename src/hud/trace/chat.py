@@ -15,7 +15,10 @@ from hud.trace.steps import Citation, Sample, Usage
 ChatMessage = dict[str, Any]
 """A chat-completions message: `role` (system, user, assistant, tool), `content` (text, a list of parts, or
 None), on assistant turns `tool_calls` (`[{id, type: "function", function: {name, arguments: str}}]`) and
-`reasoning_content`, on tool turns `tool_call_id`."""
+`reasoning_content`, on tool turns `tool_call_id` and, where the tool failed, `is_error`. `verbatim` on an
+assistant turn is `Completion.verbatim`; `wire_messages` leaves out what is ours alone."""
+
+_OURS = ("verbatim", "is_error")
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,24 @@ class Completion:
     sample: Sample | None = None
     """Token ids and logprobs, where the model gives them."""
     citations: list[Citation] = field(default_factory=list)
+    verbatim: dict[str, Any] | None = None
+    """The turn as its provider wrote it, `{"dialect": ..., "items": [...]}`: the dialect repeats it word for word
+    in later requests, since signatures and encrypted reasoning cannot be written anew."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Anything else for the step's `extra`, such as safety checks that were acknowledged."""
     extended: bool = True
     """False when a continuation was asked for but the chat format could not extend its own prefix, so that
     the whole conversation was rendered afresh and the trajectory splits here."""
+
+
+def wire_messages(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """Return messages as chat completions know them, without the keys that are ours alone."""
+    return [
+        {name: value for name, value in message.items() if name not in _OURS}
+        if any(name in message for name in _OURS)
+        else message
+        for message in messages
+    ]
 
 
 class ChatModel(Protocol):

@@ -1,0 +1,241 @@
+"""Asking a provider: what is tried again, how long is waited, and which error ends it.
+
+One policy for all dialects. An attempt raises what its SDK or HTTP library raises; this module reads the
+errors of all of them by their shape and imports none. It knows nothing of conversations.
+
+    429 408 409 425 5xx 529     tried again, after `Retry-After` where the server gives one
+    no connection, time-outs,   tried again
+    streams that break off
+    still so at the last try    InfrastructureFault: the run is not measured
+    401 402 403 404, no quota   RefusedError that ends the job: it will be so for every run
+    400 413 422 and the rest    RefusedError of this one request; ContextOverflow where it was too long
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+from hud.errors import HudError, InfrastructureFault, RefusedError
+
+T = TypeVar("T")
+
+RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_EVERYWHERE = frozenset({401, 402, 403, 404})
+_PASSING = ("overloaded", "rate_limit", "server_error", "timeout", "api_error", "unavailable")
+"""Parts of the error types that providers send inside a stream that began well."""
+_TOO_LONG = re.compile(
+    r"context[_ ]length|context window|maximum context|prompt is too long|too many (input )?tokens"
+    r"|token count.{0,40}exceeds|exceeds.{0,40}(number of tokens|token limit)|request_too_large",
+    re.IGNORECASE,
+)
+_TRANSPORTS = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests")
+_KEY_PATTERN = re.compile(r"\b(sk|hud|AIza|tml)[-_A-Za-z0-9*]{12,}")
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often and how patiently a request is repeated."""
+
+    attempts: int = 5
+    first_wait_seconds: float = 0.5
+    longest_wait_seconds: float = 30.0
+    """Most that is waited, also where the server asks for more."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Whom one asks, as error sentences name it."""
+
+    url: str
+    key_variable: str | None = None
+    """Where its key is set: the cure for a 401."""
+
+
+class ContextOverflow(RefusedError):
+    """The conversation no longer fits the model's window."""
+
+
+class BrokenAnswer(Exception):
+    """An answer that ended early, or that holds nothing: a dialect raises it, and it is asked again."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What one attempt ended with."""
+
+    told: str
+    status: int | None = None
+    curable: bool = False
+    retry_after: float | None = None
+    too_long: bool = False
+    no_quota: bool = False
+
+
+async def ask(
+    attempt: Callable[[], Awaitable[T]], provider: Provider, policy: RetryPolicy | None = None
+) -> T:
+    """Return what `attempt` returns, trying again where that may help.
+
+    Raises `InfrastructureFault` where it did not help, `RefusedError` where it could not; errors that are no
+    provider's pass through.
+    """
+    policy = policy or RetryPolicy()
+    wait = policy.first_wait_seconds
+    for number in range(1, policy.attempts + 1):
+        try:
+            return await attempt()
+        except HudError:
+            raise
+        except Exception as error:
+            trouble = trouble_of(error)
+            if trouble is None:
+                raise
+            if not trouble.curable:
+                raise _refusal(trouble, provider) from error
+            if number == policy.attempts:
+                tries = f"after {number} attempts" if number > 1 else "after one attempt"
+                raise InfrastructureFault(f"{_sentence(trouble, provider)} ({tries}).") from error
+        # Jitter keeps a thousand refused requests from coming back in one instant.
+        asked = trouble.retry_after
+        pause = wait * random.uniform(0.5, 1.5) if asked is None else asked
+        await asyncio.sleep(min(pause, policy.longest_wait_seconds))
+        wait *= 2
+    raise AssertionError("unreachable")
+
+
+def trouble_of(error: BaseException) -> Trouble | None:
+    """Return what an error of a provider's SDK or of an HTTP library says, None where it is neither's."""
+    if isinstance(error, BrokenAnswer):
+        return Trouble(str(error), curable=True)
+    status = _status(error)
+    if status is not None and status >= 400:
+        return _of_status(error, status)
+    kind = _kind_in(error)
+    if kind is not None:
+        # Sent inside an answer that had begun with 200.
+        told = f"broke off with {kind}: {_detail(error)}"
+        return Trouble(told, curable=any(part in kind.lower() for part in _PASSING))
+    if isinstance(error, OSError) or _is_transport(error):
+        text = str(error).rstrip(".") or "no answer"
+        return Trouble(f"did not answer: {type(error).__name__}: {text}", curable=True)
+    return None
+
+
+def http_trouble(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
+    """Return what an HTTP answer with an error status says."""
+    detail = _message_of(body)
+    code = _code_of(body)
+    no_quota = status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached")
+    return Trouble(
+        f"answered {status}: {detail}",
+        status=status,
+        curable=(status in RETRIED_STATUSES or status >= 500) and not no_quota,
+        retry_after=retry_after(headers),
+        too_long=status in (400, 413, 422) and bool(_TOO_LONG.search(f"{code} {detail}")),
+        no_quota=no_quota,
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return how many seconds a server asks to wait, by any of the headers in use."""
+    for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) / scale
+        except ValueError:
+            seconds = _seconds_until(text)
+        if seconds == seconds and seconds >= 0:  # NaN is no time.
+            return seconds
+    return None
+
+
+def _of_status(error: BaseException, status: int) -> Trouble:
+    response = getattr(error, "response", None)
+    headers = getattr(response, "headers", None) or {}
+    body = getattr(error, "body", None)
+    if body is None:
+        body = getattr(error, "details", None)  # google-genai's name for it
+    return http_trouble(status, body if body is not None else str(error), headers)
+
+
+def _refusal(trouble: Trouble, provider: Provider) -> RefusedError:
+    sentence = _sentence(trouble, provider)
+    if trouble.too_long:
+        return ContextOverflow(f"{sentence}.")
+    if trouble.status == 401 and provider.key_variable:
+        sentence = f"{sentence}; check {provider.key_variable}"
+    return RefusedError(
+        f"{sentence}.", everywhere=trouble.no_quota or trouble.status in _EVERYWHERE
+    )
+
+
+def _sentence(trouble: Trouble, provider: Provider) -> str:
+    # Some servers repeat the key in what they say of it; it must not get into a trace.
+    return f"{provider.url} {_KEY_PATTERN.sub('(key)', trouble.told).rstrip('. ')}"
+
+
+def _status(error: BaseException) -> int | None:
+    for name in ("status_code", "code"):
+        value = getattr(error, name, None)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _kind_in(error: BaseException) -> str | None:
+    """Return the error type that a provider named inside its answer."""
+    body = getattr(error, "body", None)
+    return _code_of(body) if isinstance(body, dict) else None
+
+
+def _code_of(body: Any) -> str | None:
+    if not isinstance(body, dict):
+        return None
+    inner = body.get("error")
+    found = inner if isinstance(inner, dict) else body
+    for name in ("code", "type", "status"):
+        value = found.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _detail(error: BaseException) -> str:
+    body = getattr(error, "body", None)
+    return _message_of(body if body is not None else str(error))
+
+
+def _message_of(body: Any) -> str:
+    """Return the sentence in an error body, whichever provider wrote it."""
+    found = body
+    for name in ("detail", "error", "message"):
+        if isinstance(found, dict) and found.get(name):
+            found = found[name]
+    text = found if isinstance(found, str) else str(found)
+    return " ".join(text.split())[:500] or "(nothing)"
+
+
+def _seconds_until(date: str) -> float:
+    try:
+        return (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _is_transport(error: BaseException) -> bool:
+    """Say whether an HTTP library, or an SDK over one, failed on the way."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in ("APIConnectionError", "APITimeoutError", "RetryableError"):
+            return True
+        if kind.__module__.partition(".")[0] in _TRANSPORTS:
+            return True
+    return False
