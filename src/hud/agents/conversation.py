@@ -79,7 +79,7 @@ def tool_message(call: ToolCall, result: ToolResult) -> ChatMessage:
     content = parts(result.content)
     if not content and result.structured_content is not None:
         content = orjson.dumps(result.structured_content).decode()
-    message = {"role": "tool", "tool_call_id": call.id, "content": content}
+    message: ChatMessage = {"role": "tool", "tool_call_id": call.id, "content": content}
     if result.is_error:
         message["is_error"] = True
     return message
