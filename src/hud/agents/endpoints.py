@@ -1,0 +1,67 @@
+"""Where a provider is asked, and with which key.
+
+An agent's own `base_url` and `api_key` go first; then the provider's own key, where one is set; then the
+gateway that `HUD_GATEWAY_URL` (or `HUD_API_URL`) names, which speaks every dialect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hud import settings
+from hud.agents.asking import Provider
+from hud.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Home:
+    """A provider's own place, and the variables that speak of it."""
+
+    name: str
+    url: str
+    url_variable: str
+    key_variables: tuple[str, ...]
+
+
+OPENAI = Home("OpenAI", "https://api.openai.com/v1", "OPENAI_BASE_URL", ("OPENAI_API_KEY",))
+ANTHROPIC = Home(
+    "Anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL", ("ANTHROPIC_API_KEY",)
+)
+GEMINI = Home(
+    "Gemini",
+    "https://generativelanguage.googleapis.com",
+    "GEMINI_BASE_URL",
+    ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where to ask, and as whom."""
+
+    url: str
+    key: str = field(repr=False)
+    provider: Provider
+    """How error sentences name it."""
+
+
+def endpoint(
+    home: Home, model: str, base_url: str | None = None, api_key: str | None = None
+) -> Endpoint:
+    """Return where `model` is asked; raises `UsageError` where no key is known."""
+    known = settings.load()
+    for variable in home.key_variables:
+        own = known.environment.get(variable)
+        if own or api_key:
+            url = base_url or known.environment.get(home.url_variable) or home.url
+            url = url.rstrip("/")
+            return Endpoint(url, api_key or own or "", Provider(url, None if api_key else variable))
+    gateway = base_url or known.gateway_url
+    if gateway is None:
+        raise UsageError(
+            f"No key is known for {model!r}: set {home.key_variables[0]}, or HUD_API_URL and HUD_API_KEY "
+            "of a platform whose gateway has one."
+        )
+    gateway = gateway.rstrip("/")
+    # A server of one's own may want no key; the SDKs want something to send.
+    return Endpoint(gateway, known.api_key or "none", Provider(gateway, "HUD_API_KEY"))

@@ -1,0 +1,102 @@
+"""What a model call costs, by the table in `prices.json` and one's own in `$HUD_HOME/prices.json`.
+
+Prices are dollars for a million tokens. One's own file has the same form and goes first, name by name:
+
+    {"my-model": {"input": 0.4, "cached": 0.04, "output": 1.6}}
+
+A model of unknown price costs None, which is not 0.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from hud import settings
+from hud.errors import UsageError
+
+_TABLE = Path(__file__).with_name("prices.json")
+_DATED = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|\d{2}-\d{4}|\d{4}|latest)$")
+"""What providers write behind a model's name to pin a version of it."""
+
+
+class Rates(BaseModel):
+    """Dollars for a million tokens of each kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Prompt tokens read from a cache; as `input` where missing."""
+    cache_write: float | None = None
+    """Prompt tokens written to a cache; as `input` where missing."""
+
+
+class LongRates(Rates):
+    """Rates of a call whose prompt is long."""
+
+    above: int
+    """Prompt tokens from which on they apply, to the whole call."""
+
+
+class Price(Rates):
+    """What a model's tokens cost."""
+
+    long: LongRates | None = None
+
+
+_Prices = TypeAdapter(dict[str, Price])
+
+
+def price_of(model: str) -> Price | None:
+    """Return a model's price; a name with a provider before it, or a date behind it, costs what the name costs."""
+    own = settings.load().home / "prices.json"
+    tables = [_read(own, own.stat().st_mtime_ns)] if own.is_file() else []
+    tables.append(_read(_TABLE, 0))
+    plain = model.rpartition("/")[2]
+    for name in (model, plain, _DATED.sub("", plain)):
+        for table in tables:
+            if name in table:
+                return table[name]
+    return None
+
+
+def cost_usd(
+    model: str,
+    *,
+    prompt_tokens: int,
+    completion_tokens: int,
+    cached_tokens: int = 0,
+    cache_write_tokens: int = 0,
+) -> float | None:
+    """Return what a call costs, None where no price is known.
+
+    `prompt_tokens` counts all tokens of the prompt, those read from a cache and written to it among them.
+    """
+    price = price_of(model)
+    if price is None:
+        return None
+    rates: Rates = price
+    if price.long is not None and prompt_tokens > price.long.above:
+        rates = price.long
+    cached = rates.input if rates.cached is None else rates.cached
+    written = rates.input if rates.cache_write is None else rates.cache_write
+    fresh = max(0, prompt_tokens - cached_tokens - cache_write_tokens)
+    dollars = fresh * rates.input + cached_tokens * cached + cache_write_tokens * written
+    return (dollars + completion_tokens * rates.output) / 1e6
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, changed_at: int) -> dict[str, Price]:
+    """Read a table, once for each time that it was changed."""
+    del changed_at
+    try:
+        return _Prices.validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "it"
+        raise UsageError(f"{path}: {where}: {problem['msg']}.") from None
