@@ -7,6 +7,7 @@ import signal
 import pytest
 from tests.platform.engine_server import drawn, engine_of, request
 
+from hud.client.presence import process_started
 from hud.errors import InfrastructureFault, NotFoundError, UsageError
 from hud.platform.serving import inline
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
@@ -187,7 +188,7 @@ async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path)
         before = await drawn(engine, model, request(seed=3))
         stream = engine.stream(model, None, request(400))
         await anext(stream)
-        os.kill(engine.pid, signal.SIGKILL)
+        os.kill(engine.engine_of(model).pid, signal.SIGKILL)
         with pytest.raises(EngineDownError, match="last checkpoints"):
             async for _ in stream:
                 pass
@@ -204,8 +205,8 @@ async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path)
 async def test_a_stopped_engine_leaves_no_process_behind(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         await drawn(platform.engine, model, request())
-        process = platform.engine._process
+        pid = platform.engine.engine_of(model).pid
         await platform.engine.stop()
-        assert process.returncode == 0
+        assert process_started(pid) is None
         with pytest.raises(EngineDownError, match="stopping"):
             await drawn(platform.engine, model, request())

@@ -73,10 +73,10 @@ async def ask(engine, model, call, body):
 
 async def killed(engine, model):
     """Kill the engine, and wait until it draws again."""
-    os.kill(engine.pid, signal.SIGKILL)
+    os.kill(engine.engine_of(model).pid, signal.SIGKILL)
 
     async def noticed():
-        return engine._link is None
+        return not engine.up
 
     await until(noticed)
     await revived(engine, model)
@@ -173,7 +173,7 @@ async def test_killed_at_any_moment_of_a_step_it_is_taken_once(tmp_path, monkeyp
                     if kills <= step:
                         await asyncio.sleep(0.005 * step)
                         kills += 1
-                        os.kill(engine.pid, signal.SIGKILL)
+                        os.kill(engine.engine_of(model).pid, signal.SIGKILL)
                     made = await call
                     break
                 except EngineDownError:
@@ -208,7 +208,7 @@ async def test_a_stop_keeps_steps_that_were_not_saved_yet(tmp_path):
 async def test_what_our_own_engine_trains_may_be_removed(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         await ask(platform.engine, model, "open", OwnerRequest())
-        assert platform.registry.leases.holder(model.id).pid == platform.engine.pid
+        assert platform.registry.leases.holder(model.id).pid == platform.engine.engine_of(model).pid
         platform.registry_of(LOCAL_TEAM).remove(model.id)
         await platform.engine.forget(model)
         with pytest.raises(NotFoundError):

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     help="Processes that play the rollouts which clients submit.",
 )
 @click.option(
+    "--engines",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Most processes that sample and train; each model has one while there are enough.",
+)
+@click.option(
     "--build-limit",
     "build_limits",
     multiple=True,
@@ -40,6 +47,7 @@ def command(
     database: str | None,
     storage: str | None,
     workers: int,
+    engines: int,
     build_limits: tuple[str, ...],
 ) -> None:
     """Serve models, training, traces, tasksets and inference to a team."""
@@ -54,6 +62,7 @@ def command(
         keys=True,
         engine="worker",
         rollout_workers=workers,
+        engines=engines,
         builds=_limits(build_limits),
     )
     serve(config, host, port, _announce)

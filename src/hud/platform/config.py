@@ -33,7 +33,9 @@ class PlatformConfig:
     keys: bool = False
     """True: every request needs a key. False: whoever can reach the platform is its one local team."""
     engine: Literal["inline", "worker"] = "inline"
-    """Where policies sample and are trained: in this process, or in one of their own."""
+    """Where policies sample and are trained: in this process, or each model in one of its own."""
+    engines: int = 4
+    """Most processes for models; more models than that share, or make room where they are idle."""
     rollout_workers: int = 0
     """Processes that play the rollouts which clients submit."""
     builds: BuildLimits = BuildLimits()

@@ -89,9 +89,9 @@ class Platform:
     def engine(self) -> TokenEngine:
         """What samples and trains."""
         if self.config.engine == "worker":
-            from hud.platform.serving.remote import WorkerEngine
+            from hud.platform.serving.pool import EnginePool
 
-            return WorkerEngine(self.config)
+            return EnginePool(self.config)
         from hud.platform.serving.inline import InlineEngine
 
         return InlineEngine(self)

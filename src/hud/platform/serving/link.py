@@ -96,6 +96,11 @@ class Link:
         return len(self._streams)
 
     @property
+    def calls(self) -> int:
+        """How many calls wait for their answers."""
+        return len(self._calls)
+
+    @property
     def silent_for(self) -> float:
         """Seconds since something was last heard."""
         return time.monotonic() - self._heard

@@ -13,8 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import orjson
@@ -46,8 +46,11 @@ STEADY_SECONDS = 60.0
 class WorkerEngine:
     """`TokenEngine` over a process. Belongs to one event loop."""
 
-    def __init__(self, config: PlatformConfig) -> None:
+    def __init__(self, config: PlatformConfig, after: Collection[asyncio.Task[None]] = ()) -> None:
         self.config = config
+        self._after = set(after)
+        """What has to end first: a predecessor may still hold leases of its models."""
+        self._used = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._link: Link | None = None
         self._starting: asyncio.Task[Link] | None = None
@@ -56,6 +59,12 @@ class WorkerEngine:
         self._expected = 0.0
         """When it is expected to answer again."""
         self._stopped = False
+
+    @property
+    def idle_since(self) -> float | None:
+        """When it was last asked for something, on the monotonic clock; None while it is at work, or starting."""
+        busy = self._link is None or self._link.streams or self._link.calls
+        return None if busy else self._used
 
     @property
     def pid(self) -> int | None:
@@ -67,7 +76,7 @@ class WorkerEngine:
     ) -> AsyncGenerator[TokenDelta | TokenEnd, None]:
         """Draw one sequence; see `TokenEngine.stream`."""
         link = await self._linked()
-        with link.stream(model, checkpoint, request) as stream:
+        with link.stream(model, checkpoint, request) as stream, self._in_use():
             while True:
                 delta = stream.take()
                 if delta is not None:
@@ -135,7 +144,16 @@ class WorkerEngine:
     # -- inside -------------------------------------------------------------------------------------
 
     async def _call(self, kind: str, *rest: Any, body: bytes = b"") -> bytes:
-        return await (await self._linked()).call(kind, *rest, body=body)
+        link = await self._linked()
+        with self._in_use():
+            return await link.call(kind, *rest, body=body)
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._used = time.monotonic()
 
     async def _linked(self) -> Link:
         """Return the link to a process that answers; waits for the first start, never for a later one."""
@@ -176,6 +194,9 @@ class WorkerEngine:
             return link
 
     async def _spawn(self) -> Link:
+        if self._after:
+            await asyncio.wait(self._after)
+            self._after.clear()
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = _begin(theirs)

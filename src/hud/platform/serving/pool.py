@@ -1,0 +1,152 @@
+"""Engines in processes of their own, one for each model: what befalls one leaves the others alone.
+
+A model keeps its process from its first request on. Where there are as many processes as there may be, the one that was
+idle longest is ended to make room; where none is idle, models share. It knows which engine is whose and what is idle; what
+an engine does, and how it is started again, is `remote`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+from pydantic import BaseModel
+
+from hud.platform.config import PlatformConfig
+from hud.platform.records import ModelRecord
+from hud.platform.serving.remote import WorkerEngine
+from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+
+IDLE_SECONDS = 1800.0
+"""A process that nobody asked for so long is ended; the next request brings its model up again."""
+LOOK_SECONDS = 60.0
+"""How often idle ones are looked for."""
+
+
+class EnginePool:
+    """`TokenEngine` over a process for each model. Belongs to one event loop."""
+
+    def __init__(self, config: PlatformConfig) -> None:
+        self.config = config
+        self._of: dict[str, WorkerEngine] = {}
+        """The engine of each model that was asked for, by the model's id."""
+        self._spare: WorkerEngine | None = None
+        """Started before anybody asked, for the first model that is asked for."""
+        self._ending: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def engine_of(self, model: ModelRecord) -> WorkerEngine:
+        """Return a model's engine; one is chosen for it where it has none. Raises `EngineDownError` at the end."""
+        found = self._of.get(model.id)
+        if found is None:
+            if self._stopped:
+                raise EngineDownError("The server is stopping.")
+            found = self._of[model.id] = self._chosen()
+        return found
+
+    def stream(
+        self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
+    ) -> AsyncGenerator[TokenDelta | TokenEnd, None]:
+        """Draw one sequence; see `TokenEngine.stream`."""
+        return self.engine_of(model).stream(model, checkpoint, request)
+
+    async def train(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
+        """Return the answer of one call of a training session."""
+        return await self.engine_of(model).train(model, call, body)
+
+    async def set_head(self, model: ModelRecord, checkpoint: str | None) -> None:
+        """Move a model's head."""
+        await self.engine_of(model).set_head(model, checkpoint)
+
+    async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
+        """Write a model as a Hugging Face folder."""
+        await self.engine_of(model).export(model, checkpoint, folder)
+
+    async def forget(self, model: ModelRecord) -> None:
+        """Drop everything that is loaded of a model, and its process where it has one for itself."""
+        engine = self._of.pop(model.id, None)
+        if engine is None:
+            return
+        await engine.forget(model)
+        if engine not in self._of.values():
+            await engine.stop()
+
+    async def status(self) -> dict[str, Any]:
+        """What is loaded, and how busy it is; starts nothing."""
+        told = await asyncio.gather(*(engine.status() for engine in self._engines()))
+        return {
+            "streams": self.streams,
+            "models": [model for one in told for model in one["models"]],
+            "pids": [one["pid"] for one in told if one["pid"] is not None],
+        }
+
+    @property
+    def up(self) -> bool:
+        """False where no process answers, and one is wanted."""
+        engines = self._engines()
+        return not engines or any(engine.up for engine in engines)
+
+    @property
+    def streams(self) -> int:
+        """Sequences that are being drawn, or wait for it."""
+        return sum(engine.streams for engine in self._engines())
+
+    async def start(self) -> None:
+        """Have a process up before the first request. Raises `EngineDownError` if it cannot be."""
+        if not self._engines():
+            self._spare = WorkerEngine(self.config)
+            await self._spare.start()
+
+    async def stop(self) -> None:
+        """Let every process give leases back and end."""
+        self._stopped = True
+        if self._looking is not None:
+            self._looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._looking
+        await asyncio.gather(*(engine.stop() for engine in self._engines()), *self._ending)
+        self._spare = None
+
+    # -- inside -------------------------------------------------------------------------------------
+
+    def _engines(self) -> list[WorkerEngine]:
+        """Every engine once."""
+        found = dict.fromkeys(self._of.values())
+        if self._spare is not None:
+            found[self._spare] = None
+        return list(found)
+
+    def _chosen(self) -> WorkerEngine:
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        if self._spare is not None:
+            engine, self._spare = self._spare, None
+            return engine
+        engines = self._engines()
+        if len(engines) >= self.config.engines:
+            idle = [engine for engine in engines if engine.idle_since is not None]
+            if not idle:
+                return min(engines, key=lambda engine: list(self._of.values()).count(engine))
+            self._end(min(idle, key=lambda engine: engine.idle_since or 0.0))
+        return WorkerEngine(self.config, after=self._ending)
+
+    def _end(self, engine: WorkerEngine) -> None:
+        """Let an engine go; its models find another when they are next asked for."""
+        self._of = {model: one for model, one in self._of.items() if one is not engine}
+        task = asyncio.create_task(engine.stop())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _look(self) -> None:
+        """End processes that nobody asks any more."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            late = time.monotonic() - IDLE_SECONDS
+            for engine in self._engines():
+                since = engine.idle_since
+                if since is not None and since < late and engine is not self._spare:
+                    self._end(engine)
