@@ -7,8 +7,11 @@ environment lives, of grading, or of recording.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
+from hud.agents.budget import Budget
 from hud.capabilities import Capability, CapabilityClient
 from hud.environment.parts import RunTool
 from hud.trace import Message, Step, ToolCall, ToolResult, ToolSpec, Trace
@@ -19,6 +22,7 @@ class RunView(Protocol):
 
     trace: Trace
     tools: list[ToolSpec]
+    budget: Budget
 
     @property
     def trace_id(self) -> str: ...
@@ -74,6 +78,10 @@ class Agent(ABC):
 
     The answer is `run.trace.content`: the agent sets it, and the environment grades it.
     """
+
+    subagents: Mapping[str, Agent | str] = MappingProxyType({})
+    """Who plays subagents: an agent, or a model's slug, by the tool's name or by the model that the environment
+    gives it. Those that are not named here play with the model that the environment gives them."""
 
     @property
     def model_name(self) -> str | None:

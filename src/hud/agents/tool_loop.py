@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -106,6 +106,7 @@ async def play(
     """Play `run` with `model`; sets `run.trace.content` and `run.trace.stop_reason`."""
     if run.agent_config:
         config = _for_task(config, run.agent_config)
+    run.budget.limit(steps=config.total_steps, tokens=config.total_tokens)
     loop = _Loop(run, model, config, params or SamplingParams())
     if config.timeout_seconds is None:
         run.trace.stop_reason = await loop.run_to_end()
@@ -158,13 +159,16 @@ class _Loop:
         """Take turns until the agent is done or a limit is reached; returns why it stopped."""
         for turn in range(1, self.config.max_steps + 1):
             started = now()
+            if (spent := self.run.budget.take_step()) is not None:
+                return spent
             completion = await self.model.complete(
                 self.messages,
                 self.run.tools,
-                self.params,
+                self._affordable(),
                 continuation=self.continuation,
                 trace_id=self.run.trace_id,
             )
+            self.run.budget.take_tokens(completion.usage.completion_tokens)
             ending, nudge = self._judge(completion)
             if turn == self.config.max_steps:
                 nudge = None
@@ -175,6 +179,13 @@ class _Loop:
             if nudge is not None:
                 self.messages.append(user_message(nudge))
         return "max_steps"
+
+    def _affordable(self) -> SamplingParams:
+        """Return the sampling parameters, with no more tokens than the budget has left."""
+        most = self.run.budget.most_tokens(self.params.max_tokens)
+        return (
+            self.params if most == self.params.max_tokens else replace(self.params, max_tokens=most)
+        )
 
     def _judge(self, completion: Completion) -> tuple[StopReason | None, str | None]:
         """Return why this turn ends the run, or None, and what to say to the model if it goes on."""

@@ -26,6 +26,10 @@ class AgentConfig(BaseModel):
     """Name to show for the model; its slug where missing."""
     max_steps: int = Field(default=10, ge=1)
     """Most model calls in a run. Tool calls of the last one are still executed."""
+    total_steps: int | None = Field(default=None, ge=1)
+    """Most model calls of a run and all its subagents together."""
+    total_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens that a run and all its subagents may draw together."""
     timeout_seconds: float | None = Field(default=None, gt=0)
     """Time that the agent may take; what it has by then is graded (stop reason `timeout`)."""
     tool_timeout_seconds: float | None = Field(default=None, gt=0)

@@ -40,12 +40,14 @@ class EventRecorder(ABC):
         self._last_prompt: dict[str, tuple[int, list[int]]] = {}
 
     def job_started(self, job: Job) -> None:
+        # Subagents' jobs are over when their runs are: no process says so.
+        pid = os.getpid() if job.called_by is None else None
         payload = {
             "name": job.name,
             "taskset_id": job.taskset_id,
             "group_size": job.group,
-            "pid": os.getpid(),
-            "process_started": process_started(os.getpid()),
+            "pid": pid,
+            "process_started": None if pid is None else process_started(pid),
             "host": socket.gethostname(),
             "at": _now(),
         }

@@ -13,7 +13,6 @@ from pydantic_core import from_json
 from hud.environment.docstrings import parse_docstring
 from hud.errors import UsageError
 
-
 HINT, GRADING = "x-hud-hint", "grading"
 
 GradingArg = Annotated[Any, Field(json_schema_extra={HINT: GRADING})]

@@ -25,6 +25,8 @@ class Job:
     group: int = 1
     """How many runs each task gets."""
     taskset_id: str | None = None
+    called_by: str | None = None
+    """The job whose runs called these as their subagents."""
     interrupted: bool = False
     """True when it was asked to stop before every run was started."""
     recorder: Recorder = field(default_factory=NullRecorder, repr=False)

@@ -114,14 +114,7 @@ async def carry_out(
         await asyncio.sleep(wait * random.uniform(0.5, 1.5))
         wait *= 2
         retries -= 1
-        run = Run(
-            task=run.task,
-            trace=Trace(trace_id=run.trace.extra["retried_as"]),
-            job_id=run.job_id,
-            group_id=run.group_id,
-            attempt=run.attempt,
-            recorder=run.recorder,
-        )
+        run = run.successor()
 
 
 async def _play_elsewhere(
@@ -146,7 +139,7 @@ async def _play_elsewhere(
 async def _attempt(
     run: Run, agent: Player, provider: Provider, rollout_timeout: float | None, *, last: bool
 ) -> None:
-    run.model = getattr(agent, "model_name", None)
+    run.agent, run.model = agent, getattr(agent, "model_name", None)
     run.recorder.run_started(run)
     set_deadline(run, rollout_timeout)
     limit = asyncio.timeout_at(run.deadline)
@@ -203,7 +196,7 @@ async def bring_up(run: Run, provider: Provider) -> None:
 
 async def play(run: Run, agent: Player) -> None:
     """Have `agent` play a run that is up, and the environment grade it, within the run's deadline."""
-    run.model = getattr(agent, "model_name", None)
+    run.agent, run.model = agent, getattr(agent, "model_name", None)
     limit = asyncio.timeout_at(run.deadline)
     try:
         async with limit:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from hud.agents.budget import Budget
 from hud.errors import FailureKind, GraderFault
 from hud.eval.clients import OpenClients
 from hud.eval.grade import Grade
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.connection import Connection, ToolOutcome
     from hud.environment.parts import RunTool
+
+DEEPEST = 3
+"""How deep subagents may call subagents: a run of this depth is offered none."""
 
 Phase = Literal["provision", "setup", "agent", "tool", "grade", "over"]
 """Where a run is; when a limit passes, it says whose fault that was."""
@@ -81,6 +85,15 @@ class Run:
     limit_seconds: float = field(default=math.inf, repr=False)
     deadline: float | None = field(default=None, repr=False)
     """When the run must be over, on the event loop's clock."""
+    agent: Player | None = field(default=None, repr=False)
+    """Who plays it."""
+    caller: Run | None = field(default=None, repr=False)
+    """The run that called this one as its subagent."""
+    called_as: tuple[str, int] | None = None
+    """The tool that it was called by, and how many calls of that tool its caller had made before."""
+    children: list[Run] = field(default_factory=list, repr=False)
+    """Its subagents' runs, in the order of their calls; those that broke and were repeated come last."""
+    budget: Budget = field(default_factory=Budget, repr=False)
     _heard: int = field(default=0, repr=False)
     _attached: dict[str, RunTool] = field(default_factory=dict, repr=False)
     _clients: OpenClients | None = field(default=None, repr=False)
@@ -90,6 +103,11 @@ class Run:
         """Id of the run and of its trace: the same thing."""
         assert self.trace.trace_id is not None
         return self.trace.trace_id
+
+    @property
+    def depth(self) -> int:
+        """How many callers are above it: 0 for a run that nobody called."""
+        return 0 if self.caller is None else self.caller.depth + 1
 
     @property
     def slug(self) -> str:
@@ -188,6 +206,12 @@ class Run:
         assert self.connection is not None, "the run has no environment (yet, or any more)"
         started = now()
         self.phase = "agent"
+        if any(tool.delegated and tool.name == call.name for tool in self.tools):
+            from hud.eval.subagents import (
+                call_subagent,
+            )  # It plays runs, and a run is all it needs here.
+
+            return await call_subagent(self, call)
         try:
             outcome = await self._called(self.connection, call, timeout)
         except BaseException:
@@ -224,6 +248,8 @@ class Run:
         assert self.connection is not None
         started = now()
         self.tools = await self.connection.list_tools()
+        if self.depth >= DEEPEST:
+            self.tools = [tool for tool in self.tools if not tool.delegated]
         frame = await self.connection.start(self.task.id, self.task.args)
         self.prompt = frame.prompt
         setup = TaskCall(phase="setup", name=self.task.id, arguments=self.task.args)
@@ -296,6 +322,26 @@ class Run:
             call = TaskCall(phase=half, name=self.task.id, arguments=self.task.args)
             self.record(Step(source="task", task_call=call, error=problem))
         self.phase = "over"
+
+    def successor(self) -> Run:
+        """Return the run that repeats this one, under the id that its trace names."""
+        again = Run(
+            task=self.task,
+            trace=Trace(trace_id=self.trace.extra["retried_as"]),
+            job_id=self.job_id,
+            group_id=self.group_id,
+            attempt=self.attempt,
+            recorder=self.recorder,
+            caller=self.caller,
+            called_as=self.called_as,
+        )
+        again.budget.within = self.budget.within
+        for name in ("parent_trace_id", "subagent"):
+            if name in self.trace.extra:
+                again.trace.extra[name] = self.trace.extra[name]
+        if self.caller is not None:
+            self.caller.children.append(again)
+        return again
 
     def summary(self) -> RunSummary:
         """What statistics and resuming need of the run."""
