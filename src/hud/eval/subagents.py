@@ -1,0 +1,229 @@
+"""Subagents: a tool call that is a whole run of its own, with its own model, environment and reward.
+
+The environment says what is delegated; it is played here, beside the run that called, in a run of the subagent's
+environment that is nested in the caller's. The caller's trace holds the nested one; the store also has it as a run
+of its own, which is what its model is trained on. See docs/decisions/0006-subagents-play-beside-their-caller.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from hud.environment import Task
+from hud.environment.results import tool_result
+from hud.errors import (
+    EnvironmentFault,
+    HudError,
+    InfrastructureFault,
+    RolloutError,
+    StoreError,
+    UsageError,
+)
+from hud.eval.job import Job
+from hud.eval.recording import Recorder, default_recorder
+from hud.eval.rollouts import carry_out, prepare
+from hud.eval.run import DEEPEST, Player, Run
+from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, new_id, now
+
+if TYPE_CHECKING:
+    from hud.environment import Delegation, EnvironmentRun
+    from hud.environment.connection import Connection
+
+_made: WeakKeyDictionary[Any, dict[str, Player]] = WeakKeyDictionary()
+"""The agents that were made for models named by environments, by the agent whose subagents they are."""
+_announced: WeakKeyDictionary[Recorder, set[str]] = WeakKeyDictionary()
+
+
+async def call_subagent(run: Run, call: ToolCall) -> ToolResult:
+    """Play the subagent that `call` names, nested in `run`; record its run, the call and what `run` is told.
+
+    A subagent that fails by its own fault gives an error result. Raises `EnvironmentFault` or
+    `InfrastructureFault` where its environment or the machinery broke: the caller could not have done better.
+    """
+    started = now()
+    result = await _called(run, call.name, call.arguments)
+    run.record(ToolStep(call=call, result=result, started_at=started))
+    return result
+
+
+async def play_here(
+    world: EnvironmentRun, name: str, arguments: dict[str, Any] | str, timeout: float | None
+) -> ToolResult:
+    """Play a subagent for a caller that is no run of ours; its own run is recorded, with no caller."""
+    if len(world.nesting) > DEEPEST:
+        return _refused(f"{name}: subagents may call one another {DEEPEST} deep, no deeper.")
+    recorder = default_recorder()
+    caller = Run(Task(env=world.name, id=name), Trace(), recorder=recorder, connection=world)
+    if timeout is not None:
+        caller.deadline = asyncio.get_running_loop().time() + timeout
+    result = await _called(caller, name, arguments)
+    await recorder.flush()
+    return result
+
+
+async def _called(run: Run, name: str, arguments: dict[str, Any] | str) -> ToolResult:
+    connection = run.connection
+    assert connection is not None
+    if (spent := run.budget.spent) is not None:
+        return _refused(f"{name} was not called: the budget is spent ({spent}).")
+    delegation = await connection.delegate(name, arguments)
+    if isinstance(delegation, ToolResult):
+        return delegation
+    child = _child_of(run, name, delegation)
+    run.children.append(child)
+    try:
+        agent = await _player(run, name, delegation)
+        await carry_out(child, agent, _nested(connection, name), _seconds_left(run, delegation))
+    except (RolloutError, StoreError):
+        raise
+    except UsageError as error:
+        raise EnvironmentFault(f"Subagent {name!r} of {run.task.env!r}: {error}") from error
+    except HudError as error:
+        raise InfrastructureFault(f"Subagent {name!r} of {run.task.env!r}: {error}") from error
+    finally:
+        child = next(one for one in reversed(run.children) if one.called_as == child.called_as)
+        if child.trace.steps or child.error:
+            run.record(_nested_step(child, name))
+    return _told(child, name)
+
+
+def _child_of(run: Run, name: str, delegation: Delegation) -> Run:
+    """Return the run to be played for a call.
+
+    The calls that are the n-th of their tool in each run of a group are a group themselves: of every caller there
+    is one, so that none of them depends on another, and their mean is a fair baseline.
+    """
+    number = len(
+        {one.called_as for one in run.children if one.called_as and one.called_as[0] == name}
+    )
+    child = Run(
+        task=delegation.task,
+        trace=Trace(trace_id=new_id()),
+        job_id=_job_of(run, name),
+        group_id=None if run.group_id is None else _derived(run.group_id, name, number),
+        attempt=run.attempt,
+        recorder=run.recorder,
+        caller=run,
+        called_as=(name, number),
+    )
+    child.budget.within = run.budget
+    if run.trace.trace_id is not None:
+        child.trace.extra |= {"parent_trace_id": run.trace_id, "subagent": name}
+    return child
+
+
+def _job_of(run: Run, name: str) -> str | None:
+    """Return the job of a tool's runs: one beside the caller's, whose own numbers they must not enter."""
+    if run.job_id is None:
+        return None
+    job = Job(
+        id=_derived(run.job_id, name),
+        name=f"{name}, called in job {run.job_id[:12]}",
+        called_by=run.job_id,
+    )
+    known = _announced.setdefault(run.recorder, set())
+    if job.id not in known:
+        known.add(job.id)
+        run.recorder.job_started(job)
+    return job.id
+
+
+def _derived(*parts: object) -> str:
+    """Return the id that these parts always give, in whichever process."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, "hud.subagent:" + ":".join(map(str, parts))).hex
+
+
+async def _player(run: Run, name: str, delegation: Delegation) -> Player:
+    """Return who plays: whom an agent above names for it, else the model that the environment gives it."""
+    above: Run | None = run
+    while above is not None:
+        named = getattr(above.agent, "subagents", {})
+        found = named.get(name, named.get(delegation.model))
+        if found is not None:
+            return await _ready(found, run)
+        above = above.caller
+    if delegation.model is not None:
+        return await _ready(delegation.model, run)
+    if run.agent is None:
+        raise UsageError(
+            "it has no model of its own, and nobody plays its caller; give it a model."
+        )
+    return run.agent
+
+
+async def _ready(found: Player | str, run: Run) -> Player:
+    """Return an agent ready to play; one for a model's slug is made once for each agent at the top."""
+    if not isinstance(found, str):
+        await prepare(found)
+        return found
+    top = run
+    while top.caller is not None:
+        top = top.caller
+    made = _made.setdefault(top.agent, {}) if top.agent is not None else {}
+    if found not in made:
+        from hud.agents import create_agent  # Only where a model is named.
+
+        made[found] = create_agent(found)
+    await prepare(made[found])
+    return made[found]
+
+
+def _nested(
+    connection: Connection, name: str
+) -> Callable[[Task], AbstractAsyncContextManager[Connection]]:
+    """Return the runtime of a subagent: a run of its environment, nested in its caller's."""
+
+    @asynccontextmanager
+    async def bring_up(task: Task) -> AsyncIterator[Connection]:
+        del task
+        nested = await connection.nested(name)
+        try:
+            yield nested
+        finally:
+            await nested.close()
+
+    return bring_up
+
+
+def _seconds_left(run: Run, delegation: Delegation) -> float:
+    own = math.inf if delegation.seconds is None else delegation.seconds
+    if run.deadline is None:
+        return own
+    return max(1e-3, min(own, run.deadline - asyncio.get_running_loop().time()))
+
+
+def _nested_step(child: Run, name: str) -> SubagentStep:
+    return SubagentStep(
+        subagent=child.trace,
+        error=child.error,
+        started_at=child.started_at,
+        extra={
+            "tool": name,
+            "model": child.model,
+            "slug": child.slug,
+            "reward": child.reward,
+            "failure_kind": child.failure_kind,
+        },
+    )
+
+
+def _told(child: Run, name: str) -> ToolResult:
+    """Return what the caller is told; raises where the failure was neither the subagent's nor its grader's."""
+    if child.failure_kind in ("environment", "infrastructure"):
+        fault = EnvironmentFault if child.failure_kind == "environment" else InfrastructureFault
+        raise fault(f"Subagent {name!r} (trace {child.trace_id}) failed: {child.error}")
+    if child.failure_kind == "agent":
+        return _refused(f"{name} failed: {child.error}")
+    if not child.trace.content:
+        return _refused(f"{name} gave no answer; it stopped: {child.trace.stop_reason}.")
+    return tool_result(child.trace.content)
+
+
+def _refused(text: str) -> ToolResult:
+    return ToolResult.of_text(text, is_error=True)
