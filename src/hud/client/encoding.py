@@ -33,7 +33,8 @@ def encode_step(step: Step) -> bytes:
     if isinstance(step, AgentStep) and step.sample is not None:
         exclude = {"sample": _TOKENS if step.sample.prompt_chunks is not None else True}
     elif isinstance(step, SubagentStep):
-        exclude = without_samples()  # The nested run is recorded as a run of its own, tokens and all.
+        # The nested run is recorded as a run of its own, tokens and all.
+        exclude = without_samples()
     try:
         return step.__pydantic_serializer__.to_json(
             step, exclude_none=True, exclude=exclude, fallback=_as_text
