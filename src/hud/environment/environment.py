@@ -13,9 +13,11 @@ from typing import Any, TypeVar, overload
 
 from hud.capabilities import Capability
 from hud.environment.agent_tool import AgentTool
+from hud.environment.mcp.declaring import ConnectsServers
 from hud.environment.parts import OpenPart, Part
 from hud.environment.run import EnvironmentRun
 from hud.environment.scope import State, current_run, run_of
+from hud.environment.screens.declaring import OffersScreens
 from hud.environment.template import Template
 from hud.environment.tools import Tool
 from hud.errors import UsageError
@@ -26,7 +28,7 @@ Episode = Callable[..., AsyncGenerator[Any, Any]]
 Added = TypeVar("Added", bound="AgentTool | Tool")
 
 
-class Environment:
+class Environment(ConnectsServers, OffersScreens):
     """A named world with tools and templates.
 
     `reward_range` bounds the rewards of its templates; declare `(-1.0, 1.0)` to allow penalties below zero.

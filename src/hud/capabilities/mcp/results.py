@@ -1,0 +1,86 @@
+"""What MCP servers say, in our shapes: tools, and results with every kind of block.
+
+Agents are shown text and images. A block of another kind (a resource, a link to one, audio) is told to them
+in words and kept as it came, for the trace.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import orjson
+from mcp import types
+
+from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult, ToolSpec
+
+
+def spec_of(tool: types.Tool, name: str | None = None) -> ToolSpec:
+    """Return a server's tool as agents see it, under `name` where it has another one here."""
+    schema = dict(tool.input_schema or {})
+    if schema.get("type") != "object":
+        schema = {**schema, "type": "object"}
+    schema.setdefault("properties", {})
+    return ToolSpec(
+        name=name or tool.name, description=tool.description or tool.title or "", parameters=schema
+    )
+
+
+def result_of(said: types.CallToolResult) -> tuple[ToolResult, list[dict[str, Any]]]:
+    """Return the result as agents see it, and the blocks that cannot be shown to them, as they came."""
+    shown: list[ContentBlock] = []
+    kept: list[dict[str, Any]] = []
+    for block in said.content:
+        shown.append(_shown(block))
+        if not isinstance(block, types.TextContent | types.ImageContent):
+            kept.append(block.model_dump(mode="json", by_alias=True, exclude_none=True))
+    structured: Any = said.structured_content
+    if structured is not None and not shown:
+        # Servers should say it in text too; this one does not.
+        shown.append(TextContent(text=orjson.dumps(structured, default=str).decode()))
+    if structured is not None and not isinstance(structured, dict):
+        structured = {"result": structured}
+    result = ToolResult(content=shown, is_error=bool(said.is_error), structured_content=structured)
+    return result, kept
+
+
+def contents_of(
+    contents: list[types.TextResourceContents | types.BlobResourceContents],
+) -> list[ContentBlock]:
+    """Return what a resource holds as blocks."""
+    return [_resource(each) for each in contents]
+
+
+def _shown(block: types.ContentBlock) -> ContentBlock:
+    match block:
+        case types.TextContent():
+            return TextContent(text=block.text)
+        case types.ImageContent():
+            return ImageContent(data=block.data, mime_type=block.mime_type)
+        case types.EmbeddedResource():
+            return _resource(block.resource)
+        case types.ResourceLink():
+            told = f": {block.description}" if block.description else ""
+            return TextContent(text=f"[resource {block.name} at {block.uri}{told}]")
+        case types.AudioContent():
+            size = _bytes(block.data)
+            return TextContent(text=f"[audio, {block.mime_type}, {size:,} bytes]")
+
+
+def _resource(
+    resource: types.TextResourceContents | types.BlobResourceContents,
+) -> ContentBlock:
+    kind = resource.mime_type or "unknown type"
+    if isinstance(resource, types.TextResourceContents):
+        return TextContent(text=f"[resource {resource.uri}]\n{resource.text}")
+    if kind.startswith("image/"):
+        return ImageContent(data=resource.blob, mime_type=kind)
+    return TextContent(text=f"[resource {resource.uri}, {kind}, {_bytes(resource.blob):,} bytes]")
+
+
+def _bytes(encoded: str) -> int:
+    try:
+        return len(base64.b64decode(encoded))
+    except (ValueError, binascii.Error):
+        return len(encoded)

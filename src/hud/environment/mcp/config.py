@@ -1,0 +1,142 @@
+"""How a server is reached, as the common `mcpServers` JSON says it: a command with its environment, or a URL.
+
+`${NAME}` and `${NAME:-default}` in its values stand for variables, so that tokens stay out of files; they are
+looked up when a run needs the server, not before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hud import settings
+from hud.errors import EnvironmentFault, UsageError
+
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_TRANSPORTS = {
+    "stdio": "stdio",
+    "http": "streamable-http",
+    "streamable-http": "streamable-http",
+    "streamable_http": "streamable-http",
+    "streamableHttp": "streamable-http",
+    "sse": "sse",
+    "ws": "websocket",
+    "websocket": "websocket",
+}
+_FOR_EDITORS = {"alwaysAllow", "autoApprove", "description", "gallery", "icon", "trust", "version"}
+"""What editors keep in the same file for their own sake; it means nothing to a run."""
+
+
+class ServerConfig(BaseModel):
+    """One entry of `mcpServers`. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command: str | None = None
+    args: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = Field(
+        default=None, validation_alias=AliasChoices("url", "serverUrl", "httpUrl")
+    )
+    headers: dict[str, str] = Field(default_factory=dict)
+    transport: Literal["stdio", "streamable-http", "sse", "websocket"] | None = Field(
+        default=None, validation_alias=AliasChoices("transport", "type")
+    )
+    disabled: bool = False
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ServerConfig:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("it needs either a command or a url")
+        told = self.transport
+        if told is not None and (told == "stdio") != (self.command is not None):
+            raise ValueError(f"its transport {told!r} does not go with the rest")
+        if self.command is None and (self.args or self.env or self.cwd):
+            raise ValueError("args, env and cwd go with a command, not with a url")
+        if self.url is None and self.headers:
+            raise ValueError("headers go with a url, not with a command")
+        return self
+
+    @property
+    def where(self) -> str:
+        """The address or the command line, for messages; variables are not filled in."""
+        return self.url or " ".join([self.command or "", *self.args])
+
+    def resolved(self, name: str) -> ServerConfig:
+        """Return it with its variables filled in. Raises `EnvironmentFault` that names those not set."""
+        known = settings.load().environment
+        missing: list[str] = []
+
+        def fill(value: Any) -> Any:
+            if isinstance(value, str):
+                return _VARIABLE.sub(one, value)
+            if isinstance(value, list):
+                return [fill(each) for each in value]
+            if isinstance(value, dict):
+                return {key: fill(each) for key, each in value.items()}
+            return value
+
+        def one(found: re.Match[str]) -> str:
+            variable, default = found.groups()
+            value = known.get(variable, default)
+            if value is None:
+                missing.append(variable)
+            return value or ""
+
+        filled = {key: fill(value) for key, value in self.model_dump().items()}
+        if missing:
+            raise EnvironmentFault(
+                f"The MCP server {name!r} needs {', '.join(dict.fromkeys(missing))}; set it in the "
+                "environment or in .env."
+            )
+        return ServerConfig.model_construct(**filled)
+
+
+def parse_server(name: str, given: Any) -> ServerConfig:
+    """Return one server's configuration; raises `UsageError` that names what is wrong with it."""
+    try:
+        return ServerConfig.model_validate(_plain(given) if isinstance(given, Mapping) else given)
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors(include_url=False, include_context=False):
+            place = ".".join(str(part) for part in problem["loc"])
+            told = problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == "extra_forbidden":
+                told = f"is not known (known are: {', '.join(ServerConfig.model_fields)})"
+            problems.append(f"{place} {told}".strip())
+        raise UsageError(f"The MCP server {name!r}: {'; '.join(problems)}.") from None
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry without what means nothing here, its transport by the name that it has here."""
+    plain = {key: value for key, value in given.items() if key not in _FOR_EDITORS}
+    for key in ("transport", "type"):
+        if isinstance(plain.get(key), str):
+            plain[key] = _TRANSPORTS.get(plain[key], plain[key])
+    return plain
+
+
+def parse_servers(config: Mapping[str, Any]) -> dict[str, ServerConfig]:
+    """Return the enabled servers of an `mcpServers` JSON by name; `{name: {...}}` alone will do."""
+    servers = config.get("mcpServers", config.get("servers", config))
+    if not isinstance(servers, Mapping) or not servers:
+        raise UsageError('An MCP configuration looks like {"mcpServers": {"name": {...}}}.')
+    parsed = {str(name): parse_server(str(name), each) for name, each in servers.items()}
+    return {name: each for name, each in parsed.items() if not each.disabled}
+
+
+def single_server(server: str | Sequence[str] | Mapping[str, Any], **extra: Any) -> dict[str, Any]:
+    """Return the JSON for a URL, a command line as a list, or that JSON itself, with what `extra` sets."""
+    given: dict[str, Any]
+    if isinstance(server, str):
+        given = {"url": server}
+    elif isinstance(server, Mapping):
+        given = dict(server)
+    else:
+        command, *arguments = [str(word) for word in server]
+        given = {"command": command, "args": arguments}
+    return {**given, **{key: value for key, value in extra.items() if value is not None}}

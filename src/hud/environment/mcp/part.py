@@ -1,0 +1,216 @@
+"""`ConnectedServer`: an MCP server whose tools every run of an environment has.
+
+A run has a server of its own (a program is started for it, a session opened), unless it is shared. A server that
+is lost fails the runs that used it; the next run gets a fresh one.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hud.environment.mcp.config import ServerConfig
+from hud.environment.mcp.shared import Shared
+from hud.environment.parts import OpenPart, Part, RunTool
+from hud.environment.results import tool_result
+from hud.environment.tools import parse_arguments
+from hud.errors import EnvironmentFault, UsageError
+from hud.trace import ToolResult, ToolSpec
+
+if TYPE_CHECKING:
+    from hud.capabilities.mcp import Link
+    from hud.environment.mcp.stdio import ServerProcess
+    from hud.environment.run import EnvironmentRun
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+"""Providers of models take no other characters in the name of a tool."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of a server's tools an environment has, and under which names."""
+
+    prefix: str = ""
+    include: tuple[str, ...] | None = None
+    """Names or patterns (`get_*`), as the server has them; None is all."""
+    exclude: tuple[str, ...] = ()
+
+    def takes(self, name: str) -> bool:
+        """True where the server's tool `name` is one of the environment's."""
+        wanted = self.include is None or _matches(name, self.include)
+        return wanted and not _matches(name, self.exclude)
+
+    def named(self, name: str) -> str:
+        """Return what the server's tool `name` is called in the environment."""
+        return _NO_NAME.sub("_", f"{self.prefix}_{name}" if self.prefix else name)
+
+    def check(self, server: str, names: Sequence[str]) -> None:
+        """Raise `EnvironmentFault` where a name that is asked for, or left out, is none of the server's."""
+        for name in (*(self.include or ()), *self.exclude):
+            if not _is_pattern(name) and name not in names:
+                known = ", ".join(sorted(names)) or "none"
+                raise EnvironmentFault(
+                    f"The MCP server {server!r} has no tool {name!r} (it has: {known})."
+                )
+
+
+class ConnectedServer(Part):
+    """The declaration of a server; `source` is its configuration, a server object, or what makes one."""
+
+    def __init__(
+        self,
+        name: str,
+        source: ServerConfig | Any,
+        choice: Choice,
+        *,
+        shared: bool,
+        timeout: float,
+        start_timeout: float,
+        reconnects: int,
+    ) -> None:
+        if timeout <= 0 or start_timeout <= 0 or reconnects < 0:
+            raise UsageError(
+                f"The MCP server {name!r}: timeout and start_timeout are seconds above 0, and reconnects is "
+                "not below 0."
+            )
+        self.name = name
+        self.source = source
+        self.choice = choice
+        self.timeout = timeout
+        self.start_timeout = start_timeout
+        self.reconnects = reconnects
+        self._shared: Shared[OpenedServer] | None = Shared(self._bring_up) if shared else None
+
+    @asynccontextmanager
+    async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenServer]:
+        if self._shared is not None:
+            server = await self._shared.get()
+            yield self._for(run, server)
+            return
+        server = await self._bring_up()
+        try:
+            yield self._for(run, server)
+        finally:
+            await server.close()
+
+    def _for(self, run: EnvironmentRun, server: OpenedServer) -> OpenServer:
+        opened = OpenServer(self, server)
+        self.choice.check(self.name, list(server.link.tools))
+        taken = {**dict.fromkeys(run.environment.tools), **run.parts.tools()}
+        for name in opened.tools():
+            if name in taken:
+                raise EnvironmentFault(
+                    f"Environment {run.name!r} has two tools {name!r}, one of them from the MCP server "
+                    f"{self.name!r}; give it a prefix, or exclude the tool."
+                )
+        return opened
+
+    async def _bring_up(self) -> OpenedServer:
+        try:
+            from hud.environment.mcp.dialling import dialled
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"The MCP server {self.name!r} needs the package {error.name!r}: "
+                "pip install 'openhud[environments]'."
+            ) from None
+        server = dialled(self)
+        await server.link.open()
+        return server
+
+
+@dataclass(frozen=True)
+class OpenedServer:
+    """A server that is up: the connection to it, and its process where it is a program of ours."""
+
+    link: Link
+    process: ServerProcess | None = None
+
+    async def close(self) -> None:
+        """Disconnect, and end the program."""
+        await self.link.close()
+
+    def fault(self) -> str | None:
+        """Return in a sentence why it cannot be used any more."""
+        if self.link.broken is not None:
+            return self.link.broken
+        words = None if self.process is None else self.process.last_words()
+        if words is None:
+            return None
+        return f"The MCP server {self.link.name!r} ({self.link.where}) was lost: {words}."
+
+
+class OpenServer(OpenPart):
+    """What one run has of a server."""
+
+    def __init__(self, declared: ConnectedServer, server: OpenedServer) -> None:
+        self.declared = declared
+        self.server = server
+        self.kept: list[dict[str, Any]] = []
+        self._seen: Mapping[str, Any] | None = None
+        self._tools: dict[str, RunTool] = {}
+
+    def tools(self) -> Mapping[str, RunTool]:
+        listed = self.server.link.tools
+        if listed is not self._seen:
+            from hud.capabilities.mcp.results import spec_of
+
+            choice = self.declared.choice
+            found: dict[str, RunTool] = {}
+            for name, tool in listed.items():
+                if choice.takes(name):
+                    spec = spec_of(tool, choice.named(name))
+                    found.setdefault(spec.name, ServerTool(self, name, spec))
+            self._seen, self._tools = listed, found
+        return self._tools
+
+    async def observe(self) -> dict[str, Any]:
+        kept, self.kept = self.kept, []
+        return {"resources": kept} if kept else {}
+
+    def fault(self) -> str | None:
+        return self.server.fault()
+
+    async def call(self, name: str, arguments: dict[str, Any] | None = None) -> ToolResult:
+        """Call a tool by the server's own name for it, chosen for agents or not: for hooks and templates."""
+        answered = await self.server.link.call(name, arguments or {}, self.declared.timeout)
+        return tool_result(answered.result)
+
+    async def read(self, uri: str) -> ToolResult:
+        """Return what a resource of the server holds. Raises `EnvironmentFault` where there is none."""
+        return tool_result(ToolResult(content=await self.server.link.read(uri)))
+
+
+class ServerTool:
+    """One tool of a server, for one run."""
+
+    def __init__(self, opened: OpenServer, name: str, spec: ToolSpec) -> None:
+        self._opened = opened
+        self._name = name
+        self.spec = spec
+
+    async def call(
+        self, arguments: dict[str, Any] | str, timeout: float | None = None
+    ) -> ToolResult:
+        """Call it; `timeout` is in seconds and may only shorten the server's own."""
+        opened = self._opened
+        try:
+            values = parse_arguments(arguments, self.spec.name)
+        except UsageError as error:
+            return ToolResult.of_text(str(error), is_error=True)
+        own = opened.declared.timeout
+        seconds = own if timeout is None else min(own, timeout)
+        answered = await opened.server.link.call(self._name, values, seconds)
+        opened.kept.extend(answered.kept)
+        return tool_result(answered.result)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_pattern(name: str) -> bool:
+    return any(character in name for character in "*?[")

@@ -1,0 +1,209 @@
+"""An MCP server that is a program of ours: started, spoken to over its pipes, and ended with all it started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import types
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+
+from hud.environment.keeper import GRACE_SECONDS, kept
+from hud.environment.mcp.config import ServerConfig
+from hud.errors import EnvironmentFault
+
+_PIECE = 1 << 16
+_LONGEST = 256 * 1024 * 1024
+_REMEMBERED_LINES = 30
+_LEAVE_SECONDS = 1.0
+"""Time to end after its input was closed, as the protocol wants it; then it is asked, then made to."""
+_NOTICE_SECONDS = 2.0
+
+
+class ServerProcess:
+    """One program; `transport()` is what the official client talks over, once."""
+
+    def __init__(self, name: str, config: ServerConfig) -> None:
+        self.name = name
+        self.config = config
+        self._process: asyncio.subprocess.Process | None = None
+        self._said: deque[str] = deque(maxlen=_REMEMBERED_LINES)
+        self._stopping = False
+
+    @property
+    def ended(self) -> bool:
+        """True when it ended though nobody asked it to."""
+        process = self._process
+        return process is not None and process.returncode is not None and not self._stopping
+
+    async def why_ended(self) -> str | None:
+        """Return how it ended and what it said last; None while it runs."""
+        process = self._process
+        if process is None or self._stopping:
+            return None
+        await _exits(process, _NOTICE_SECONDS)
+        return self.last_words()
+
+    def last_words(self) -> str | None:
+        """Return how it ended and what it said last, or None where it did not end."""
+        if not self.ended:
+            return None
+        assert self._process is not None
+        status = self._process.returncode or 0
+        number = -status if status < 0 else status - 128
+        try:
+            ended = f"it was killed by {signal.Signals(number).name}"
+        except ValueError:
+            ended = f"it ended with status {status}"
+        words = " / ".join(line for line in list(self._said)[-3:] if line.strip())
+        return f"{ended}; it said: {words}" if words else ended
+
+    @asynccontextmanager
+    async def transport(self) -> AsyncIterator[Any]:
+        """Start it; at the end, nothing of it is left."""
+        process = self._process = await self._start()
+        inward, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outward = anyio.create_memory_object_stream[SessionMessage](0)
+        listening = asyncio.create_task(self._listen(process))
+        receiving = asyncio.create_task(_receive(process, inward, self._said))
+        work = [listening, receiving, asyncio.create_task(_send(process, outward))]
+        try:
+            yield read, write
+        finally:
+            try:
+                if receiving.done():
+                    # It fell silent of itself: how it ended is worth a moment.
+                    await asyncio.wait({listening}, timeout=_LEAVE_SECONDS)
+                    await _exits(process, _LEAVE_SECONDS)
+                self._stopping = process.returncode is None
+                await _stop(process)
+            finally:
+                for task in work:
+                    task.cancel()
+                for stream in (read, write, inward, outward):
+                    stream.close()
+                await asyncio.wait(work)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        variables = {**get_default_environment(), **self.config.env}
+        return await asyncio.create_subprocess_exec(
+            *kept(_command_line(self.config, variables)),
+            env=variables,
+            cwd=self.config.cwd,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        """Remember what it says on standard error: that is where it tells why it ends."""
+        assert process.stderr is not None
+        rest = b""
+        while piece := await process.stderr.read(_PIECE):
+            *lines, rest = (rest + piece)[-_PIECE:].split(b"\n")
+            self._said.extend(line.decode("utf-8", "replace").rstrip() for line in lines)
+        if rest:
+            self._said.append(rest.decode("utf-8", "replace").rstrip())
+
+
+def _command_line(config: ServerConfig, variables: dict[str, str]) -> list[str]:
+    """Return what to execute; raises `EnvironmentFault` where it is not there."""
+    assert config.command is not None
+    found = shutil.which(config.command, path=variables.get("PATH"))
+    if found is None:
+        raise EnvironmentFault(
+            f"there is no command {config.command!r}; install it, or give its path"
+        )
+    if config.cwd is not None and not Path(config.cwd).is_dir():
+        raise EnvironmentFault(f"there is no folder {config.cwd} to start it in")
+    return [str(Path(found).absolute()), *config.args]
+
+
+async def _receive(process: asyncio.subprocess.Process, inward: Any, said: deque[str]) -> None:
+    """Pass on what it writes: one message a line. Other lines are chatter, which some servers print."""
+    assert process.stdout is not None
+    parts: list[bytes] = []
+    size = 0
+    async with inward:
+        while piece := await process.stdout.read(_PIECE):
+            size += len(piece)
+            if size > _LONGEST:
+                said.append(f"(a message of more than {_LONGEST:,} bytes)")
+                return
+            if b"\n" not in piece:
+                parts.append(piece)
+                continue
+            *lines, rest = b"".join([*parts, piece]).split(b"\n")
+            parts, size = [rest], len(rest)
+            for line in lines:
+                if not line.strip():
+                    continue
+                try:
+                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    said.append(line[:500].decode("utf-8", "replace"))
+                    continue
+                try:
+                    await inward.send(SessionMessage(message))
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+
+
+async def _send(process: asyncio.subprocess.Process, outward: Any) -> None:
+    assert process.stdin is not None
+    async with outward:
+        async for each in outward:
+            text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                process.stdin.write(text.encode() + b"\n")
+                await process.stdin.drain()
+            except (ConnectionError, RuntimeError):
+                return  # It is gone; its closed output tells the session.
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """End the program: by closing its input, then by asking its keeper, then by force."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for seconds, number in (
+        (_LEAVE_SECONDS, signal.SIGTERM),
+        (GRACE_SECONDS + 1.0, signal.SIGKILL),
+        (_NOTICE_SECONDS, signal.SIGKILL),
+    ):
+        try:
+            if await _exits(process, seconds):
+                break
+        except asyncio.CancelledError:
+            _signal(process, signal.SIGTERM)  # No time to wait: its keeper sees to the rest.
+            raise
+        _signal(process, number)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        transport.close()
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, number)
+
+
+async def _exits(process: asyncio.subprocess.Process, seconds: float) -> bool:
+    """Wait for the end of the process itself (`wait()` would wait for the end of its pipes, too)."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
+    while process.returncode is None and clock() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return process.returncode is not None
