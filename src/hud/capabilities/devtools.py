@@ -1,0 +1,148 @@
+"""The Chrome DevTools Protocol over any wire: commands, their answers, and events.
+
+It knows messages and sessions. It does not know what a page is, nor whether the wire is a WebSocket or a pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+import orjson
+
+from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
+
+COMMAND_SECONDS = 30.0
+Listener = Callable[[str, dict[str, Any], str | None], None]
+"""Called with an event's method, its params, and the session that it came over."""
+
+
+class Wire(Protocol):
+    """Carries whole messages."""
+
+    async def send(self, message: bytes, /) -> None: ...
+
+    def messages(self) -> AsyncIterator[bytes | str]: ...
+
+    async def close(self) -> None: ...
+
+    def why_closed(self) -> str | None:
+        """Return what the other side said of why it ended, if anything."""
+        ...
+
+
+class RefusedError(EnvironmentFault):
+    """The browser refused a command."""
+
+
+class DevTools:
+    """One connection: any number of commands at once, over any number of sessions."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._last = 0
+        self._pending: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._listeners: list[Listener] = []
+        self._lost: RolloutError | None = None
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def lost(self) -> bool:
+        """True when the wire has ended."""
+        return self._lost is not None
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener` called with every event; it must not block."""
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Listener) -> None:
+        """Call it no more."""
+        self._listeners.remove(listener)
+
+    async def call(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        session: str | None = None,
+        timeout: float = COMMAND_SECONDS,
+    ) -> dict[str, Any]:
+        """Send a command and return its result.
+
+        Raises `RefusedError`, `EnvironmentFault` where no answer comes within `timeout` seconds or the
+        browser ended, and `InfrastructureFault` where the connection to it did.
+        """
+        message = await self.exchange(method, params or {}, session, timeout)
+        problem = message.get("error")
+        if problem is not None:
+            told = f"{problem.get('message')} {problem.get('data') or ''}".strip()
+            raise RefusedError(f"The browser refused {method}: {told}.")
+        result: dict[str, Any] = message.get("result") or {}
+        return result
+
+    async def exchange(
+        self, method: str, params: dict[str, Any], session: str | None, timeout: float
+    ) -> dict[str, Any]:
+        """Send a command and return the whole answer, be it a result or an error."""
+        if self._lost is not None:
+            raise self._lost
+        self._last += 1
+        identifier = self._last
+        message = {"id": identifier, "method": method, "params": params}
+        if session is not None:
+            message["sessionId"] = session
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._pending[identifier] = future
+        clock = asyncio.timeout(timeout)
+        try:
+            async with clock:
+                await self._send(orjson.dumps(message))
+                return await future
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise EnvironmentFault(
+                f"The browser did not answer {method} within {timeout:g} s."
+            ) from None
+        finally:
+            self._pending.pop(identifier, None)
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._wire.close()
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+
+    async def _send(self, message: bytes) -> None:
+        try:
+            await self._wire.send(message)
+        except (OSError, RuntimeError) as error:
+            raise self._loss() from error
+
+    async def _read(self) -> None:
+        try:
+            async for message in self._wire.messages():
+                self._take(orjson.loads(message))
+        finally:
+            # Also where this task is cancelled: nobody may wait for an answer that is not listened for.
+            self._lost = self._loss()
+            for future in self._pending.values():
+                if not future.done():
+                    future.set_exception(self._lost)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        identifier = message.get("id")
+        if identifier is None:
+            for listener in list(self._listeners):
+                listener(message["method"], message.get("params") or {}, message.get("sessionId"))
+            return
+        future = self._pending.get(identifier)
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    def _loss(self) -> RolloutError:
+        why = self._wire.why_closed()
+        if why:
+            return EnvironmentFault(f"The browser is gone: {why}.")
+        return InfrastructureFault("The connection to the browser was lost.")

@@ -1,0 +1,281 @@
+"""`Page`: one tab of a browser, over the DevTools protocol: navigation, JavaScript, mouse, keyboard, pictures.
+
+It knows one target. Which tab is in front, and where tabs come from, is for `tabs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from typing import Any
+
+from hud.capabilities.devtools import DevTools, RefusedError
+from hud.capabilities.keys import SHIFTED_CHARACTERS, Key, character, shifted
+from hud.capabilities.screen import Button, Point
+from hud.errors import EnvironmentFault
+
+LOAD_SECONDS = 30.0
+"""How long `goto` waits for a page."""
+SETTLE_SECONDS = 5.0
+"""How long `settle` waits at most for a page that an action has begun to load."""
+_BEGIN_SECONDS = 0.1
+"""What a page is given to begin with what an action causes."""
+_PAINT_SECONDS = 1.0
+_BUTTON_BITS = {"left": 1, "right": 2, "middle": 4, "back": 8, "forward": 16}
+_PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+_TYPED_AT_ONCE = 200
+"""Text beyond this is inserted as a whole; a key event for each character would take long."""
+
+
+class Page:
+    """A tab that we are attached to by `session` (None: over a connection of its own)."""
+
+    def __init__(
+        self,
+        devtools: DevTools,
+        session: str | None,
+        target_id: str,
+        size: tuple[int, int] | None = None,
+        opener: str | None = None,
+    ) -> None:
+        self.devtools, self.session, self.target_id = devtools, session, target_id
+        self.opener = opener
+        """Target id of the tab that opened this one."""
+        self.cursor: Point = (0, 0)
+        self.dialogs: list[str] = []
+        """What alert, confirm and prompt said since somebody last looked; each was answered at once."""
+        self.crashed = False
+        self._size = size
+        self._held = 0
+        self._modifiers = 0
+        self._stopped = asyncio.Event()
+        self._stopped.set()
+
+    async def prepare(self) -> None:
+        """Have events told; to be called once."""
+        await asyncio.gather(
+            self.call("Page.enable"), self.call("Inspector.enable"), self.call("Runtime.enable")
+        )
+        if self._size is not None:
+            width, height = self._size
+            await self.call(
+                "Emulation.setDeviceMetricsOverride",
+                {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+            )
+
+    async def call(
+        self, method: str, params: dict[str, Any] | None = None, *, timeout: float = 30.0
+    ) -> dict[str, Any]:
+        """Send a command to this tab."""
+        return await self.devtools.call(method, params, session=self.session, timeout=timeout)
+
+    def heard(self, method: str, params: dict[str, Any]) -> str | None:
+        """Take an event of this tab; returns what has to be called now, if anything (see `answer`)."""
+        if method == "Page.frameStartedLoading" and params.get("frameId") == self.target_id:
+            self._stopped.clear()
+        elif method == "Page.frameStoppedLoading" and params.get("frameId") == self.target_id:
+            self._stopped.set()
+        elif method == "Page.javascriptDialogOpening":
+            self.dialogs.append(f"{params.get('type')}: {params.get('message')}")
+            return "dialog"
+        elif method == "Inspector.targetCrashed":
+            self.crashed = True
+            self._stopped.set()
+            return "crash"
+        return None
+
+    async def answer(self, event: str) -> None:
+        """Deal with a dialog (it is accepted, for no page goes on before), or with a crash of the tab."""
+        with contextlib.suppress(RefusedError):  # Somebody else who is attached was faster.
+            if event == "dialog":
+                await self.call("Page.handleJavaScriptDialog", {"accept": True})
+            else:
+                await self.call("Page.reload")
+                self.crashed = False
+
+    # -- what is shown ----------------------------------------------------------------------------
+
+    async def size(self) -> tuple[int, int]:
+        """Return the width and height of what is seen."""
+        if self._size is None:
+            width, height = await self.evaluate("[innerWidth, innerHeight]")
+            self._size = (int(width), int(height))
+        return self._size
+
+    async def screenshot(self, region: tuple[int, int, int, int] | None = None) -> bytes:
+        """Return a PNG file of the page as it is seen, or of a part of it, enlarged."""
+        params: dict[str, Any] = {"format": "png"}
+        if region is not None:
+            params["clip"] = await self._clip(region)
+        shot = await self.call("Page.captureScreenshot", params)
+        return base64.b64decode(shot["data"])
+
+    async def _clip(self, region: tuple[int, int, int, int]) -> dict[str, float]:
+        x0, y0, x1, y1 = region
+        width, _ = await self.size()
+        seen = (await self.call("Page.getLayoutMetrics"))["cssVisualViewport"]
+        return {
+            "x": x0 + seen["pageX"],
+            "y": y0 + seen["pageY"],
+            "width": x1 - x0,
+            "height": y1 - y0,
+            "scale": width / (x1 - x0),
+        }
+
+    async def settle(self) -> None:
+        """Wait for what an action causes: a page that began to load, and two frames painted."""
+        await asyncio.sleep(_BEGIN_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self._stopped.wait()
+        with contextlib.suppress(EnvironmentFault):
+            # A page that is busy, or was left meanwhile, is shown as it is.
+            await self._evaluated(_PAINTED, _PAINT_SECONDS)
+
+    # -- where it is ------------------------------------------------------------------------------
+
+    async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
+        """Load `url` and wait until it has loaded, at most `timeout` seconds.
+
+        Raises `EnvironmentFault` where it cannot be loaded.
+        """
+        self._stopped.clear()
+        said = await self.call("Page.navigate", {"url": url}, timeout=timeout)
+        problem = said.get("errorText")
+        if problem or "loaderId" not in said:
+            self._stopped.set()
+        if problem:
+            raise EnvironmentFault(f"The browser cannot load {url}: {problem}.")
+        try:
+            async with asyncio.timeout(timeout):
+                await self._stopped.wait()
+        except TimeoutError:
+            raise EnvironmentFault(f"{url} has not loaded within {timeout:g} s.") from None
+
+    async def go(self, steps: int) -> bool:
+        """Go back (-1) or forward (1) in the tab's history; False where there is nothing there."""
+        history = await self.call("Page.getNavigationHistory")
+        index = history["currentIndex"] + steps
+        if not 0 <= index < len(history["entries"]):
+            return False
+        entry = history["entries"][index]["id"]
+        await self.call("Page.navigateToHistoryEntry", {"entryId": entry})
+        await self.settle()
+        return True
+
+    async def url(self) -> str:
+        """Return the address that is shown."""
+        history = await self.call("Page.getNavigationHistory")
+        url: str = history["entries"][history["currentIndex"]]["url"]
+        return url
+
+    async def evaluate(self, expression: str, *, timeout: float = 30.0) -> Any:
+        """Return the value of a JavaScript expression in the page; promises are awaited.
+
+        Raises `EnvironmentFault` where it throws.
+        """
+        try:
+            return await self._evaluated(expression, timeout)
+        except RefusedError:
+            # The page was being left; what came after it can answer.
+            await self.settle()
+            return await self._evaluated(expression, timeout)
+
+    async def _evaluated(self, expression: str, timeout: float) -> Any:
+        said = await self.call(
+            "Runtime.evaluate",
+            {
+                "expression": expression,
+                "awaitPromise": True,
+                "returnByValue": True,
+                "userGesture": True,
+            },
+            timeout=timeout,
+        )
+        problem = said.get("exceptionDetails")
+        if problem is not None:
+            told = (problem.get("exception") or {}).get("description") or problem.get("text")
+            raise EnvironmentFault(f"JavaScript {expression[:80]!r} threw {told}.")
+        return said["result"].get("value")
+
+    # -- mouse ------------------------------------------------------------------------------------
+
+    async def move(self, point: Point) -> None:
+        """Move the mouse."""
+        self.cursor = point
+        await self._mouse("mouseMoved", "none")
+
+    async def mouse_down(self, button: Button, count: int = 1) -> None:
+        """Press a button where the mouse is."""
+        self._held |= _BUTTON_BITS[button]
+        await self._mouse("mousePressed", button, count)
+
+    async def mouse_up(self, button: Button, count: int = 1) -> None:
+        """Release a button."""
+        self._held &= ~_BUTTON_BITS[button]
+        await self._mouse("mouseReleased", button, count)
+
+    async def scroll(self, right: int, down: int) -> None:
+        """Turn the wheel where the mouse is."""
+        await self._mouse("mouseWheel", "none", 0, deltaX=right, deltaY=down)
+
+    async def _mouse(self, kind: str, button: str, count: int = 0, **more: float) -> None:
+        x, y = self.cursor
+        await self.call(
+            "Input.dispatchMouseEvent",
+            {
+                "type": kind,
+                "x": x,
+                "y": y,
+                "button": button,
+                "buttons": self._held,
+                "clickCount": count,
+                "modifiers": self._modifiers,
+                **more,
+            },
+        )
+
+    # -- keyboard ---------------------------------------------------------------------------------
+
+    async def type_text(self, text: str) -> None:
+        """Type text, as key events where a keyboard has the character and the text is not long."""
+        if len(text) > _TYPED_AT_ONCE:
+            await self.call("Input.insertText", {"text": text})
+            return
+        for value in text.replace("\r\n", "\n"):
+            key = character(value)
+            if key.code:
+                await self.key_down(key)
+                await self.key_up(key)
+            else:
+                await self.call("Input.insertText", {"text": value})
+
+    async def key_down(self, key: Key) -> None:
+        """Press a key."""
+        self._modifiers |= key.modifier
+        if self._modifiers & 8:
+            key = shifted(key)
+        command = self._modifiers & 7  # With Ctrl, Alt or Meta held, keys type nothing.
+        text = "" if command else key.text
+        await self._key("keyDown" if text else "rawKeyDown", key, text=text)
+
+    async def key_up(self, key: Key) -> None:
+        """Release a key."""
+        self._modifiers &= ~key.modifier
+        await self._key("keyUp", key)
+
+    async def _key(self, kind: str, key: Key, **more: str) -> None:
+        # A character that is typed with Shift says so, whether or not Shift was pressed before it.
+        shift = 8 if key.name in SHIFTED_CHARACTERS else 0
+        await self.call(
+            "Input.dispatchKeyEvent",
+            {
+                "type": kind,
+                "key": key.name,
+                "code": key.code,
+                "windowsVirtualKeyCode": key.key_code,
+                "modifiers": self._modifiers | shift,
+                **more,
+            },
+        )

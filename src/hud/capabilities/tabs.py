@@ -1,0 +1,131 @@
+"""`Tabs`: the pages of one browser, and which of them is in front.
+
+A page that a page opens comes to the front; when it is closed, the one before it is there again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from hud.capabilities.devtools import DevTools
+from hud.capabilities.page import Page
+from hud.errors import EnvironmentFault, RolloutError
+
+_FIRST_SECONDS = 30.0
+
+
+class Tabs:
+    """The tabs of the browser at the other end of `devtools`.
+
+    With a `size` every tab is given that viewport, before it loads anything.
+    """
+
+    def __init__(
+        self, devtools: DevTools, session: str | None = None, size: tuple[int, int] | None = None
+    ) -> None:
+        self.devtools, self.session, self.size = devtools, session, size
+        self._pause = False
+        self._pages: dict[str, Page] = {}
+        self._some = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        devtools.listen(self._heard)
+
+    async def follow(self, *, pause: bool = False) -> None:
+        """Attach to every tab that is there, and to those to come; wait for the first.
+
+        With `pause` a new tab waits until it has been prepared. One client of a browser may do that.
+        """
+        self._pause = pause
+        await self.devtools.call(
+            "Target.setAutoAttach",
+            {
+                "autoAttach": True,
+                "waitForDebuggerOnStart": pause,
+                "flatten": True,
+                "filter": [{"type": "page"}],
+            },
+            session=self.session,
+        )
+        try:
+            async with asyncio.timeout(_FIRST_SECONDS):
+                await self._some.wait()
+        except TimeoutError:
+            raise EnvironmentFault(
+                f"The browser has opened no page within {_FIRST_SECONDS:g} s."
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    @property
+    def front(self) -> Page:
+        """The page in front. Raises `EnvironmentFault` where all were closed."""
+        if not self._pages:
+            raise EnvironmentFault("The browser has no page open.")
+        return next(reversed(self._pages.values()))
+
+    def dialogs(self) -> list[str]:
+        """Return what dialogs said since the last time, in any tab."""
+        said: list[str] = []
+        for page in self._pages.values():
+            said += page.dialogs
+            page.dialogs = []
+        return said
+
+    async def close(self) -> None:
+        """Stop following."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _heard(self, method: str, params: dict[str, Any], session: str | None) -> None:
+        if method == "Target.attachedToTarget" and session == self.session:
+            info = params["targetInfo"]
+            page = Page(
+                self.devtools,
+                params["sessionId"],
+                info["targetId"],
+                self.size,
+                info.get("openerId"),
+            )
+            self._beside(self._welcome(page))
+        elif method == "Target.detachedFromTarget" and session == self.session:
+            gone = self._pages.pop(params["sessionId"], None)
+            if gone is not None and self._pages:
+                self._beside(self._activate(next(reversed(self._pages.values()))))
+        elif session is not None and session in self._pages:
+            page = self._pages[session]
+            todo = page.heard(method, params)
+            if todo is not None:
+                self._beside(page.answer(todo))
+
+    async def _welcome(self, page: Page) -> None:
+        assert page.session is not None
+        self._pages[page.session] = page
+        try:
+            await page.prepare()
+        finally:
+            if self._pause:
+                await page.call("Runtime.runIfWaitingForDebugger")
+        self._some.set()
+
+    async def _activate(self, page: Page) -> None:
+        await self.devtools.call(
+            "Target.activateTarget", {"targetId": page.target_id}, session=self.session
+        )
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    """Do what an event asks for; a tab that is gone meanwhile needs it no more."""
+    try:
+        await work
+    except RolloutError:
+        return

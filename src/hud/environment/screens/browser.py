@@ -1,0 +1,162 @@
+"""`Browser`: a Chromium with a fresh profile for each run, as a part of an environment.
+
+The declaration is what templates, hooks and graders hold; what it says is always of the run they work for.
+Agents come in by the capability, over the gateway.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hud.capabilities import Capability
+from hud.capabilities.page import LOAD_SECONDS, Page
+from hud.capabilities.tabs import Tabs
+from hud.environment.parts import OpenPart, Part
+from hud.environment.screens.chromium import Chromium
+from hud.environment.screens.gateway import Gateway
+from hud.environment.screens.sandbox import Box, run_folder
+from hud.errors import RolloutError, UsageError
+from hud.trace import ImageContent
+
+if TYPE_CHECKING:
+    from hud.environment.run import EnvironmentRun
+    from hud.environment.screens.declaring import OffersScreens
+
+_SMALLEST, _LARGEST = 200, 4096
+
+
+class Browser(Part):
+    """What `env.browser(...)` declares."""
+
+    def __init__(
+        self,
+        environment: OffersScreens,
+        name: str = "browser",
+        *,
+        start_url: str = "about:blank",
+        viewport: tuple[int, int] = (1024, 768),
+        hosts: Sequence[str] | None = None,
+        user_agent: str | None = None,
+    ) -> None:
+        """`hosts` are the only ones that pages may come from (`127.0.0.1`, `*.example.org`); None: any."""
+        check_size("viewport", viewport)
+        self.environment = environment
+        self.name = name
+        self.start_url = start_url
+        self.viewport = viewport
+        self.hosts = hosts
+        self.user_agent = user_agent
+
+    @asynccontextmanager
+    async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenBrowser]:
+        async with AsyncExitStack() as stack:
+            folder = await stack.enter_async_context(run_folder("browser"))
+            box = Box(folder, memory_tmp=True)
+            chromium = await Chromium.start(box, self.viewport, self.hosts, self.user_agent)
+            stack.push_async_callback(chromium.close)
+            tabs = Tabs(chromium.devtools, size=self.viewport)
+            stack.push_async_callback(tabs.close)
+            await tabs.follow(pause=True)
+            gateway = Gateway(chromium.devtools, tabs)
+            await gateway.start()
+            stack.push_async_callback(gateway.close)
+            opened = OpenBrowser(run.name, self, box, chromium, tabs, gateway)
+            if self.start_url != "about:blank":
+                await tabs.front.goto(self.start_url)
+            yield opened
+
+    @property
+    def _opened(self) -> OpenBrowser:
+        opened = self.environment.opened(self)
+        assert isinstance(opened, OpenBrowser)
+        return opened
+
+    @property
+    def page(self) -> Page:
+        """The tab in front of this run's browser."""
+        return self._opened.tabs.front
+
+    @property
+    def downloads(self) -> Path:
+        """The folder of what was downloaded in this run; it may not exist yet."""
+        return self._opened.box.home / "Downloads"
+
+    async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
+        """Load `url` in the tab in front, and wait for it at most `timeout` seconds."""
+        await self.page.goto(url, timeout=timeout)
+
+    async def evaluate(self, expression: str) -> Any:
+        """Return the value of a JavaScript expression in the tab in front; promises are awaited."""
+        return await self.page.evaluate(expression)
+
+    async def url(self) -> str:
+        """Return the address that is shown."""
+        return await self.page.url()
+
+    async def screenshot(self) -> bytes:
+        """Return a PNG file of what is seen."""
+        return await self.page.screenshot()
+
+
+class OpenBrowser(OpenPart):
+    """One run's browser."""
+
+    def __init__(
+        self,
+        run_name: str,
+        part: Browser,
+        box: Box,
+        chromium: Chromium,
+        tabs: Tabs,
+        gateway: Gateway,
+    ) -> None:
+        self.box, self.tabs = box, tabs
+        self._run_name, self._part = run_name, part
+        self._chromium, self._gateway = chromium, gateway
+        self._shown: str | None = None
+        width, height = part.viewport
+        self.capability = Capability.cdp(
+            part.name,
+            url=f"ws://127.0.0.1:{gateway.port}{gateway.page_path}",
+            browser_path=gateway.browser_path,
+            width=width,
+            height=height,
+        )
+
+    async def observe(self) -> dict[str, Any]:
+        """Return what is seen, where it is not what was seen the last time."""
+        shot = self._gateway.last_shot
+        if shot is None:
+            try:
+                shot = base64.b64encode(await self.tabs.front.screenshot()).decode()
+            except RolloutError:
+                return {}  # It is gone, and `fault` says so; or a page is too busy to be shown.
+        if shot == self._shown:
+            return {}
+        self._shown = shot
+        return {"screenshot": image_block(shot)}
+
+    def fault(self) -> str | None:
+        problem = self._chromium.fault()
+        if problem is None:
+            return None
+        return f"Environment {self._run_name!r}: {self._part.name!r}: {problem}."
+
+
+def image_block(data: str) -> dict[str, Any]:
+    """Return the content block of a picture, given in base64."""
+    return ImageContent(data=data, mime_type="image/png").model_dump(by_alias=True)
+
+
+def check_size(name: str, size: tuple[int, int]) -> None:
+    """Refuse a screen that nobody could use."""
+    if len(size) != 2 or not all(
+        isinstance(side, int) and _SMALLEST <= side <= _LARGEST for side in size
+    ):
+        raise UsageError(
+            f"{name} must be (width, height), each from {_SMALLEST} to {_LARGEST} pixels, not {size!r}."
+        )

@@ -1,0 +1,123 @@
+"""One Chromium in a box, spoken to over a pipe: no port is open that another run could find."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Sequence
+
+from hud.capabilities.devtools import DevTools
+from hud.environment.screens.sandbox import HOME, Box, BoxedProgram
+from hud.errors import EnvironmentFault
+
+START_SECONDS = 60.0
+_NAMES = ("/usr/lib/chromium/chromium", "chromium", "chromium-browser", "google-chrome")
+# Pages see a browser that does nothing by itself: no first run, no updates, no reports, no keyring.
+_FLAGS = (
+    "--headless=new", "--remote-debugging-pipe", "--user-data-dir=/tmp/profile",
+    # bubblewrap is the sandbox; Chromium's own wants privileges that the box does not have.
+    "--no-sandbox", "--test-type",
+    "--no-first-run", "--no-default-browser-check", "--no-pings", "--no-service-autorun",
+    "--disable-background-networking", "--disable-breakpad", "--disable-client-side-phishing-detection",
+    "--disable-component-update", "--disable-default-apps", "--disable-extensions", "--disable-sync",
+    "--disable-domain-reliability", "--disable-field-trial-config", "--disable-hang-monitor",
+    "--disable-popup-blocking", "--disable-prompt-on-repost", "--disable-search-engine-choice-screen",
+    "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding",
+    "--disable-features=Translate,MediaRouter,OptimizationHints,AutofillServerCommunication,"
+    "CertificateTransparencyComponentUpdater,InterestFeedContentSuggestions,GlobalMediaControls",
+    "--force-color-profile=srgb", "--hide-scrollbars=false", "--metrics-recording-only", "--mute-audio",
+    "--password-store=basic", "--use-mock-keychain",
+)  # fmt: skip
+
+
+class Chromium:
+    """A running browser."""
+
+    def __init__(self, program: BoxedProgram, devtools: DevTools) -> None:
+        self.program, self.devtools = program, devtools
+
+    @classmethod
+    async def start(
+        cls, box: Box, size: tuple[int, int], hosts: Sequence[str] | None, user_agent: str | None
+    ) -> Chromium:
+        """Start a browser with a fresh profile; raises `EnvironmentFault` where it does not come up."""
+        flags = [*_FLAGS, f"--window-size={size[0]},{size[1]}"]
+        if hosts is not None:
+            # Every name and address but these leads nowhere, whatever a page or an agent tries.
+            allowed = "".join(f", EXCLUDE {host}" for host in hosts)
+            flags.append(f"--host-resolver-rules=MAP * ~NOTFOUND{allowed}")
+        if user_agent is not None:
+            flags.append(f"--user-agent={user_agent}")
+        # The browser speaks over descriptors 3 and 4; ours are its standard input and output.
+        shell = 'exec 3<&0 4>&1 0</dev/null 1>&2; exec "$@"'
+        program = await BoxedProgram.start(
+            box, ["/bin/sh", "-c", shell, "chromium", _program(), *flags, "about:blank"]
+        )
+        devtools = DevTools(PipeWire(program))
+        try:
+            await devtools.call("Browser.getVersion", timeout=START_SECONDS)
+            await devtools.call(
+                "Browser.setDownloadBehavior",
+                {"behavior": "allow", "downloadPath": f"{HOME}/Downloads", "eventsEnabled": True},
+            )
+        except BaseException as error:
+            await devtools.close()
+            await program.end()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise EnvironmentFault(
+                f"The browser does not start: {program.complaints() or error}."
+            ) from error
+        return cls(program, devtools)
+
+    def fault(self) -> str | None:
+        """Return why it is gone, or None."""
+        if not self.program.ended and not self.devtools.lost:
+            return None
+        return f"the browser has ended (status {self.program.process.returncode})"
+
+    async def close(self) -> None:
+        """End it."""
+        await self.devtools.close()
+        await self.program.end()
+
+
+class PipeWire:
+    """Messages of the DevTools protocol over a program's standard input and output, each ended by a zero byte."""
+
+    def __init__(self, program: BoxedProgram) -> None:
+        assert program.process.stdin is not None
+        assert program.process.stdout is not None
+        self._program = program
+        self._input, self._output = program.process.stdin, program.process.stdout
+
+    async def send(self, message: bytes, /) -> None:
+        self._input.write(message + b"\0")
+        await self._input.drain()
+
+    async def messages(self) -> AsyncIterator[bytes | str]:
+        while True:
+            try:
+                message = await self._output.readuntil(b"\0")
+            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+                return
+            yield message[:-1]
+
+    async def close(self) -> None:
+        self._input.close()
+
+    def why_closed(self) -> str | None:
+        status = self._program.process.returncode
+        return "it has ended" if status is None else f"it has ended with status {status}"
+
+
+def _program() -> str:
+    for name in _NAMES:
+        path = shutil.which(name) if "/" not in name else name
+        if path is not None and os.access(path, os.X_OK):
+            return path
+    raise EnvironmentFault(
+        "There is no Chromium on this machine; scripts/setup-worlds installs it (Debian package 'chromium')."
+    )

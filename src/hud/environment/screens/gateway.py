@@ -1,0 +1,201 @@
+"""The way to one run's browser for clients of the DevTools protocol: a WebSocket on the loopback.
+
+The browser itself listens on no port. Each client gets a session of the browser of its own, so any number of
+them work beside the environment's own. The address holds a secret; what would end the browser is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from hud.capabilities.devtools import DevTools
+from hud.capabilities.tabs import Tabs
+from hud.errors import RolloutError
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server, ServerConnection
+    from websockets.http11 import Request, Response
+
+_COMMAND_SECONDS = 300.0
+_GONE = 4001
+_REFUSED = frozenset({"Browser.close", "Browser.crash", "Browser.crashGpuProcess", "Page.crash"})
+_CLOSING = frozenset({"Page.close", "Target.closeTarget"})
+_OPENING = frozenset({"Page.navigate", "Target.createTarget"})
+
+
+class Gateway:
+    """Serves one browser to any number of clients."""
+
+    def __init__(self, devtools: DevTools, tabs: Tabs) -> None:
+        self.devtools, self.tabs = devtools, tabs
+        self.token = secrets.token_hex(16)
+        self.port = 0
+        self.last_shot: str | None = None
+        """The picture (base64 of a PNG) that a client took, where no client did anything since."""
+        self.commands = 0
+        """How many commands clients have sent."""
+        self._server: Server | None = None
+
+    @property
+    def browser_path(self) -> str:
+        """Path of the whole browser."""
+        return f"/devtools/browser/{self.token}"
+
+    @property
+    def page_path(self) -> str:
+        """Path of the tab that is in front when a client connects."""
+        return f"/devtools/page/{self.token}"
+
+    async def start(self) -> None:
+        """Listen on a free port of the loopback."""
+        from websockets.asyncio.server import serve
+
+        self._server = await serve(
+            self._serve, "127.0.0.1", 0, process_request=self._admit,
+            max_size=None, ping_interval=None, compression=None,
+        )  # fmt: skip
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Hang up on everybody."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        if request.path in (self.browser_path, self.page_path):
+            return None
+        return connection.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
+
+    async def _serve(self, socket: ServerConnection) -> None:
+        page = socket.request is not None and socket.request.path == self.page_path
+        client = _Client(self, socket)
+        self.devtools.listen(client.heard)
+        try:
+            await client.serve(page=page)
+        finally:
+            self.devtools.unlisten(client.heard)
+            await client.leave()
+
+
+class _Client:
+    """One client: its session of the browser, and the sessions of tabs below that."""
+
+    def __init__(self, gateway: Gateway, socket: ServerConnection) -> None:
+        self.gateway, self.socket = gateway, socket
+        self.root: str | None = None
+        """The session that messages without one belong to."""
+        self.browser_session: str | None = None
+        self.sessions: set[str] = set()
+        self.outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.busy: set[asyncio.Task[None]] = set()
+
+    async def serve(self, *, page: bool) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        devtools = self.gateway.devtools
+        said = await devtools.call("Target.attachToBrowserTarget")
+        self.browser_session = self.root = str(said["sessionId"])
+        self.sessions.add(self.root)
+        if page:
+            said = await devtools.call(
+                "Target.attachToTarget",
+                {"targetId": self.gateway.tabs.front.target_id, "flatten": True},
+                session=self.browser_session,
+            )
+            self.root = str(said["sessionId"])
+            self.sessions.add(self.root)
+        sending = asyncio.create_task(self._send())
+        try:
+            with contextlib.suppress(ConnectionClosed):
+                async for text in self.socket:
+                    self._take(text)
+        finally:
+            for task in [*self.busy, sending]:
+                task.cancel()
+            await asyncio.wait([*self.busy, sending])
+
+    async def leave(self) -> None:
+        """Give the session back, and with it all below."""
+        if self.browser_session is not None:
+            with contextlib.suppress(RolloutError):
+                await self.gateway.devtools.call(
+                    "Target.detachFromTarget", {"sessionId": self.browser_session}
+                )
+
+    def heard(self, method: str, params: dict[str, Any], session: str | None) -> None:
+        """Pass an event on, where it belongs to a session of this client."""
+        if session not in self.sessions or session is None:
+            return
+        if method == "Target.attachedToTarget":
+            self.sessions.add(params["sessionId"])
+        elif method == "Target.detachedFromTarget":
+            self.sessions.discard(params.get("sessionId", ""))
+        self._answer({"method": method, "params": params}, session)
+
+    def _take(self, text: str | bytes) -> None:
+        try:
+            message = orjson.loads(text)
+            identifier, method = int(message["id"]), str(message["method"])
+            params = message.get("params") or {}
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            self._answer({"error": {"code": -32700, "message": "That is no command."}}, self.root)
+            return
+        session = message.get("sessionId", self.root)
+        problem = self._refusal(method, params)
+        if session not in self.sessions:
+            problem = {"code": -32001, "message": "Session with given id not found."}
+        if problem is not None:
+            self._answer({"id": identifier, "error": problem}, session)
+            return
+        self.gateway.last_shot = None
+        self.gateway.commands += 1
+        task = asyncio.create_task(self._ask(identifier, method, params, session))
+        self.busy.add(task)
+        task.add_done_callback(self.busy.discard)
+
+    def _refusal(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the error for what would end the browser."""
+        url = str(params.get("url", "")).lower().lstrip()
+        if (
+            method in _REFUSED
+            or (method in _OPENING and url.startswith(("chrome:", "devtools:")))
+            or (method in _CLOSING and len(self.gateway.tabs) < 2)
+        ):
+            return {"code": -32000, "message": f"{method} would end the browser of this run."}
+        return None
+
+    async def _ask(
+        self, identifier: int, method: str, params: dict[str, Any], session: str
+    ) -> None:
+        devtools, number = self.gateway.devtools, self.gateway.commands
+        try:
+            said = await devtools.exchange(method, params, session, _COMMAND_SECONDS)
+        except RolloutError as error:
+            said = {"error": {"code": -32000, "message": str(error)}}
+        answer: dict[str, Any] = {key: said[key] for key in ("result", "error") if key in said}
+        alone = number == self.gateway.commands
+        if alone and method == "Page.captureScreenshot" and params == {"format": "png"}:
+            self.gateway.last_shot = (said.get("result") or {}).get("data")
+        self._answer({"id": identifier, **answer}, session)
+        if devtools.lost:
+            self.outbox.put_nowait(None)
+
+    def _answer(self, message: dict[str, Any], session: str | None) -> None:
+        if session != self.root:
+            message["sessionId"] = session
+        self.outbox.put_nowait(orjson.dumps(message))
+
+    async def _send(self) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        with contextlib.suppress(ConnectionClosed):
+            while (message := await self.outbox.get()) is not None:
+                await self.socket.send(message, text=True)
+            await self.socket.close(_GONE, "the browser has ended")

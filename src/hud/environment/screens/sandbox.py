@@ -1,0 +1,174 @@
+"""The box that a browser or a desktop lives in: bubblewrap, with nothing of the host but its programs.
+
+Inside there is a home folder and a temporary folder of this run, no process of the host, and no file of it but
+what is installed. When the box ends, or whoever started it does, even by SIGKILL, the kernel ends all in it:
+they live in a process namespace of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import shutil
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hud.errors import EnvironmentFault
+
+HOME = "/home/user"
+_STREAM_BYTES = 1 << 28
+"""Limit of one message through a box's pipes; pictures of large pages are the largest."""
+_MEMORY_TMP_BYTES = 1 << 30
+_GRACE_SECONDS = 10.0
+_ERRORS_SHOWN = 600
+# What programs with windows read of /etc; passwords and keys are not among it.
+_ETC = (
+    "alternatives", "ca-certificates", "chromium", "chromium.d", "fonts", "gtk-3.0", "hosts", "ld.so.cache",
+    "localtime", "nsswitch.conf", "resolv.conf", "ssl", "X11", "xdg",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Box:
+    """What of the host is in the box."""
+
+    folder: Path
+    """The run's folder: `home` and `tmp` in it are the box's."""
+    network: bool = True
+    """False: the box has a loopback of its own and reaches nothing else."""
+    memory_tmp: bool = False
+    """True: the temporary folder is in memory, ends with the box, and the host does not see it."""
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def home(self) -> Path:
+        """The home folder, as the host sees it."""
+        return self.folder / "home"
+
+    @property
+    def tmp(self) -> Path:
+        """The temporary folder, as the host sees it."""
+        return self.folder / "tmp"
+
+    def command(self, program: Sequence[str]) -> list[str]:
+        """Return the command line that runs `program` in the box."""
+        words = [
+            found("bwrap", "bubblewrap"), "--unshare-user", "--uid", "1000", "--gid", "1000",
+            "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+            "--hostname", "box", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+            "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run",
+            "--tmpfs", "/var", "--dir", "/etc",
+        ]  # fmt: skip
+        if not self.network:
+            words.append("--unshare-net")
+        for link in ("bin", "sbin", "lib", "lib32", "lib64"):
+            if os.path.islink(f"/{link}"):
+                words += ["--symlink", f"usr/{link}", f"/{link}"]
+            elif os.path.isdir(f"/{link}"):
+                words += ["--ro-bind", f"/{link}", f"/{link}"]
+        for name in _ETC:
+            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        if self.memory_tmp:
+            words += ["--size", str(_MEMORY_TMP_BYTES), "--tmpfs", "/tmp"]
+        else:
+            words += ["--bind", str(self.tmp), "/tmp"]
+        words += ["--bind", str(self.home), HOME, "--chdir", HOME]
+        words.append("--clearenv")
+        for name, value in (*_ENVIRONMENT, *self.environment):
+            words += ["--setenv", name, value]
+        return [*words, "--", *program]
+
+
+@asynccontextmanager
+async def run_folder(name: str) -> AsyncIterator[Path]:
+    """Yield a folder with a `home` and a `tmp` for a box; it is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix=f"hud-{name}-"))
+    try:
+        (folder / "home").mkdir()
+        (folder / "tmp").mkdir()
+        yield folder
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+_ENVIRONMENT = (
+    ("HOME", HOME),
+    ("USER", "user"),
+    ("LANG", "C.UTF-8"),
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("TMPDIR", "/tmp"),
+)
+
+
+def found(program: str, package: str) -> str:
+    """Return the path of a program; raises `EnvironmentFault` where it is not installed."""
+    path = shutil.which(program)
+    if path is None:
+        raise EnvironmentFault(
+            f"There is no {program!r} on this machine; scripts/setup-worlds installs it "
+            f"(Debian package {package!r})."
+        )
+    return path
+
+
+class BoxedProgram:
+    """A program that runs in a box, and everything that it starts."""
+
+    def __init__(self, process: Process, errors: Path) -> None:
+        self.process = process
+        self._errors = errors
+
+    @classmethod
+    async def start(cls, box: Box, program: Sequence[str]) -> BoxedProgram:
+        """Start `program`; its standard input and output are pipes, its complaints go to a file."""
+        errors = box.folder / "errors"
+        with errors.open("wb") as file:
+            process = await asyncio.create_subprocess_exec(
+                *box.command(program),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=file,
+                limit=_STREAM_BYTES,
+                start_new_session=True,
+                preexec_fn=_lift_memory_limit if _memory_is_limited() else None,
+            )
+        return cls(process, errors)
+
+    @property
+    def ended(self) -> bool:
+        """True when it is not running any more."""
+        return self.process.returncode is not None
+
+    def complaints(self) -> str:
+        """Return the end of what it wrote to its standard error."""
+        with contextlib.suppress(OSError):
+            text = self._errors.read_text(encoding="utf-8", errors="replace")
+            return " / ".join(text[-_ERRORS_SHOWN:].split("\n")).strip(" /")
+        return ""
+
+    async def end(self) -> None:
+        """End it and all that it started, and wait until they are gone."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        if self.process.returncode is None:
+            # The outer bwrap; the kernel ends its first process inside with it, and that one's death all others.
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        async with asyncio.timeout(_GRACE_SECONDS):
+            await self.process.wait()
+
+
+def _memory_is_limited() -> bool:
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def _lift_memory_limit() -> None:
+    """Let a browser reserve the address space that it wants, which is far more than the memory that it takes."""
+    with contextlib.suppress(ValueError, OSError):  # Only a privileged process may.
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
