@@ -25,7 +25,7 @@ class ToolOutcome:
     state: Any = None
     """The environment's state, where it records one."""
     observed: dict[str, Any] = field(default_factory=dict)
-    """What its parts show: `screenshot` (an image block), `files`."""
+    """What its parts show: `screenshot` (an image block), `files`, `resources`; `tools` where these are others now."""
 
 
 class Connection(Protocol):

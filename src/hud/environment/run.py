@@ -43,6 +43,7 @@ class EnvironmentRun:
         self.reward_range = environment.reward_range
         self.state = State()
         self.parts = OpenParts()
+        self._listed: list[ToolSpec] | None = None
         self.args: dict[str, Any] = {}
         """Arguments of the started task."""
         self.supplied: dict[str, dict[str, Any]] = {}
@@ -74,7 +75,8 @@ class EnvironmentRun:
             return self.environment.tool_specs
         own = self.environment.tools
         added = [tool.spec for name, tool in self.parts.tools().items() if name not in own]
-        return [*self.environment.tool_specs, *added]
+        self._listed = [*self.environment.tool_specs, *added]
+        return self._listed
 
     @property
     def capabilities(self) -> list[Capability]:
@@ -87,6 +89,9 @@ class EnvironmentRun:
     async def observe(self) -> dict[str, Any]:
         seen = await self.parts.observe()
         self.parts.check()
+        before = self._listed
+        if before is not None and await self.list_tools() != before:
+            seen["tools"] = [spec.model_dump() for spec in await self.list_tools()]
         return seen
 
     async def list_tasks(self) -> list[dict[str, Any]]:

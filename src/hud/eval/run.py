@@ -222,8 +222,19 @@ class Run:
         if outcome.state is not None:
             step.extra["state"] = outcome.state
         step.extra.update(outcome.observed)
+        if "tools" in outcome.observed:
+            self._change_tools(outcome.observed["tools"])
         self.record(step)
         return outcome.result
+
+    def _change_tools(self, listed: list[dict[str, Any]]) -> None:
+        """Have the tools that the environment has now; those that were attached stay."""
+        own = [ToolSpec.model_validate(spec) for spec in listed]
+        if self.depth >= DEEPEST:
+            own = [spec for spec in own if not spec.delegated]
+        for spec in own:
+            self._attached.pop(spec.name, None)
+        self.tools = [*own, *(spec for spec in self.tools if spec.name in self._attached)]
 
     async def _called(
         self, connection: Connection, call: ToolCall, timeout: float | None

@@ -81,7 +81,8 @@ class ServerConfig(BaseModel):
             return value
 
         def one(found: re.Match[str]) -> str:
-            variable, default = found.groups()
+            variable: str = found[1]
+            default: str | None = found[2]
             value = known.get(variable, default)
             if value is None:
                 missing.append(variable)
