@@ -95,7 +95,7 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
     """
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     owner = new_id()
-    opened = await client.post(f"/v1/models/{model['id']}/train/open", {"owner": owner})
+    opened = await client.post(f"/v1/models/{model['id']}/train/open", {"owner": owner}, retry=True)
     try:
         return await _open_run(client, config, model["id"], opened["head"], owner, fresh)
     except BaseException:

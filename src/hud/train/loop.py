@@ -26,6 +26,7 @@ from hud.train.plots import draw_curves
 from hud.train.progress import Reporter, Score, SilentReporter, Stopwatch
 from hud.train.pruning import prune
 from hud.train.sampling import Player, Sampled, check_tasks, fitted
+from hud.train.updating import update
 from hud.train.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class _Loop:
         started = perf_counter()
         # A step begins as a new process would: with nothing in the sampler's cache.
         path = f"/v1/models/{self.run.model_id}/train/open"
-        await self.client.post(path, {"owner": self.run.owner})
+        await self.client.post(path, {"owner": self.run.owner}, retry=True)
         with watch.measure("rollouts"):
             model = await self.client.chat_model(config.model)
             sampled = await self.player.sample(model, self.tasks, step, job)
@@ -214,22 +215,25 @@ class _Loop:
         """Learn from the groups; returns what was measured, and the new checkpoint."""
         config = self.config
         runs = [run for group in sampled.groups for run in group]
-        result = await self.trainer.forward_backward(
-            runs,
-            loss_fn=config.loss,
-            loss_fn_config=config.loss_config or None,
-            group_ids=[run.group_id or "" for run in runs],
-            reward_scale=0.0 if config.zero_advantages else config.reward_scale,
-            advantages=config.advantages,
-        )
-        made = await self.trainer.optim_step(
-            learning_rate=config.learning_rate_of(step),
-            beta1=config.beta1,
-            beta2=config.beta2,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-            idempotency_key=self.run.key(step),
+        result, made = await update(
+            lambda: self.trainer.forward_backward(
+                runs,
+                loss_fn=config.loss,
+                loss_fn_config=config.loss_config or None,
+                group_ids=[run.group_id or "" for run in runs],
+                reward_scale=0.0 if config.zero_advantages else config.reward_scale,
+                advantages=config.advantages,
+                idempotency_key=self.run.key(step),
+            ),
+            lambda: self.trainer.optim_step(
+                learning_rate=config.learning_rate_of(step),
+                beta1=config.beta1,
+                beta2=config.beta2,
+                eps=config.eps,
+                weight_decay=config.weight_decay,
+                max_grad_norm=config.max_grad_norm,
+                idempotency_key=self.run.key(step),
+            ),
         )
         path = f"/v2/models/{self.run.model_id}/checkpoints/{made.checkpoint_id}"
         node = await self.client.get(path)

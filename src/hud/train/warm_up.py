@@ -88,7 +88,7 @@ async def warm_up(
     trainer = TrainingClient(model, client=client)
     model_id = await trainer.model_id()
     owner = new_id()
-    await client.post(f"/v1/models/{model_id}/train/open", {"owner": owner})
+    await client.post(f"/v1/models/{model_id}/train/open", {"owner": owner}, retry=True)
     try:
         payloads = await _payloads(client, model_id, chosen)
         order: list[TrajectoryPayload] = []

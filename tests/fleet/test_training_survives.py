@@ -1,0 +1,115 @@
+"""`hud train` against a server goes on where an engine is killed under it, and takes every step once."""
+
+import asyncio
+import os
+import random
+import signal
+
+import psutil
+import pytest
+from tests.fleet.live_server import LiveServer
+from tests.train.test_loop_steps import SIZES, SMALL, TEXTS, say, tasks_of
+
+from hud.client import connect, disconnect
+from hud.errors import ConflictError, PlatformError
+from hud.train import updating
+from hud.train.config import TrainConfig
+from hud.train.loop import train
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def engines(server):
+    found = psutil.Process(server.process.pid).children(recursive=True)
+    return [one.pid for one in found if any("serving.worker" in part for part in one.cmdline())]
+
+
+async def test_engines_that_are_killed_cost_no_step_and_repeat_none(tmp_path, monkeypatch):
+    server = LiveServer(tmp_path / "server", "--workers", "0")
+    server.start()
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "client"))
+    monkeypatch.setenv("HUD_API_URL", server.url)
+    monkeypatch.setenv("HUD_API_KEY", server.key)
+    monkeypatch.setattr(updating, "FIRST_WAIT_SECONDS", 0.2)
+    client = connect()
+    made = await client.post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
+    config = TrainConfig(model="m", **{**SMALL, "steps": 6})
+    training = asyncio.create_task(train(config, tasks=tasks_of(say)))
+    chance, kills = random.Random(1), 0
+    try:
+        while not training.done() and kills < 3:
+            await asyncio.sleep(chance.uniform(1.0, 3.0))
+            for pid in engines(server):
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+        report = await training
+        nodes = await client.get(f"/v2/models/{made['id']}/checkpoints")
+    finally:
+        training.cancel()
+        disconnect(tmp_path / "client")
+        server.stop()
+    assert kills
+    assert report.finished
+    assert [node["step"] for node in nodes] == list(range(1, len(nodes) + 1))
+    assert len({node["idempotency_key"] for node in nodes}) == len(nodes)
+    steps = [one["step"] for one in report.history]
+    assert steps == list(range(6))
+
+
+class Trainer:
+    """Answers from a script, and remembers what it was asked."""
+
+    def __init__(self, *script):
+        self.script = list(script)
+        self.asked = []
+
+    def of(self, kind):
+        async def answer():
+            self.asked.append(kind)
+            said = self.script.pop(0)
+            if isinstance(said, Exception):
+                raise said
+            return said
+
+        return answer
+
+    async def update(self):
+        return await updating.update(self.of("pass"), self.of("step"))
+
+
+LOST = ConflictError("send the whole batch again")
+DOWN = PlatformError("started again", 503)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch, request):
+    if "script" in request.fixturenames:
+        monkeypatch.setattr(updating, "FIRST_WAIT_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "asked"),
+    [
+        (["p", "s"], ["pass", "step"]),
+        ([DOWN, "p", "s"], ["pass", "pass", "step"]),
+        # The step may have been taken before its answer was lost: it is asked for again, not the pass.
+        (["p", DOWN, "s"], ["pass", "step", "step"]),
+        (["p", DOWN, LOST, "p", "s"], ["pass", "step", "step", "pass", "step"]),
+        ([DOWN, LOST, "p", "s"], ["pass", "pass", "pass", "step"]),
+    ],
+)
+async def test_what_is_asked_again(script, asked):
+    trainer = Trainer(*script)
+    assert await trainer.update() == ("p", "s")
+    assert trainer.asked == asked
+
+
+@pytest.mark.parametrize(
+    "script", [[LOST, LOST], ["p", LOST, "p", LOST], [PlatformError("no", 401)], [DOWN] * 8]
+)
+async def test_what_stays_in_the_way_is_told(script):
+    trainer = Trainer(*script)
+    with pytest.raises(type(script[-1])) as told:
+        await trainer.update()
+    assert told.value is script[-1]
+    assert trainer.script == []
