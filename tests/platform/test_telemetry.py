@@ -252,7 +252,11 @@ async def test_bodies_may_be_packed(api, encoding):
         (b'{"telemetry": ["no span"]}', {}, "telemetry"),
         (b"nonsense", {"content-encoding": "gzip"}, "no gzip"),
         (b"x", {"content-encoding": "br"}, "not understood"),
-        (gzip.compress(b'{"telemetry": []}')[:-9], {"content-encoding": "gzip"}, "in the middle"),
+        (
+            gzip.compress(b'{"telemetry": []}', mtime=0)[:-9],
+            {"content-encoding": "gzip"},
+            "in the middle",
+        ),
     ],
 )
 async def test_what_is_no_upload_is_refused_with_a_sentence(api, body, headers, said):
