@@ -77,7 +77,7 @@ class DevTools:
         problem = message.get("error")
         if problem is not None:
             told = f"{problem.get('message')} {problem.get('data') or ''}".strip()
-            raise RefusedError(f"The browser refused {method}: {told}.")
+            raise RefusedError(f"The browser refused {method}: {told.rstrip('.')}.")
         result: dict[str, Any] = message.get("result") or {}
         return result
 

@@ -58,7 +58,9 @@ class Browser(Part):
             box = Box(folder, memory_tmp=True)
             chromium = await Chromium.start(box, self.viewport, self.hosts, self.user_agent)
             stack.push_async_callback(chromium.close)
-            tabs = Tabs(chromium.devtools, size=self.viewport)
+            # A session of our own, as every client has one: each hears of what it attached to itself.
+            session = await chromium.devtools.call("Target.attachToBrowserTarget")
+            tabs = Tabs(chromium.devtools, session["sessionId"], self.viewport)
             stack.push_async_callback(tabs.close)
             await tabs.follow(pause=True)
             gateway = Gateway(chromium.devtools, tabs)
