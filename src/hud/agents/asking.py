@@ -66,6 +66,14 @@ class BrokenAnswer(Exception):
     """An answer that ended early, or that holds nothing: a dialect raises it, and it is asked again."""
 
 
+class AnsweredError(Exception):
+    """An error that a provider wrote into an answer that had begun well; its code says whether it passes."""
+
+    def __init__(self, code: str | None, message: str) -> None:
+        super().__init__(message)
+        self.body = {"code": code or "server_error", "message": message}
+
+
 @dataclass(frozen=True)
 class Trouble:
     """What one attempt ended with."""

@@ -55,29 +55,58 @@ class OpenAIChatConfig(AgentConfig):
     to a server as they are, and refused by a model in this process."""
 
 
-class ClaudeConfig(AgentConfig):
+class ProviderConfig(AgentConfig):
+    """Settings of every agent that asks a provider through the provider's own SDK."""
+
+    api_key: str | None = None
+    """None: the provider's variable, such as `OPENAI_API_KEY`; without one, the gateway and `HUD_API_KEY`."""
+    base_url: str | None = None
+    """Where the provider is asked; None: its own place, or the gateway (see `endpoints`)."""
+    stream: bool = False
+    """Read answers as they are written; long ones then cannot run into a proxy's time limit."""
+    request_timeout_seconds: float = Field(default=600.0, gt=0)
+    """Time for one request, or for the next piece of a streamed answer; what takes longer is asked again."""
+    hosted_tools: list[dict[str, Any]] = Field(default_factory=list)
+    """Tools that the provider runs itself, such as a web search, as the provider declares them."""
+
+
+class ClaudeConfig(ProviderConfig):
     """Settings of an agent over Anthropic's messages."""
 
     model: str = Field(default="claude-sonnet-4-6", alias="checkpoint_name")
     max_tokens: int = Field(default=16384, ge=1)
     thinking: dict[str, Any] | None = None
+    effort: str | None = None
+    citations_enabled: bool = False
     tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
 
 
-class OpenAIConfig(AgentConfig):
-    """Settings of an agent over OpenAI's responses."""
+class OpenAIConfig(ProviderConfig):
+    """Settings of an agent over OpenAI's responses; what is None is the provider's choice."""
 
     model: str = Field(default="gpt-5.6", alias="checkpoint_name")
-    max_output_tokens: int | None = Field(default=None, ge=1)
+    max_output_tokens: int | None = Field(default=None, ge=16)
     temperature: float | None = None
     reasoning: dict[str, Any] | None = None
+    """Such as `{"effort": "high", "summary": "auto"}`."""
     tool_choice: str | dict[str, Any] | None = None
     text: dict[str, Any] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     parallel_tool_calls: bool | None = None
+    prompt_cache_key: str | None = None
+    safety_checks: Literal["acknowledge", "stop"] = "acknowledge"
+    """What is done about a computer action that the provider wants a person to look at: it is carried out, and
+    said so in the trace, or it ends the run. What an environment holds is nobody's, hence the default."""
 
 
-class GeminiConfig(AgentConfig):
+class OperatorConfig(OpenAIConfig):
+    """Settings of an agent that uses a computer over OpenAI's responses."""
+
+    max_steps: int = Field(default=50, ge=1)
+    tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
+
+
+class GeminiConfig(ProviderConfig):
     """Settings of an agent over Gemini's generateContent."""
 
     model: str = Field(default="gemini-3-pro-preview", alias="checkpoint_name")
@@ -97,6 +126,8 @@ __all__ = [
     "GeminiConfig",
     "OpenAIChatConfig",
     "OpenAIConfig",
+    "OperatorConfig",
+    "ProviderConfig",
     "Sample",
     "StopCondition",
     "SubagentStep",

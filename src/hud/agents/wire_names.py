@@ -1,0 +1,37 @@
+"""Names of tools as a provider takes them.
+
+Servers name tools as they like (`files.read`, `搜索`); providers take few characters and not too many of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def wire_names(names: Iterable[str], longest: int, taken: Iterable[str] = ()) -> dict[str, str]:
+    """Return the name on the wire of each name: itself where that is possible, and each only once.
+
+    `taken` are names on the wire that something else has already.
+    """
+    names = list(names)
+    used = set(taken)
+    found: dict[str, str] = {}
+    # Those that can keep their name go first, so that no changed one takes it from them.
+    for name in sorted(names, key=lambda name: _plain(name, longest) != name):
+        plain = _plain(name, longest)
+        number, wire = 2, plain
+        while wire in used:
+            ending = f"_{number}"
+            wire, number = plain[: longest - len(ending)] + ending, number + 1
+        used.add(wire)
+        found[name] = wire
+    return found
+
+
+def _plain(name: str, longest: int) -> str:
+    plain = _OTHER.sub("_", name)[:longest]
+    # Gemini wants a letter or an underscore first, and the others do not mind.
+    return plain if re.match(r"[a-zA-Z_]", plain) else f"_{plain}"[:longest]
