@@ -71,7 +71,7 @@ def _http_client(headers: dict[str, str]) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         headers=headers,
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS),
-        event_hooks={"response": [_refuse_strangers]},
+        event_hooks={"response": [_refuse_strangers, _end_unknown_sessions]},
     )
 
 
@@ -81,6 +81,15 @@ async def _refuse_strangers(response: httpx2.Response) -> None:
         raise EnvironmentFault(
             f"{response.url} answered {response.status_code} {response.reason_phrase}; see its headers"
         )
+
+
+async def _end_unknown_sessions(response: httpx2.Response) -> None:
+    """Have a 404 for a session mean that it is over, as the protocol says, whatever its body says.
+
+    Servers word it differently, and the official client would pass their words on as a refusal of the request.
+    """
+    if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+        response.headers["content-type"] = "text/plain"
 
 
 @asynccontextmanager

@@ -81,7 +81,7 @@ class ServerProcess:
             yield read, write
         finally:
             try:
-                if receiving.done():
+                if receiving.done() and not receiving.cancelled():
                     # It fell silent of itself: how it ended is worth a moment.
                     await asyncio.wait({listening}, timeout=_LEAVE_SECONDS)
                     await _exits(process, _LEAVE_SECONDS)
