@@ -7,14 +7,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.environment.mcp_servers.serving import listening
+from tests.environment.mcp_servers.shop import build
 
 from hud import Environment
 from hud.environment.mcp import ConnectedServer
 from hud.errors import EnvironmentFault, InfrastructureFault, NotFoundError, UsageError
 from hud.eval import Taskset
 from hud.trace import ImageContent, ToolCall
-from tests.environment.mcp_servers.serving import listening
-from tests.environment.mcp_servers.shop import build
 
 SHOP = [sys.executable, str(Path(__file__).parent / "mcp_servers" / "shop.py")]
 
@@ -47,7 +47,7 @@ def call(name, **arguments):
 
 
 async def test_a_programs_tools_are_the_runs_tools_and_each_run_has_a_program_of_its_own():
-    env, shopping = world(SHOP, name="shop", include=["add", "pid"])
+    _, shopping = world(SHOP, name="shop", include=["add", "pid"])
     seen = []
 
     async def player(run):
@@ -114,7 +114,7 @@ async def test_two_tools_of_one_name_are_refused():
 
 
 async def test_a_server_killed_in_mid_run_fails_that_run_alone_and_the_next_gets_a_fresh_one():
-    env, shopping = world(SHOP, name="shop")
+    _, shopping = world(SHOP, name="shop")
     deadly = {1}
 
     async def player(run):
@@ -139,12 +139,12 @@ async def test_a_server_killed_in_mid_run_fails_that_run_alone_and_the_next_gets
 
 
 async def test_a_server_that_dies_between_two_calls_is_noticed_before_the_grade():
-    env, shopping = world(SHOP, name="shop")
+    _, shopping = world(SHOP, name="shop")
 
     async def player(run):
         pid = int((await run.call_tool(call("pid"))).text)
         psutil.Process(pid).kill()
-        while psutil.pid_exists(pid):
+        while psutil.pid_exists(pid):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         run.trace.content = "tea"
@@ -220,7 +220,7 @@ async def test_what_a_tool_refuses_and_what_takes_too_long_are_error_results():
 
 @pytest.mark.parametrize("server", [SHOP, build], ids=["program", "object"])
 async def test_a_list_of_tools_that_changes_is_followed_and_told_in_the_trace(server):
-    env, shopping = world(server, name="shop")
+    _, shopping = world(server, name="shop")
 
     async def player(run):
         assert "clerk" not in [tool.name for tool in run.tools]
@@ -236,7 +236,7 @@ async def test_a_list_of_tools_that_changes_is_followed_and_told_in_the_trace(se
 
 
 async def test_images_and_resources_are_kept():
-    env, shopping = world(build, name="shop")
+    _, shopping = world(build, name="shop")
 
     async def player(run):
         picture = await run.call_tool(call("picture"))

@@ -5,7 +5,6 @@ import contextlib
 import socket
 
 import uvicorn
-
 from tests.environment.mcp_servers.shop import build
 
 
@@ -43,7 +42,7 @@ class Address:
         web.capture_signals = contextlib.nullcontext
         self._web = web
         self._task = asyncio.create_task(web.serve(sockets=[listening]))
-        while not web.started:
+        while not web.started:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
