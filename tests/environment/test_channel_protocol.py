@@ -117,7 +117,7 @@ async def served(**options):
             client.writer.close()
         listening.close()
         await asyncio.sleep(0.02)
-        await server.sessions.close()
+        await server.close()
 
 
 async def test_a_rollout_from_hello_to_bye():
@@ -126,7 +126,8 @@ async def test_a_rollout_from_hello_to_bye():
         hello = await client.call("hello")
         assert hello["session_id"].startswith("sess-")
         assert hello["env"] == {"name": "letters", "version": "1.2.3"}
-        assert hello["bindings"] == []
+        # Clients that know no tools.call find the environment's tools there.
+        assert [binding["name"] for binding in hello["bindings"]] == ["environment-tools"]
         tasks = (await client.call("tasks.list"))["tasks"]
         assert [task["id"] for task in tasks] == ["count", "slow", "broken"]
         assert tasks[0]["description"] == "Count letters"
@@ -192,7 +193,10 @@ async def test_a_tunnel_to_a_capability_that_is_not_there_is_refused_and_closed(
     async with served() as connect:
         client = await connect()
         code, message = await client.call("tunnel.open", {"capability": "shell"})
-        assert (code, message) == (-32000, "environment 'letters' has no capability 'shell'")
+        assert (code, message) == (
+            -32000,
+            "environment 'letters' has no capability 'shell' (there are: none)",
+        )
         assert await client.hear() is None
         client = await connect()
         assert (await client.call("tunnel.open", {"capability": 1}))[0] == -32602
@@ -218,7 +222,7 @@ async def test_a_frame_that_is_no_json_object_ends_the_connection(line):
         client.raw(line)
         assert await client.hear() is None
         other = await connect()
-        assert (await other.call("hello"))["bindings"] == []
+        assert (await other.call("hello"))["env"]["name"] == "letters"
 
 
 async def test_an_answer_beyond_the_limit_is_an_error_not_a_broken_stream():

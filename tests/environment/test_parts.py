@@ -94,7 +94,11 @@ async def test_a_parts_tools_are_the_runs_tools_and_what_it_shows_is_in_the_trac
         await echo(run)
 
     source = runtime and runtime(__file__)
-    job = await Taskset("t", [say()]).run(look, runtime=source)
+    try:
+        job = await Taskset("t", [say()]).run(look, runtime=source)
+    finally:
+        if source is not None:
+            await source.aclose()
     (run,) = job.runs
     assert (run.reward, run.error) == (1.0, None)
     assert seen == [(["smash", "echo"], ["box"])]

@@ -12,11 +12,13 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
 from hud.capabilities import Capability
 from hud.environment.channel.framing import (
+    CLIENT,
     MAX_FRAME_BYTES,
     METHOD_NOT_FOUND,
     ChannelError,
@@ -24,13 +26,17 @@ from hud.environment.channel.framing import (
     read_frame,
     request_frame,
 )
+from hud.environment.channel.grading import grade_params
+from hud.environment.channel.tunnels import Tunnels
 from hud.environment.connection import StartFrame, ToolOutcome
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
-from hud.trace import Message, ToolResult, ToolSpec, Trace, without_samples
+from hud.trace import Message, ToolResult, ToolSpec, Trace
 
 _MESSAGES = TypeAdapter(list[Message])
 _SPECS = TypeAdapter(list[ToolSpec])
 _RETRY_SECONDS = 0.25
+_PUBLIC = ("https", "wss")
+"""Schemes whose certificates are for the name in the address: reached by it, past any tunnel."""
 TOOL_MARGIN_SECONDS = 10.0
 """How much longer than a tool's own limit an answer is waited for."""
 SHUTDOWN_SECONDS = 20.0
@@ -67,7 +73,9 @@ class RemoteConnection:
         self.address = address
         self.endpoint: tuple[str, int] | None = None
         """Host and port that were dialled; None over a stream of our own, where nobody else can connect."""
-        self.name, self.version = "", ""
+        self.name, self.version, self.session_id = "", "", ""
+        self.foreign = False
+        """True where the other side is no server of ours: it grades answers alone, and has no tools of its own."""
         self.reward_range = (0.0, 1.0)
         self.tools: list[ToolSpec] | None = None
         self.capabilities: list[Capability] = []
@@ -79,6 +87,7 @@ class RemoteConnection:
         self._unanswered: set[int] = set()
         self._last = 0
         self._lost: Loss | None = None
+        self._tunnels: Tunnels | None = None
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -119,9 +128,12 @@ class RemoteConnection:
 
     async def hello(self, session_id: str | None = None) -> dict[str, Any]:
         """Introduce ourselves, or resume a parked session; returns what the environment says of itself."""
-        said = await self.call("hello", {"session_id": session_id} if session_id else {})
+        params = {"client": CLIENT} | ({"session_id": session_id} if session_id else {})
+        said = await self.call("hello", params)
         try:
             self.name, self.version = said["env"]["name"], said["env"]["version"]
+            self.session_id = str(said["session_id"])
+            self.foreign = "reward_range" not in said
             low, high = said.get("reward_range") or self.reward_range
             bindings = list(said.get("bindings") or [])
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -164,7 +176,11 @@ class RemoteConnection:
         return ToolOutcome(result, said.get("state"), said.get("observed") or {})
 
     async def reach(self, capability: Capability) -> Capability:
-        return capability
+        if self.endpoint is None or urlsplit(capability.url).scheme in _PUBLIC:
+            return capability
+        if self._tunnels is None:
+            self._tunnels = Tunnels(self.endpoint, self.session_id)
+        return await self._tunnels.reach(capability)
 
     async def observe(self) -> dict[str, Any]:
         try:
@@ -191,12 +207,8 @@ class RemoteConnection:
             raise self._nonsense("tasks.start") from None
 
     async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
-        params: dict[str, Any] = {"answer": answer}
-        if trace is not None:
-            # The tokens are the trainer's business; a grader reads what was said and done.
-            samples = {"steps": {"__all__": without_samples()}}
-            params["trace"] = trace.model_dump(mode="json", exclude_none=True, exclude=samples)
-        frame = await self.call("tasks.grade", params)
+        shown = None if self.foreign else trace
+        frame = await self.call("tasks.grade", grade_params(answer, shown, self.max_frame))
         if not isinstance(frame, dict):
             raise self._nonsense("tasks.grade")
         return frame
@@ -208,6 +220,8 @@ class RemoteConnection:
         """End the run. Raises `EnvironmentFault` where the environment says that its shutdown failed."""
         patience = HUNG_SECONDS if self._unanswered else SHUTDOWN_SECONDS
         try:
+            if self._tunnels is not None:
+                await self._tunnels.close()
             if self._lost is None and not self.writer.is_closing():
                 async with asyncio.timeout(patience):
                     await self.call("bye", {})

@@ -17,6 +17,7 @@ import orjson
 from hud.environment.channel.framing import (
     BAD_PARAMS,
     BAD_STATE,
+    CLIENT,
     MAX_FRAME_BYTES,
     METHOD_NOT_FOUND,
     TASK_FAILED,
@@ -27,7 +28,9 @@ from hud.environment.channel.framing import (
     read_frame,
     result_frame,
 )
+from hud.environment.channel.offers import Offers, dial
 from hud.environment.channel.sessions import Session, Sessions
+from hud.environment.channel.splice import splice
 from hud.environment.environment import Environment
 from hud.errors import UsageError
 from hud.trace import Message, Trace, parse_trace
@@ -43,6 +46,7 @@ class ControlServer:
     def __init__(self, environment: Environment, *, max_frame: int = MAX_FRAME_BYTES) -> None:
         self.environment = environment
         self.sessions = Sessions(environment)
+        self.offers = Offers(self.sessions)
         self.max_frame = max_frame
         self._connected: set[asyncio.Task[Any]] = set()
 
@@ -58,7 +62,12 @@ class ControlServer:
                 task.cancel()
             if self._connected:
                 await asyncio.wait(list(self._connected))
-            await self.sessions.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """End every session."""
+        await self.offers.tools.close()
+        await self.sessions.close()
 
     async def connected(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve one connection until it ends; its task, if it has one, stays parked."""
@@ -90,6 +99,7 @@ class _Connection:
     def __init__(self, server: ControlServer, reader: StreamReader, writer: StreamWriter) -> None:
         self.environment = server.environment
         self.sessions = server.sessions
+        self.offers = server.offers
         self.max_frame = server.max_frame
         self.reader, self.writer = reader, writer
         self.session: Session | None = None
@@ -121,7 +131,7 @@ class _Connection:
                 return
             method = str(frame.get("method"))
             if first and method == "tunnel.open":
-                await self.answer(self.open_tunnel, method, frame)
+                await self.tunnel(frame)
                 return
             first = False
             if method in _SLOW:
@@ -134,6 +144,21 @@ class _Connection:
                 await self.answer(self.methods.get(method), method, frame)
             if method == "bye":
                 return
+
+    async def tunnel(self, frame: dict[str, Any]) -> None:
+        """Make this connection one to a capability: a single answer, then its own bytes."""
+        backend: list[tuple[StreamReader, StreamWriter]] = []
+
+        async def opened(params: dict[str, Any]) -> dict[str, Any]:
+            backend.append(await dial(self.offers.find(params)))
+            return {"capability": params["capability"]}
+
+        await self.answer(opened, "tunnel.open", frame)
+        for stream in backend:
+            try:
+                await splice((self.reader, self.writer), stream)
+            finally:
+                stream[1].close()
 
     async def answer(self, handler: _Method | None, method: str, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")
@@ -204,14 +229,10 @@ class _Connection:
         if wanted is not None and (self.session is None or self.session.id != wanted):
             await self.move_to(self.sessions.resume(wanted))
         session = self.own_session()
-        offered = self.environment.capabilities
-        if self.environment.parts:
-            # What is offered is each run's own, so the run has to be there first.
-            offered = (await session.open()).capabilities
         return {
             "session_id": session.id,
             "env": {"name": self.environment.name, "version": self.environment.version},
-            "bindings": [capability.to_manifest() for capability in offered],
+            "bindings": await self.offers.announce(session, ours=params.get("client") == CLIENT),
             "reward_range": list(self.environment.reward_range),
         }
 
@@ -287,14 +308,6 @@ class _Connection:
             "state": outcome.state,
             "observed": outcome.observed,
         }
-
-    async def open_tunnel(self, params: dict[str, Any]) -> dict[str, Any]:
-        name = params.get("capability")
-        if not isinstance(name, str):
-            raise ChannelError(BAD_PARAMS, "tunnel.open: capability must be a string")
-        raise ChannelError(
-            TASK_FAILED, f"environment {self.environment.name!r} has no capability {name!r}"
-        )
 
     async def bye(self, params: dict[str, Any]) -> dict[str, Any]:
         del params

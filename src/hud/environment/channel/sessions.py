@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Iterator
 
 from hud.environment.channel.framing import BAD_STATE, ChannelError
 from hud.environment.environment import Environment
 from hud.environment.run import EnvironmentRun
-from hud.errors import EnvironmentFault
+from hud.errors import EnvironmentFault, RolloutError
 
 
 class Session:
@@ -17,17 +18,33 @@ class Session:
 
     def __init__(self, environment: Environment) -> None:
         self.id = f"sess-{secrets.token_hex(4)}"
+        self.token = secrets.token_hex(16)
+        """What a client shows to the server of this session's tools."""
         self.run = EnvironmentRun(environment)
         self.started = False
         self.live = True
+        self.announced: dict[str, str] = {}
+        """Its own capabilities by the names under which they were announced to a client that names no session."""
         self._opening = asyncio.Lock()
         self._opened = False
+        self._broken: RolloutError | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True once the run is up."""
+        return self._opened
 
     async def open(self) -> EnvironmentRun:
-        """Return the run, its initialize hooks called once."""
+        """Return the run, brought up once; where that failed, it fails again."""
         async with self._opening:
+            if self._broken is not None:
+                raise self._broken
             if not self._opened:
-                await self.run.open()
+                try:
+                    await self.run.open()
+                except RolloutError as error:
+                    self._broken = error
+                    raise
                 self._opened = True
         return self.run
 
@@ -38,6 +55,13 @@ class Sessions:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self._sessions: dict[str, Session] = {}
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def find(self, session_id: str) -> Session | None:
+        """Return a session, live or parked."""
+        return self._sessions.get(session_id)
 
     def new(self) -> Session:
         """Return a new session, live."""

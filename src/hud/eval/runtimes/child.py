@@ -90,7 +90,7 @@ async def serve_stream(environment: Environment, stream: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=stream, limit=PRIVATE_FRAME_BYTES)
     server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES)
     await server.connected(reader, writer)
-    await server.sessions.close()
+    await server.close()
 
 
 def _die_with(parent: int) -> None:

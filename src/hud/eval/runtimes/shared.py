@@ -98,6 +98,8 @@ class Shared:
                         "address. Use SubprocessRuntime inside Shared."
                     )
                 place.world, place.endpoint = world, endpoint
+                # Nobody plays in the session that found the address: what it brought up need not stay up.
+                await first.close()
             return place.endpoint
 
     async def _leave(self, key: str) -> None:

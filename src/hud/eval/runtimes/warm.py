@@ -86,9 +86,10 @@ class WarmServer:
         self.loop = asyncio.get_running_loop()
         self.dead = False
         self.manifest: dict[str, Any] = {}
-        self.tools: list[ToolSpec] = []
+        self.tools: list[ToolSpec] | None = None
+        """The tools, where every run has the same."""
         self.offers = False
-        """True where each run has parts: what it offers is then asked of the run itself."""
+        """True where runs may have capabilities: each is then asked for its own."""
         self._ready: asyncio.Future[None] = self.loop.create_future()
         self._children: dict[int, Child] = {}
         self._numbers = count(1)
@@ -161,8 +162,7 @@ class WarmServer:
         connection.name, connection.version = self.manifest["name"], self.manifest["version"]
         low, high = self.manifest["reward_range"]
         connection.reward_range = (low, high)
-        if not self.offers:
-            connection.tools = self.tools
+        connection.tools = self.tools
         return child
 
     async def _send(self, request: bytes, descriptor: int) -> None:
@@ -239,7 +239,8 @@ class WarmServer:
         with open(file, "rb") as reader:
             reader.seek(0)
             self.manifest = orjson.loads(reader.read())
-        self.tools = _SPECS.validate_python(self.manifest["tools"])
+        tools = self.manifest["tools"]
+        self.tools = None if tools is None else _SPECS.validate_python(tools)
         self.offers = bool(self.manifest["offers"])
         self._settle(None)
 

@@ -278,8 +278,13 @@ def _publish(environment: Environment, control: socket.socket) -> None:
         "name": environment.name,
         "version": environment.version,
         "reward_range": environment.reward_range,
-        "offers": bool(environment.parts or environment.capabilities),
-        "tools": [spec.model_dump() for spec in environment.tool_specs],
+        "offers": bool(
+            environment.parts or environment.capabilities or environment.initialize_hooks
+        ),
+        # Parts add tools of each run's own.
+        "tools": None
+        if environment.parts
+        else [spec.model_dump() for spec in environment.tool_specs],
     }
     file = os.memfd_create("manifest")
     with open(file, "wb", closefd=False) as writer:

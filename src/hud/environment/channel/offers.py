@@ -1,0 +1,138 @@
+"""What `hello` announces of a run, and which run's capability a tunnel means.
+
+Our own client says which session its tunnels are for. Others open a tunnel with nothing but a name, on a
+connection of its own, so a name that is announced to them belongs to one session alone: the first has its
+capabilities under their own names, and while it lasts, another has `shell-sess-1a2b3c4d` for `shell`.
+Clients look capabilities up by protocol, and open what was announced.
+"""
+
+from __future__ import annotations
+
+from asyncio import StreamReader, StreamWriter, open_connection, timeout
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from hud.capabilities import Capability
+from hud.environment.channel.framing import BAD_PARAMS, BAD_STATE, TASK_FAILED, ChannelError
+from hud.environment.channel.sessions import Session, Sessions
+from hud.environment.channel.tools_server import NAME as TOOLS
+from hud.environment.channel.tools_server import ToolsServer
+
+_DIAL_SECONDS = 10.0
+_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ssh": 22, "rfb": 5900, "cdp": 9222}
+
+
+class Offers:
+    """The capabilities of every session of one environment."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self.tools = ToolsServer(sessions)
+        """Where clients that know no `tools.call` find the environment's tools."""
+
+    async def announce(self, session: Session, *, ours: bool) -> list[dict[str, Any]]:
+        """Return the bindings of a session, for our own client or for one that names no session."""
+        run = await session.open()
+        if ours:
+            return [capability.to_manifest() for capability in run.capabilities]
+        shared = {capability.name for capability in run.environment.capabilities}
+        bindings = [capability.to_manifest() for capability in run.capabilities]
+        for binding in bindings:
+            if binding["name"] not in shared:
+                binding["name"] = self._announced(session, binding["name"])
+        if self.tools.available and await run.list_tools():
+            bindings.append(self.tools.capability(session).to_manifest())
+        return bindings
+
+    def find(self, params: dict[str, Any]) -> Capability:
+        """Return the capability that `tunnel.open` asks for, of the session that it means."""
+        name, session_id = params.get("capability"), params.get("session_id")
+        if not isinstance(name, str):
+            raise ChannelError(BAD_PARAMS, "tunnel.open: capability must be a string")
+        if session_id is not None:
+            session = self.sessions.find(session_id) if isinstance(session_id, str) else None
+            if session is None:
+                raise ChannelError(BAD_STATE, f"tunnel.open: unknown session {session_id}")
+            return self._of_one(session, name)
+        if name == TOOLS:
+            # One port for all: the path says whose tools they are.
+            session = next(iter(self.sessions), None)
+            return self._absent(name, []) if session is None else self.tools.capability(session)
+        for capability in self.sessions.environment.capabilities:
+            if capability.name == name:
+                return capability
+        for session in self.sessions:
+            if name in session.announced:
+                return self._of_one(session, name)
+        return self._of_any(name)
+
+    def _announced(self, session: Session, name: str) -> str:
+        """Return the name under which a session's capability is announced, always the same."""
+        for announced, meant in session.announced.items():
+            if meant == name:
+                return announced
+        taken = any(name in other.announced for other in self.sessions if other is not session)
+        announced = f"{name}-{session.id}" if taken else name
+        session.announced[announced] = name
+        return announced
+
+    def _of_one(self, session: Session, name: str) -> Capability:
+        found = _own(session, name)
+        return self._absent(name, session.run.capabilities) if found is None else found
+
+    def _of_any(self, name: str) -> Capability:
+        """Return the capability of that name where one session alone has one."""
+        having: dict[str, Capability] = {}
+        offered = [*self.sessions.environment.capabilities]
+        for session in self.sessions:
+            if not session.is_open:
+                continue
+            offered += session.run.capabilities
+            found = _own(session, name)
+            if found is not None:
+                having[session.id] = found
+        if len(having) > 1:
+            raise ChannelError(
+                BAD_STATE,
+                f"tunnel.open: {len(having)} sessions have a capability {name!r}: {', '.join(having)}; say which by "
+                "session_id, or ask for it by the name that hello announced",
+            )
+        return next(iter(having.values())) if having else self._absent(name, offered)
+
+    def _absent(self, name: str, offered: list[Capability]) -> NoReturn:
+        known = ", ".join(sorted({capability.name for capability in offered})) or "none"
+        raise ChannelError(
+            TASK_FAILED,
+            f"environment {self.sessions.environment.name!r} has no capability {name!r} (there are: {known})",
+            "environment",
+        )
+
+
+def _own(session: Session, name: str) -> Capability | None:
+    meant = session.announced.get(name, name)
+    for capability in session.run.capabilities:
+        if capability.name == meant:
+            return capability
+    return None
+
+
+async def dial(capability: Capability) -> tuple[StreamReader, StreamWriter]:
+    """Connect to what serves a capability, on this machine or wherever its address says."""
+    place = urlsplit(capability.url)
+    port = place.port or _PORTS.get(place.scheme)
+    if place.hostname is None or port is None:
+        raise ChannelError(
+            TASK_FAILED,
+            f"capability {capability.name!r} has no host and port to connect to: {capability.url!r}",
+            "environment",
+        )
+    try:
+        async with timeout(_DIAL_SECONDS):
+            return await open_connection(place.hostname, port)
+    except (OSError, TimeoutError) as error:
+        told = str(error) or f"no answer within {_DIAL_SECONDS:g} s"
+        raise ChannelError(
+            TASK_FAILED,
+            f"capability {capability.name!r} does not answer at {place.hostname}:{port}: {told}",
+            "environment",
+        ) from error

@@ -1,0 +1,117 @@
+"""Tunnels, seen from the agent's side: a port of this machine for each capability of a remote environment.
+
+A connection to the port becomes a connection to the environment's control channel that says `tunnel.open`, and
+then carries the capability's own bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio import StreamReader, StreamWriter
+from dataclasses import replace
+from functools import partial
+from urllib.parse import urlsplit, urlunsplit
+
+from hud.capabilities import Capability
+from hud.environment.channel.framing import (
+    MAX_FRAME_BYTES,
+    ChannelError,
+    FrameError,
+    read_frame,
+    request_frame,
+)
+from hud.environment.channel.splice import splice
+from hud.errors import InfrastructureFault, RolloutError
+
+_OPEN_SECONDS = 30.0
+_Stream = tuple[StreamReader, StreamWriter]
+
+
+class Tunnels:
+    """Ways to the capabilities of one session of the environment at `endpoint` (host and port)."""
+
+    def __init__(self, endpoint: tuple[str, int], session_id: str) -> None:
+        self.endpoint = endpoint
+        self.session_id = session_id
+        self._listening: dict[str, asyncio.Server] = {}
+        self._ready: dict[str, _Stream] = {}
+        """Tunnels that were opened to see whether they can be; the first connection takes them."""
+        self._carrying: set[asyncio.Task[None]] = set()
+        self._opening = asyncio.Lock()
+
+    async def reach(self, capability: Capability) -> Capability:
+        """Return `capability` with a port of this machine as its address. Raises where the environment refuses."""
+        name = capability.name
+        async with self._opening:
+            if name not in self._listening:
+                self._ready[name] = await self._open(name)
+                self._listening[name] = await asyncio.start_server(
+                    partial(self._serve, name), "127.0.0.1", 0
+                )
+        port = self._listening[name].sockets[0].getsockname()[1]
+        place = urlsplit(capability.url)
+        user = f"{place.username}@" if place.username else ""
+        return replace(capability, url=urlunsplit(place._replace(netloc=f"{user}127.0.0.1:{port}")))
+
+    async def close(self) -> None:
+        """End all of them."""
+        for server in self._listening.values():
+            server.close()
+        for _, writer in self._ready.values():
+            writer.close()
+        self._ready.clear()
+        for task in self._carrying:
+            task.cancel()
+        if self._carrying:
+            await asyncio.wait(list(self._carrying))
+
+    async def _serve(self, name: str, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._carrying.add(task)
+        try:
+            there = self._ready.pop(name, None)
+            if there is None or there[0].at_eof():
+                there = await self._open(name)
+            try:
+                await splice((reader, writer), there)
+            finally:
+                there[1].close()
+        except (RolloutError, asyncio.CancelledError):
+            pass  # Whoever connected finds the connection closed; there is no other way to tell it.
+        finally:
+            writer.close()
+            self._carrying.discard(task)
+
+    async def _open(self, name: str) -> _Stream:
+        """Open one tunnel."""
+        host, port = self.endpoint
+        writer = None
+        try:
+            async with asyncio.timeout(_OPEN_SECONDS):
+                reader, writer = await asyncio.open_connection(host, port, limit=MAX_FRAME_BYTES)
+                params = {"capability": name, "session_id": self.session_id}
+                writer.write(request_frame(1, "tunnel.open", params))
+                answer = await read_frame(reader)
+        except (OSError, TimeoutError, FrameError) as error:
+            await _drop(writer)
+            raise InfrastructureFault(
+                f"The environment at tcp://{host}:{port} opens no tunnel to {name!r}: {error or 'no answer'}."
+            ) from error
+        if answer is not None and answer.get("error") is None:
+            return reader, writer
+        await _drop(writer)
+        if answer is None:
+            raise InfrastructureFault(
+                f"The environment at tcp://{host}:{port} opens no tunnel to {name!r}: it hung up."
+            )
+        told = ChannelError.told(answer["error"])
+        raise told.as_fault() from told
+
+
+async def _drop(writer: StreamWriter | None) -> None:
+    if writer is not None:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
