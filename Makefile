@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OFFICIAL := .venv-official
+# Whole files of tests go to as many processes; each computes on one thread, as they share the cores.
+TEST_WORKERS ?= 2
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-null test check bench clean format
@@ -27,8 +30,8 @@ demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curv
 	@$(BIN)/python examples/triage/demo.py --folder .demo-null --zero-advantages
 
 test: $(STAMP) $(OFFICIAL)/.installed  ## Run the test suite, on SQLite and on PostgreSQL, the official client's part included
-	@$(BIN)/python -m pytest
-	@scripts/test-on-postgresql $(BIN)/python
+	@$(PYTEST)
+	@scripts/test-on-postgresql $(PYTEST)
 
 check: $(STAMP)  ## Lint, format, types and import contracts
 	@$(BIN)/ruff check .
