@@ -10,12 +10,15 @@ from hud.agents.agent import Agent, RunView
 if TYPE_CHECKING:
     from hud.agents.catalogue import create_agent
     from hud.agents.openai_chat import OpenAIChatAgent
+    from hud.agents.responses.agent import OpenAIAgent, OperatorAgent
     from hud.agents.scripted import ScriptedAgent
     from hud.agents.tool_loop import ToolLoopAgent
 
 # Loaded when first used: the HTTP library alone costs more than the rest of the room.
 _HOMES = {
+    "OpenAIAgent": "responses.agent",
     "OpenAIChatAgent": "openai_chat",
+    "OperatorAgent": "responses.agent",
     "ScriptedAgent": "scripted",
     "ToolLoopAgent": "tool_loop",
     "create_agent": "catalogue",
@@ -23,7 +26,9 @@ _HOMES = {
 
 __all__ = [
     "Agent",
+    "OpenAIAgent",
     "OpenAIChatAgent",
+    "OperatorAgent",
     "RunView",
     "ScriptedAgent",
     "ToolLoopAgent",

@@ -13,9 +13,9 @@ errors of all of them by their shape and imports none. It knows nothing of conve
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
+from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -113,7 +113,7 @@ async def ask(
         # Jitter keeps a thousand refused requests from coming back in one instant.
         asked = trouble.retry_after
         pause = wait * random.uniform(0.5, 1.5) if asked is None else asked
-        await asyncio.sleep(min(pause, policy.longest_wait_seconds))
+        await sleep(min(pause, policy.longest_wait_seconds))
         wait *= 2
     raise AssertionError("unreachable")
 

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from hud.agents.agent import Agent, RunView
+from hud.agents.asking import ContextOverflow
+from hud.agents.context import drop_oldest_images
 from hud.agents.conversation import (
     assistant_message,
     opening_messages,
@@ -55,12 +57,14 @@ class ToolLoopAgent(Agent):
     def __init__(
         self,
         model: ChatModel,
-        config: OpenAIChatConfig | None = None,
+        config: AgentConfig | None = None,
         params: SamplingParams | None = None,
     ) -> None:
         self.model = model
-        self.config = config or OpenAIChatConfig(model=model.name)
-        self.params = params or _local_params(self.config.completion_kwargs)
+        self.config: AgentConfig = config or AgentConfig(model=model.name)
+        if params is None and isinstance(self.config, OpenAIChatConfig):
+            params = _local_params(self.config.completion_kwargs)
+        self.params = params or SamplingParams()
 
     @property
     def model_name(self) -> str | None:
@@ -161,13 +165,9 @@ class _Loop:
             started = now()
             if (spent := self.run.budget.take_step()) is not None:
                 return spent
-            completion = await self.model.complete(
-                self.messages,
-                self.run.tools,
-                self._affordable(),
-                continuation=self.continuation,
-                trace_id=self.run.trace_id,
-            )
+            completion = await self._ask()
+            if completion is None:
+                return "length"
             self.run.budget.take_tokens(completion.usage.completion_tokens)
             ending, nudge = self._judge(completion)
             if turn == self.config.max_steps:
@@ -180,6 +180,33 @@ class _Loop:
                 self.messages.append(user_message(nudge))
         return "max_steps"
 
+    async def _ask(self) -> Completion | None:
+        """Return the model's next turn, None where the conversation no longer fits its window."""
+        while True:
+            try:
+                return await self.model.complete(
+                    self.messages,
+                    self.run.tools,
+                    self._affordable(),
+                    continuation=self.continuation,
+                    trace_id=self.run.trace_id,
+                )
+            except ContextOverflow as overflow:
+                if not self._make_room():
+                    self.run.trace.extra["context_overflow"] = str(overflow)
+                    return None
+
+    def _make_room(self) -> bool:
+        """Leave pictures out of the conversation where the policy says so; False where nothing is left to go."""
+        if self.config.context_policy != "drop_images":
+            return False
+        dropped = drop_oldest_images(self.messages)
+        if dropped:
+            extra = self.run.trace.extra
+            extra["dropped_images"] = extra.get("dropped_images", 0) + dropped
+            self.continuation = None  # The prefix is another one now.
+        return dropped > 0
+
     def _affordable(self) -> SamplingParams:
         """Return the sampling parameters, with no more tokens than the budget has left."""
         most = self.run.budget.most_tokens(self.params.max_tokens)
@@ -190,12 +217,16 @@ class _Loop:
     def _judge(self, completion: Completion) -> tuple[StopReason | None, str | None]:
         """Return why this turn ends the run, or None, and what to say to the model if it goes on."""
         reason = completion.finish_reason
+        if reason == "context_full":
+            return (None, CARRY_ON["length"]) if self._make_room() else ("length", None)
         if reason == "length" or reason == "malformed_tool_call":
             if reason in self.config.stop_on:
                 return reason, None
             return None, None if completion.tool_calls else CARRY_ON[reason]
         if completion.tool_calls:
             return None, None
+        if completion.refusal is not None:
+            return "done", None
         text = (completion.content or "").rstrip()
         if self.config.auto_respond and (not text or text.endswith("?")):
             return None, DECIDE_ALONE

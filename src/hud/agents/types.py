@@ -37,6 +37,9 @@ class AgentConfig(BaseModel):
     system_prompt: str | None = None
     stop_on: frozenset[StopCondition] = frozenset({"length", "malformed_tool_call"})
     """Finish reasons that end the run. For those left out, the model is told and goes on."""
+    context_policy: Literal["stop", "drop_images"] = "stop"
+    """What happens when the conversation outgrows the model's window: the run ends (stop reason `length`), or the
+    older half of the tools' pictures is left out and the model is asked again, until one picture is left."""
     auto_respond: bool = False
     """Answer a turn that asks a question, or says nothing, by a fixed nudge to decide alone."""
 

@@ -62,7 +62,8 @@ class Completion:
     reasoning: str | None = None
     tool_calls: list[ToolCall] = field(default_factory=list)
     finish_reason: str = "stop"
-    """`stop`, `tool_calls`, `length`, or `malformed_tool_call` when a call could not be parsed."""
+    """`stop`, `tool_calls`, `length` (of the turn), `context_full` (of the window), `refusal`, or
+    `malformed_tool_call` when a call could not be parsed."""
     refusal: str | None = None
     model: str | None = None
     usage: Usage = field(default_factory=Usage)

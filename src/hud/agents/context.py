@@ -1,0 +1,38 @@
+"""What is left out of a conversation that outgrew its model's window.
+
+Pictures of a screen are most of a long conversation and soon out of date, so the oldest go first; those of the
+prompt are the task itself and stay, and so does the newest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hud.trace import ChatMessage
+
+DROPPED = "[An earlier picture was left out here: the conversation had grown too long.]"
+
+
+def drop_oldest_images(messages: list[ChatMessage]) -> int:
+    """Replace the older half of the pictures that tools answered with by a note; returns how many went.
+
+    Half of them, and not one: each change of an early message costs a provider's whole prompt cache.
+    """
+    shown = sum(_pictures(message) for message in messages)
+    left = dropped = shown // 2
+    for index, message in enumerate(messages):
+        if left and _pictures(message):
+            content = []
+            for part in message["content"]:
+                if part["type"] == "image_url" and left:
+                    part, left = {"type": "text", "text": DROPPED}, left - 1
+                content.append(part)
+            messages[index] = {**message, "content": content}
+    return dropped
+
+
+def _pictures(message: ChatMessage) -> int:
+    content: Any = message.get("content")
+    if message["role"] != "tool" or not isinstance(content, list):
+        return 0
+    return sum(part["type"] == "image_url" for part in content)

@@ -1,0 +1,123 @@
+"""OpenAI's computer tool, to and from the common vocabulary of computer actions.
+
+The provider's tool knows the screen, the mouse and the keyboard. A browser's address is not on the screen, so
+going to one is a function of its own beside the tool.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any, Literal
+
+from hud.trace import ToolSpec
+
+ComputerTool = Literal["computer", "computer_use_preview"]
+GO_NAME = "navigate_browser"
+WAIT_SECONDS = 1.0
+_VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
+_FIRST_WITH_COMPUTER = (5, 4)
+_BUTTONS = {"wheel": "middle"}
+_KEYS = {
+    "arrowdown": "down",
+    "arrowleft": "left",
+    "arrowright": "right",
+    "arrowup": "up",
+    "cmd": "meta",
+    "command": "meta",
+    "control": "ctrl",
+    "del": "delete",
+    "esc": "escape",
+    "option": "alt",
+    "return": "enter",
+    "super": "meta",
+    "win": "meta",
+    " ": "space",
+}
+BLANK = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNg"
+    "AAAAAgAB5Sfe/AAAAABJRU5ErkJggg=="
+)
+"""Stands for a screen that there is no picture of: the wire wants one."""
+
+
+def tool_for(model: str) -> ComputerTool:
+    """Return which computer tool a model was made for."""
+    return "computer_use_preview" if "computer-use-preview" in model else "computer"
+
+
+def known_tool(model: str) -> ComputerTool | None:
+    """Return the computer tool that a model's name says it knows, None for a name that says nothing of it."""
+    version = _VERSION.match(model.rpartition("/")[2])
+    knows = version is not None and (int(version[1]), int(version[2] or 0)) >= _FIRST_WITH_COMPUTER
+    return tool_for(model) if knows or "computer-use" in model else None
+
+
+def declaration(spec: ToolSpec, kind: ComputerTool) -> dict[str, Any]:
+    """Return the provider's tool for a computer."""
+    if kind == "computer":
+        return {"type": "computer"}
+    return {
+        "type": "computer_use_preview",
+        "display_width": spec.options.get("width", 1024),
+        "display_height": spec.options.get("height", 768),
+        "environment": spec.options.get("environment", "browser"),
+    }
+
+
+def go_function(spec: ToolSpec, taken: Collection[str] = ()) -> dict[str, Any] | None:
+    """Return the function by which a browser goes places, None for a computer that is no browser."""
+    if spec.options.get("environment") != "browser":
+        return None
+    name = GO_NAME
+    while name in taken:
+        name += "_"
+    return {
+        "type": "function",
+        "name": name,
+        "description": "Go to an address in the browser, or back and forward in its history.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "action": {"type": "string", "enum": ["navigate", "back", "forward"]},
+                "url": {"type": "string", "description": "Where to navigate to."},
+            },
+            "required": ["action"],
+        },
+        "strict": False,
+    }
+
+
+def actions_of(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the arguments of the computer calls that a `computer_call` asks for, in order."""
+    given = item.get("actions") or [item.get("action") or {"type": "screenshot"}]
+    return [arguments_of(action) for action in given]
+
+
+def arguments_of(action: dict[str, Any]) -> dict[str, Any]:
+    """Return one of the provider's actions in the common vocabulary."""
+    kind = action.get("type", "screenshot")
+    found: dict[str, Any] = {"action": kind}
+    for name in ("x", "y", "scroll_x", "scroll_y", "text"):
+        if action.get(name) is not None:
+            found[name] = action[name]
+    if action.get("keys"):
+        found["keys"] = [key_of(key) for key in action["keys"]]
+    if kind in ("click", "double_click"):
+        button = action.get("button", "left")
+        found |= {"action": "click", "button": _BUTTONS.get(button, button)}
+        if kind == "double_click":
+            found["count"] = 2
+    elif kind == "drag":
+        found["path"] = [[point["x"], point["y"]] for point in action.get("path") or []]
+    elif kind == "keypress":
+        found["action"] = "key"
+    elif kind == "wait":
+        found["seconds"] = WAIT_SECONDS
+    return found
+
+
+def key_of(name: str) -> str:
+    """Return a key's name in the common vocabulary."""
+    lowered = name.lower()
+    return _KEYS.get(lowered, lowered if len(name) > 1 else name)

@@ -1,0 +1,189 @@
+"""A Responses answer as a turn: text, reasoning, calls, refusals, citations, why it ended, what it cost."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import orjson
+
+from hud.agents.asking import AnsweredError, BrokenAnswer
+from hud.agents.prices import cost_usd
+from hud.agents.responses.computer import actions_of
+from hud.agents.responses.input import DIALECT
+from hud.agents.responses.tools import Declared
+from hud.trace import Citation, Completion, ToolCall, Usage
+
+SafetyPolicy = Literal["acknowledge", "stop"]
+_CALLS = ("function_call", "computer_call")
+
+
+def read_response(
+    response: dict[str, Any],
+    model: str,
+    declared: Declared,
+    *,
+    safety: SafetyPolicy = "acknowledge",
+) -> Completion:
+    """Return the turn that a response holds.
+
+    Raises `AnsweredError` for one that failed and `BrokenAnswer` for one that is not over.
+    """
+    status = response.get("status") or "completed"
+    if status == "failed" or response.get("error"):
+        error = response.get("error") or {}
+        raise AnsweredError(error.get("code"), error.get("message") or "The response failed.")
+    if status not in ("completed", "incomplete"):
+        raise BrokenAnswer(f"answered with a response that is {status}")
+    items = _repeatable([_plain(item) for item in response.get("output") or [] if _whole(item)])
+    calls = [call for item in items for call in _calls(item, declared)]
+    refusal = "\n".join(_parts(items, "refusal", "refusal")) or None
+    reason = _finish_reason(response, calls)
+    if reason == "content_filter":
+        refusal = refusal or "The provider's content filter stopped the turn."
+    checks = _safety_checks(items)
+    stopped = bool(checks) and safety == "stop"
+    if stopped:
+        # What is not executed must not be repeated either: a call without its output is refused.
+        items = _repeatable([item for item in items if item["type"] not in _CALLS])
+        calls = []
+        refusal = "; ".join(
+            check.get("message") or check.get("code") or check["id"] for check in checks
+        )
+    completion = Completion(
+        content="\n".join(_parts(items, "output_text", "text")) or None,
+        reasoning=_reasoning(items),
+        tool_calls=calls,
+        finish_reason="safety_check" if stopped else reason,
+        refusal=refusal,
+        model=response.get("model") or model,
+        usage=_usage(response, model),
+        citations=_citations(items),
+        verbatim={"dialect": DIALECT, "items": items},
+    )
+    if checks:
+        completion.extra["safety_checks"] = [
+            {**check, "acknowledged": not stopped} for check in checks
+        ]
+    return completion
+
+
+def _whole(item: dict[str, Any]) -> bool:
+    """Say whether an item is complete: a call that was cut off can be neither executed nor repeated."""
+    return not (item.get("type") in _CALLS and item.get("status") == "incomplete")
+
+
+def _repeatable(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items without reasoning that nothing follows: the wire refuses to have it back."""
+    last = max((n for n, item in enumerate(items) if item["type"] != "reasoning"), default=-1)
+    return items[: last + 1]
+
+
+def _plain(value: Any) -> Any:
+    """Return an item as it may be sent back: the wire refuses fields that are null."""
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _plain(entry) for name, entry in value.items() if entry is not None}
+
+
+def _calls(item: dict[str, Any], declared: Declared) -> list[ToolCall]:
+    if item["type"] == "computer_call":
+        actions = actions_of(item)
+        return [
+            ToolCall(
+                id=item["call_id"] if len(actions) == 1 else f"{item['call_id']}#{number}",
+                name=declared.computer,
+                arguments=action,
+            )
+            for number, action in enumerate(actions)
+        ]
+    if item["type"] != "function_call":
+        return []
+    text = item.get("arguments") or "{}"
+    try:
+        arguments = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        arguments = text
+    if not isinstance(arguments, dict):
+        arguments = text
+    name = declared.named.get(item["name"], item["name"])
+    return [ToolCall(id=item["call_id"], name=name, arguments=arguments)]
+
+
+def _finish_reason(response: dict[str, Any], calls: list[ToolCall]) -> str:
+    if response.get("status") == "incomplete":
+        reason = (response.get("incomplete_details") or {}).get("reason")
+        return "length" if reason in (None, "max_output_tokens") else str(reason)
+    return "tool_calls" if calls else "stop"
+
+
+def _parts(items: list[dict[str, Any]], kind: str, field: str) -> list[str]:
+    return [
+        part[field]
+        for item in items
+        if item["type"] == "message"
+        for part in item.get("content") or []
+        if part.get("type") == kind
+    ]
+
+
+def _reasoning(items: list[dict[str, Any]]) -> str | None:
+    texts = [
+        part["text"]
+        for item in items
+        if item["type"] == "reasoning"
+        for part in item.get("summary") or item.get("content") or []
+    ]
+    return "\n\n".join(texts) or None
+
+
+def _safety_checks(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"call_id": item["call_id"], **check}
+        for item in items
+        if item["type"] == "computer_call"
+        for check in item.get("pending_safety_checks") or []
+    ]
+
+
+def _citations(items: list[dict[str, Any]]) -> list[Citation]:
+    found = []
+    for item in items:
+        for part in item.get("content") or [] if item["type"] == "message" else []:
+            for note in part.get("annotations") or []:
+                source = note.get("url") or note.get("file_id")
+                if source is None:
+                    continue
+                start, end = note.get("start_index"), note.get("end_index")
+                cited = part["text"][start:end] if start is not None and end is not None else ""
+                found.append(
+                    Citation(
+                        type=note["type"],
+                        text=cited,
+                        source=source,
+                        title=note.get("title") or note.get("filename"),
+                        start_index=start if start is not None else note.get("index"),
+                        end_index=end,
+                    )
+                )
+    return found
+
+
+def _usage(response: dict[str, Any], model: str) -> Usage:
+    usage = response.get("usage") or {}
+    details = usage.get("input_tokens_details") or {}
+    prompt, output = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
+    cached = details.get("cached_tokens") or 0
+    cost = usage.get("cost")
+    if cost is None:
+        cost = cost_usd(
+            model,
+            prompt_tokens=prompt,
+            completion_tokens=output,
+            cached_tokens=cached,
+            cache_write_tokens=details.get("cache_write_tokens") or 0,
+        )
+    return Usage(
+        prompt_tokens=prompt, completion_tokens=output, cached_tokens=cached, cost_usd=cost
+    )
