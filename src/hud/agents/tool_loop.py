@@ -218,7 +218,9 @@ class _Loop:
         """Return why this turn ends the run, or None, and what to say to the model if it goes on."""
         reason = completion.finish_reason
         if reason == "context_full":
-            return (None, CARRY_ON["length"]) if self._make_room() else ("length", None)
+            if not self._make_room():
+                return "length", None
+            return None, None if completion.tool_calls else CARRY_ON["length"]
         if reason == "length" or reason == "malformed_tool_call":
             if reason in self.config.stop_on:
                 return reason, None

@@ -79,8 +79,12 @@ class ClaudeConfig(ProviderConfig):
     model: str = Field(default="claude-sonnet-4-6", alias="checkpoint_name")
     max_tokens: int = Field(default=16384, ge=1)
     thinking: dict[str, Any] | None = None
-    effort: str | None = None
+    """Such as `{"type": "adaptive"}`, or `{"type": "enabled", "budget_tokens": 8000}` for older models."""
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     citations_enabled: bool = False
+    """What tools answer is handed over as documents that Claude can cite."""
+    betas: list[str] = Field(default_factory=list)
+    """Values for the `anthropic-beta` header, besides those that the tools need."""
     tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
 
 

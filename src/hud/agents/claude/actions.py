@@ -1,0 +1,87 @@
+"""What Claude's computer tool does, in the words of our own.
+
+Claude names an action for each button and each number of clicks, gives points as `coordinate`, keys as one text and
+scrolling in clicks of the wheel. An action that is not known is passed on, and our tool says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PIXELS_PER_CLICK = 100
+MOST_REPEATS = 100
+
+_CLICKS = {
+    "left_click": ("left", 1),
+    "double_click": ("left", 2),
+    "triple_click": ("left", 3),
+    "right_click": ("right", 1),
+    "middle_click": ("middle", 1),
+}
+_SAME = {
+    "mouse_move": "move",
+    "left_mouse_down": "mouse_down",
+    "left_mouse_up": "mouse_up",
+}
+_DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
+LOOKS = frozenset({"screenshot", "zoom"})
+"""Actions whose answer is a picture."""
+
+
+def our_actions(action: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the arguments of our computer tool, once for each time that it is to be called."""
+    if action in _CLICKS:
+        button, count = _CLICKS[action]
+        return [
+            {"action": "click", **_point(given), "button": button, "count": count, **_held(given)}
+        ]
+    if action == "left_click_drag":
+        path = [given.get("start_coordinate"), given.get("coordinate")]
+        return [{"action": "drag", "path": path, **_held(given)}]
+    if action == "key":
+        keys = {"action": "key", "keys": combination(str(given.get("text", "")))}
+        return [keys] * max(1, min(int(given.get("repeat") or 1), MOST_REPEATS))
+    if action == "hold_key":
+        keys = {"action": "hold_key", "keys": combination(str(given.get("text", "")))}
+        return [{**keys, "seconds": given.get("duration", 1)}]
+    if action == "scroll":
+        return [_scroll(given)]
+    if action == "wait":
+        return [{"action": "wait", "seconds": given.get("duration", 1)}]
+    if action in _SAME:
+        return [{"action": _SAME[action], **_point(given)}]
+    return [{"action": action, **given}]
+
+
+def combination(text: str) -> list[str]:
+    """Return the keys of `ctrl+shift+t`; a plus sign at the end is a key itself."""
+    if len(text) <= 1:
+        return [text]
+    keys = [key for key in text.split("+") if key]
+    return [*keys, "+"] if text.endswith("++") else keys
+
+
+def _scroll(given: dict[str, Any]) -> dict[str, Any]:
+    right, down = _DIRECTIONS.get(str(given.get("scroll_direction")), (0, 1))
+    pixels = int(given.get("scroll_amount", 3)) * PIXELS_PER_CLICK
+    return {
+        "action": "scroll",
+        **_point(given),
+        "scroll_x": right * pixels,
+        "scroll_y": down * pixels,
+        **_held(given),
+    }
+
+
+def _point(given: dict[str, Any]) -> dict[str, Any]:
+    """Return `x` and `y`, or nothing where the mouse is meant to stay."""
+    point = given.get("coordinate")
+    if not isinstance(point, list) or len(point) != 2:
+        return {}
+    return {"x": point[0], "y": point[1]}
+
+
+def _held(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys to hold meanwhile."""
+    text = given.get("text")
+    return {"keys": combination(text)} if isinstance(text, str) and text else {}
