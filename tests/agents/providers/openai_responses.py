@@ -270,8 +270,16 @@ class OpenAIResponses(LoopbackProvider):
         ours = self.given.get(item["id"])
         demand(ours is not None, f"{where}: item {item['id']!r} was never given")
         assert ours is not None
-        plain = {name: value for name, value in ours.items() if value is not None}
+        plain = _without_nulls(ours)
         demand(item == plain, f"{where} is not what was given: {item} is not {plain}")
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nulls(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_nulls(entry) for name, entry in value.items() if entry is not None}
 
 
 def _check_choice(choice: Any, tools: set[str]) -> None:
