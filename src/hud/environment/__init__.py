@@ -19,6 +19,7 @@ from hud.environment.results import Image
 from hud.environment.run import EnvironmentRun
 from hud.environment.task import Task
 from hud.environment.template import Template
+from hud.environment.workspace import Mount, WorkspaceLimits
 
 __all__ = [
     "AgentTool",
@@ -29,6 +30,7 @@ __all__ = [
     "EnvironmentRun",
     "GradingArg",
     "Image",
+    "Mount",
     "OpenPart",
     "Part",
     "RunTool",
@@ -36,5 +38,6 @@ __all__ = [
     "Task",
     "Template",
     "ToolOutcome",
+    "WorkspaceLimits",
     "load_environment",
 ]

@@ -20,6 +20,7 @@ from hud.environment.scope import State, current_run, run_of
 from hud.environment.screens.declaring import OffersScreens
 from hud.environment.template import Template
 from hud.environment.tools import Tool
+from hud.environment.workspace.declaring import OffersWorkspaces
 from hud.errors import UsageError
 from hud.trace import ToolSpec
 
@@ -28,7 +29,7 @@ Episode = Callable[..., AsyncGenerator[Any, Any]]
 Added = TypeVar("Added", bound="AgentTool | Tool")
 
 
-class Environment(ConnectsServers, OffersScreens):
+class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
     """A named world with tools and templates.
 
     `reward_range` bounds the rewards of its templates; declare `(-1.0, 1.0)` to allow penalties below zero.

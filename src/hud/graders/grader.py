@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import httpx
 import orjson
 
 from hud import settings
 from hud.errors import GraderFault
-from hud.graders.command import run_command
+from hud.graders.command import OUTPUT_KEPT, CommandOutcome, run_command
 from hud.graders.results import SubScore
 
 
@@ -38,21 +38,49 @@ class Grader:
         )
 
 
+class RunsCommands(Protocol):
+    """Where a command can be run: a workspace."""
+
+    async def bash(
+        self, command: str, *, cwd: str | Path | None, timeout: float, alone: bool
+    ) -> CommandOutcome:
+        """Run it; `alone`: after everything else that runs there was ended."""
+        ...
+
+
 class BashGrader(Grader):
-    """Runs a command: exit status 0 scores 1.0, any other 0.0, and so does a time-out."""
+    """Runs a command: exit status 0 scores 1.0, any other 0.0, and so does a time-out.
+
+    With `workspace` it runs there, where what the agent wrote can do no harm; otherwise on this machine.
+    """
 
     name = "bash"
 
     async def compute_score(  # type: ignore[override]
-        self, *, command: str, cwd: str | Path | None = None, timeout_seconds: float = 600.0
+        self,
+        *,
+        command: str,
+        cwd: str | Path | None = None,
+        timeout_seconds: float = 600.0,
+        workspace: RunsCommands | None = None,
+        among_running: bool = False,
     ) -> tuple[float, dict[str, Any]]:
-        """Run `command` in bash, in `cwd`; everything that it started ends with it."""
-        outcome = await run_command(command, cwd, timeout_seconds)
+        """Run `command` in bash, in `cwd`; everything that it started ends with it.
+
+        What the agent left running in the workspace is ended before, so that it cannot meddle; where the command
+        is to try a server that the agent was asked to start, say `among_running=True`.
+        """
+        if workspace is None:
+            outcome = await run_command(command, cwd, timeout_seconds)
+        else:
+            outcome = await workspace.bash(
+                command, cwd=cwd, timeout=timeout_seconds, alone=not among_running
+            )
         info = {
             "command": command,
             "exit_code": outcome.exit_code,
-            "stdout": outcome.stdout,
-            "stderr": outcome.stderr,
+            "stdout": outcome.stdout[-OUTPUT_KEPT:],
+            "stderr": outcome.stderr[-OUTPUT_KEPT:],
             "timed_out": outcome.exit_code is None,
         }
         return float(outcome.exit_code == 0), info

@@ -1,0 +1,16 @@
+"""Arguments of tools as models write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hud.trace import ToolResult
+
+
+def parsed(arguments: dict[str, Any] | str) -> dict[str, Any] | ToolResult:
+    """Return arguments as an object, or the error result for a model that wrote none."""
+    if isinstance(arguments, dict):
+        return arguments
+    return ToolResult.of_text(
+        f"The arguments must be one JSON object, not {arguments[:200]!r}.", is_error=True
+    )

@@ -1,0 +1,111 @@
+"""`Shell`: one bash on the other side of an SSH connection, which keeps its state from command to command."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+
+import asyncssh
+
+MOST_CHARACTERS = 30_000
+"""Of a command's output; the middle of a longer one is left out."""
+_READ_BYTES = 1 << 16
+_MARK_BYTES = 80
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command said, its error output among the rest, and how it ended."""
+
+    output: str
+    exit_status: int | None
+    """None where it did not end: its time was up, or it ended the shell."""
+    shell_ended: bool = False
+    timed_out: bool = False
+
+
+class Shell:
+    """A started bash; after `shell_ended` or `timed_out` it is gone."""
+
+    def __init__(self, process: asyncssh.SSHClientProcess[bytes]) -> None:
+        self._process = process
+        self.alive = True
+
+    async def run(self, command: str, timeout: float | None) -> Outcome:
+        """Run one command; where `timeout` seconds are not enough, the shell ends with it."""
+        mark = secrets.token_hex(16)
+        # Whatever the command is, also one whose quotes never end, it is one argument; what it reads is nothing
+        # of what comes after it.
+        script = f"eval {shlex.quote(command)} </dev/null 2>&1\nprintf '\\n%s %d\\n' {mark} $?\n"
+        output = _Output(mark.encode())
+        try:
+            async with asyncio.timeout(timeout):
+                self._process.stdin.write(script.encode())
+                await self._process.stdin.drain()
+                while not output.done:
+                    data = await self._process.stdout.read(_READ_BYTES)
+                    if not data:
+                        return await self._ended(output)
+                    output.add(data)
+        except TimeoutError:
+            self.close()
+            return Outcome(output.text(), None, shell_ended=True, timed_out=True)
+        except (BrokenPipeError, asyncssh.Error, ConnectionError):
+            return await self._ended(output)
+        except BaseException:
+            self.close()  # What it still says would be the next command's answer.
+            raise
+        return Outcome(output.text(), output.exit_status)
+
+    async def _ended(self, output: _Output) -> Outcome:
+        self.alive = False
+        with suppress(asyncssh.Error, OSError):
+            await self._process.wait_closed()
+        return Outcome(output.text(), self._process.exit_status, shell_ended=True)
+
+    def close(self) -> None:
+        """End it, and what runs in it."""
+        self.alive = False
+        with suppress(OSError, asyncssh.Error):
+            self._process.kill()
+        self._process.close()
+
+
+class _Output:
+    """A command's output up to its mark: the first and the last of it, where it is long."""
+
+    def __init__(self, mark: bytes) -> None:
+        self._mark = b"\n" + mark + b" "
+        self._first = bytearray()
+        self._last = bytearray()
+        self._left_out = 0
+        self.exit_status = 0
+        self.done = False
+
+    def add(self, data: bytes) -> None:
+        """Take a piece."""
+        self._last += data
+        at = self._last.find(self._mark)
+        if at >= 0 and self._last.endswith(b"\n"):
+            self.exit_status = int(self._last[at + len(self._mark) :])
+            del self._last[at:]
+            self.done = True
+        half = MOST_CHARACTERS // 2
+        if len(self._first) < half:
+            moved = max(0, min(half - len(self._first), len(self._last) - _MARK_BYTES))
+            self._first += self._last[:moved]
+            del self._last[:moved]
+        over = len(self._last) - half - _MARK_BYTES
+        if over > 0:
+            self._left_out += over
+            del self._last[:over]
+
+    def text(self) -> str:
+        first, last = self._first, self._last
+        if not self._left_out:
+            return bytes(first + last).decode("utf-8", "replace")
+        left = f"\n[{self._left_out} bytes of output are left out here]\n"
+        return first.decode("utf-8", "replace") + left + last.decode("utf-8", "replace")

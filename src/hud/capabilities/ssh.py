@@ -1,0 +1,314 @@
+"""`SSHClient`: a shell and files, over SSH and SFTP.
+
+It connects again where a connection was lost, but never repeats a command that may have been executed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import shlex
+import stat
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+from urllib.parse import urlsplit
+
+import asyncssh
+
+from hud.capabilities.capability import SSH, Capability, CapabilityClient
+from hud.capabilities.shell import Shell
+from hud.errors import EnvironmentFault, InfrastructureFault
+
+CONNECT_SECONDS = 30.0
+_ATTEMPTS = 3
+_PAUSE_SECONDS = 0.25
+_KEPT_BYTES = 1 << 20
+_FIRST_BYTES = 1 << 16
+_LOST = (asyncssh.ConnectionLost, asyncssh.ChannelOpenError, ConnectionError)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended."""
+
+    exit_status: int | None
+    """None where it was stopped at its limit; negative, the signal that ended it."""
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A name in a folder."""
+
+    name: str
+    is_folder: bool
+
+
+class SSHClient(CapabilityClient):
+    """A connection to a machine, or to a workspace of one run."""
+
+    protocol: ClassVar[str] = SSH
+
+    def __init__(self, capability: Capability) -> None:
+        self._capability = capability
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._files: asyncssh.SFTPClient | None = None
+        self._connecting = asyncio.Lock()
+        self.cwd: str | None = capability.params.get("cwd")
+        """The folder that commands start in; None is the one that the server chooses."""
+
+    @classmethod
+    async def connect(cls, capability: Capability) -> Self:
+        """Connect with `params`: `user`, `client_key` or `client_key_path`, `host_pubkey`, `cwd`.
+
+        A server's key is checked where there is one to check it against.
+        """
+        client = cls(capability)
+        await client._connected()
+        return client
+
+    async def close(self) -> None:
+        connection, self._connection, self._files = self._connection, None, None
+        if connection is not None:
+            connection.abort()
+            with suppress(Exception):
+                await connection.wait_closed()
+
+    async def run(
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        input: str | bytes | None = None,
+        cwd: str | None = None,
+    ) -> Finished:
+        """Run one command, in a process of its own, at most for `timeout` seconds; each output is cut at 1 MB."""
+        folder = cwd or self.cwd
+        if folder is not None:
+            command = f"cd -- {shlex.quote(folder)} && {{ {command}\n}}"
+        process = await self._repeated(lambda one: one.create_process(command, encoding=None))
+        given = input.encode() if isinstance(input, str) else input
+        out, err = bytearray(), bytearray()
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(
+                    _give(process, given), _take(process.stdout, out), _take(process.stderr, err)
+                )
+                await process.wait_closed()
+        except TimeoutError:
+            return Finished(None, _text(out), _text(err))
+        except _LOST as error:
+            raise self._lost(error) from error
+        finally:
+            if process.exit_status is None:
+                with suppress(OSError, asyncssh.Error):
+                    process.kill()
+            process.close()
+        if process.exit_signal is not None:
+            return Finished(-1, _text(out), _text(err) + f"ended by SIG{process.exit_signal[0]}")
+        return Finished(process.exit_status, _text(out), _text(err))
+
+    async def shell(self) -> Shell:
+        """Start a shell that keeps its folder and variables from command to command."""
+        process = await self._repeated(
+            lambda one: one.create_process(
+                "bash --noprofile --norc", encoding=None, stderr=asyncssh.STDOUT
+            )
+        )
+        shell = Shell(process)
+        if self.cwd is not None:
+            await shell.run(f"cd -- {shlex.quote(self.cwd)}", CONNECT_SECONDS)
+        return shell
+
+    async def read(self, path: str, most_bytes: int = _KEPT_BYTES) -> bytes:
+        """Return the first `most_bytes` of a file; raises `OSError` that says why it cannot be read."""
+
+        async def reading(files: asyncssh.SFTPClient) -> bytes:
+            async with files.open(self._path(path), "rb") as file:
+                content = await file.read(most_bytes)
+            return content.encode() if isinstance(content, str) else content
+
+        return await self._with_files(path, reading)
+
+    async def write(self, path: str, data: str | bytes) -> None:
+        """Write a file, whose folders are made; raises `OSError` that says why it cannot be written."""
+        content = data.encode() if isinstance(data, str) else data
+
+        async def writing(files: asyncssh.SFTPClient) -> None:
+            folder = posixpath.dirname(self._path(path))
+            if folder and not await files.isdir(folder):
+                await files.makedirs(folder, exist_ok=True)
+            async with files.open(self._path(path), "wb") as file:
+                await file.write(content)
+
+        await self._with_files(path, writing)
+
+    async def is_folder(self, path: str) -> bool:
+        """Tell whether there is a folder; raises `FileNotFoundError` where there is nothing."""
+        found = await self._with_files(path, lambda files: files.stat(self._path(path)))
+        return stat.S_ISDIR(found.permissions or 0)
+
+    async def exists(self, path: str) -> bool:
+        """Tell whether there is anything."""
+        try:
+            await self.is_folder(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def entries(self, path: str) -> list[FileEntry]:
+        """Return what is in a folder, by name; a link to a folder is none."""
+        found = await self._with_files(path, lambda files: files.readdir(self._path(path)))
+        listed = [
+            FileEntry(_name(entry.filename), stat.S_ISDIR(entry.attrs.permissions or 0))
+            for entry in found
+        ]
+        return sorted(
+            (entry for entry in listed if entry.name not in (".", "..")), key=lambda one: one.name
+        )
+
+    def _path(self, path: str) -> str:
+        return posixpath.join(self.cwd or "", path)
+
+    async def _with_files(
+        self, path: str, work: Callable[[asyncssh.SFTPClient], Awaitable[T]]
+    ) -> T:
+        async def working(connection: asyncssh.SSHClientConnection) -> T:
+            if self._files is None:
+                self._files = await connection.start_sftp_client()
+            try:
+                return await work(self._files)
+            except asyncssh.SFTPNoSuchFile as error:
+                raise FileNotFoundError(
+                    f"{path}: {error.reason or 'there is no such file'}"
+                ) from error
+            except (asyncssh.SFTPNoConnection, asyncssh.SFTPConnectionLost) as error:
+                self._files = None
+                raise ConnectionError(str(error)) from error
+            except asyncssh.SFTPError as error:
+                raise OSError(f"{path}: {error.reason}") from error
+
+        return await self._repeated(working)
+
+    async def _repeated(self, work: Callable[[asyncssh.SSHClientConnection], Awaitable[T]]) -> T:
+        """Do what can be done again, on another connection where one was lost."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await work(await self._connected())
+            except asyncssh.ChannelOpenError as error:
+                raise self._lost(error) from error
+            except (asyncssh.ConnectionLost, ConnectionError) as error:
+                await self.close()
+                if attempt + 1 == _ATTEMPTS:
+                    raise self._lost(error) from error
+                await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
+        raise AssertionError("unreachable")
+
+    async def _connected(self) -> asyncssh.SSHClientConnection:
+        async with self._connecting:
+            if self._connection is None or self._connection.is_closed():
+                self._files = None
+                self._connection = await _connection(self._capability)
+            return self._connection
+
+    def _lost(self, error: Exception) -> InfrastructureFault:
+        return InfrastructureFault(
+            f"The connection to {self._capability.name!r} at {self._capability.url} was lost: {error}."
+        )
+
+
+async def _connection(capability: Capability) -> asyncssh.SSHClientConnection:
+    for attempt in range(_ATTEMPTS):
+        try:
+            return await _dial(capability)
+        except (OSError, asyncssh.ConnectionLost) as error:
+            if attempt + 1 == _ATTEMPTS:
+                raise InfrastructureFault(
+                    f"{capability.name!r} at {capability.url} cannot be reached: {error}."
+                ) from error
+            await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
+        except asyncssh.Error as error:
+            raise EnvironmentFault(
+                f"{capability.name!r} at {capability.url} lets nobody in: {error.reason}."
+            ) from error
+    raise AssertionError("unreachable")
+
+
+async def _dial(capability: Capability) -> asyncssh.SSHClientConnection:
+    at = urlsplit(capability.url)
+    params = capability.params
+    if at.hostname is None:
+        raise EnvironmentFault(
+            f"{capability.name!r} has no address of an SSH server: {capability.url!r}."
+        )
+    return await asyncssh.connect(
+        at.hostname,
+        at.port or 22,
+        username=str(params.get("user") or "root"),
+        client_keys=_client_keys(params),
+        known_hosts=_known_hosts(params),
+        password=params.get("password"),
+        # Nothing of the person whose machine this is.
+        config=[],
+        agent_path=None,
+        x509_trusted_certs=None,
+        gss_host=None,
+        preferred_auth="publickey,password",
+        connect_timeout=CONNECT_SECONDS,
+        login_timeout=CONNECT_SECONDS,
+        keepalive_interval=30,
+        compression_algs=None,
+    )
+
+
+def _client_keys(params: dict[str, Any]) -> list[asyncssh.SSHKey]:
+    text, path = params.get("client_key"), params.get("client_key_path")
+    try:
+        if text is not None:
+            return [asyncssh.import_private_key(text)]
+        if path is not None:
+            return [asyncssh.read_private_key(Path(path))]
+    except (OSError, asyncssh.KeyImportError) as error:
+        raise EnvironmentFault(f"An SSH capability's key cannot be read: {error}.") from error
+    return []
+
+
+def _known_hosts(params: dict[str, Any]) -> Any:
+    """Return the server's key in the form that `connect` wants; None: it announced none."""
+    line = params.get("host_pubkey")
+    if not line:
+        return None
+    try:
+        return [asyncssh.import_public_key(line)], [], []
+    except asyncssh.KeyImportError as error:
+        raise EnvironmentFault(f"An SSH capability's host key cannot be read: {error}.") from error
+
+
+async def _give(process: asyncssh.SSHClientProcess[bytes], data: bytes | None) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):
+        if data:
+            process.stdin.write(data)
+            await process.stdin.drain()
+        process.stdin.write_eof()
+
+
+async def _take(stream: asyncssh.SSHReader[bytes], kept: bytearray) -> None:
+    """Keep the beginning and the end of what comes; the end is what tells how it went."""
+    while data := await stream.read(_FIRST_BYTES):
+        kept += data
+        if len(kept) > _KEPT_BYTES:
+            del kept[_FIRST_BYTES : len(kept) - _KEPT_BYTES + _FIRST_BYTES]
+
+
+def _text(data: bytearray) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _name(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode("utf-8", "replace")

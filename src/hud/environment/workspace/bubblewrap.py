@@ -1,0 +1,119 @@
+"""The command line that makes a workspace's sandbox out of nothing but namespaces, read-only mounts and bounds."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from hud.environment.workspace.limits import MB, WorkspaceLimits
+from hud.environment.workspace.mounts import (
+    HOME,
+    HOST_NAME,
+    INSIDE,
+    USER_ID,
+    Mount,
+    hidden_files,
+    made_up_files,
+    script,
+    script_mounts,
+    system_mounts,
+)
+from hud.environment.workspace.seccomp import filter_program
+from hud.errors import EnvironmentFault
+
+_SCRIPTS = Path(__file__).parent / "inside"
+_FIRST_USER, _USERS = 2_000_000_000, 100_000_000
+"""Numbers that no account has: where we are root, each sandbox is a user of its own to the rest of the machine."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sandbox is made of."""
+
+    folder: str
+    """Where in the sandbox the workspace's files are."""
+    limits: WorkspaceLimits
+    mounts: Sequence[Mount] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment of all that runs in it."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to execute, with which descriptors, and as whom (None: as we are)."""
+
+    arguments: list[str]
+    descriptors: list[int]
+    user: int | None
+
+
+def sandbox_user() -> int | None:
+    """Return the user that a sandbox is to the machine, or None for this process's own.
+
+    Root's number must not be in there, whatever it may do: the kernel lets it write `/proc/sys`.
+    """
+    return _FIRST_USER + random.SystemRandom().randrange(_USERS) if os.geteuid() == 0 else None
+
+
+def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Command:
+    """Return the command for `plan`; its supervisor talks over `control`. `stack` closes what it was given."""
+    program = shutil.which("bwrap")
+    if program is None:
+        raise EnvironmentFault(
+            "A workspace needs bubblewrap, which is not installed: run scripts/setup-worlds, or apt install bubblewrap."
+        )
+    descriptors = [control]
+
+    def file(content: bytes) -> str:
+        descriptor = os.memfd_create("hud")
+        stack.callback(os.close, descriptor)
+        os.write(descriptor, content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        descriptors.append(descriptor)
+        return str(descriptor)
+
+    limits = plan.limits
+    arguments = [program, "--unshare-all", "--unshare-user", "--disable-userns"]
+    arguments += ["--uid", str(USER_ID), "--gid", str(USER_ID), "--hostname", HOST_NAME]
+    arguments += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
+    for folder in ("/etc", "/etc/ssl", "/home", "/run", INSIDE, "/var"):
+        arguments += ["--perms", "0755", "--dir", folder]
+    arguments += [*system_mounts(), *script_mounts()]
+    for path, text in made_up_files().items():
+        arguments += ["--perms", "0644", "--file", file(text.encode()), path]
+    for source in sorted(_SCRIPTS.glob("*.py")):
+        path = f"{INSIDE}/{source.name}"
+        arguments += ["--perms", "0444", "--file", file(source.read_bytes()), path]
+    arguments += [
+        "--proc",
+        "/proc",
+        *hidden_files(),
+        "--dev",
+        "/dev",
+        "--symlink",
+        "/tmp",
+        "/var/tmp",
+    ]
+    for folder in ("/tmp", "/dev/shm", HOME):
+        mode = "0700" if folder == HOME else "1777"
+        arguments += ["--perms", mode, "--size", _size(limits.scratch_mb), "--tmpfs", folder]
+    arguments += ["--perms", "0755", "--size", _size(limits.disk_mb), "--tmpfs", plan.folder]
+    for mount in plan.mounts:
+        arguments += mount.arguments()
+    # What bubblewrap made to hold the mounts would otherwise be room for files without a bound.
+    arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
+    arguments += ["--seccomp", file(filter_program()), "--chdir", plan.folder]
+    bounds = orjson.dumps(limits.of_each_process(grouped=grouped)).decode()
+    arguments += ["--", *script("supervisor", str(control), bounds, plan.folder)]
+    return Command(arguments, descriptors, sandbox_user())
+
+
+def _size(megabytes: float) -> str:
+    return str(int(megabytes * MB))

@@ -1,0 +1,168 @@
+"""What a step changed in a workspace's files: which ones, and how, as patches.
+
+The answer is what `filetracking/1` and the traces of HUD's own client have for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from typing import Any, Literal
+
+from hud.environment.workspace.looking import Look, Seen, look
+
+SKIPPED = (
+    ".git",
+    "__pycache__",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".venv",
+    "node_modules",
+)
+"""What tells nothing of what was done, and is much."""
+KEPT_BYTES = 16 << 20
+MOST_PATCHES = 200
+PATCH_CHARACTERS = 20_000
+ALL_PATCHES_CHARACTERS = 200_000
+_COMPARED_LINES = 250_000
+"""Lines of the one times lines of the other that are compared one by one; more are shown as replaced."""
+_CONTEXT = 3
+_NO_NEWLINE = "\n\\ No newline at end of file\n"
+
+Status = Literal["added", "modified", "deleted"]
+
+
+class Changes:
+    """Follows the files of one workspace."""
+
+    def __init__(self, skipped: Sequence[str]) -> None:
+        self._patterns = tuple(skipped)
+        self._last: Look | None = None
+
+    def begin(self, folder: int) -> None:
+        """Take what is there now as nothing new."""
+        self._last = self._look(folder)
+
+    def since_last(self, folder: int) -> dict[str, Any]:
+        """Return what changed since this was last asked; nothing where nothing did. It takes a while."""
+        before = self._last or Look({}, 0.0, False)
+        after = self._last = self._look(folder)
+        # Where there was more than could be looked at, not to be seen is not to be gone.
+        gone = set() if after.truncated else before.files.keys() - after.files.keys()
+        other = [
+            path
+            for path, seen in after.files.items()
+            if (old := before.files.get(path)) is None or _differ(old, seen)
+        ]
+        changed = sorted([*other, *gone])
+        if not changed:
+            return {}
+        patches = _Patches()
+        for path in changed[:MOST_PATCHES]:
+            patches.add(path, before.files.get(path), after.files.get(path))
+        told: dict[str, Any] = {
+            "snapshot_timestamp": datetime.now(UTC).isoformat(),
+            "scan_duration_ms": round(after.seconds * 1000, 1),
+            "files_scanned": len(after.files),
+            "files_changed": len(changed),
+            "patches": patches.made,
+        }
+        if after.truncated or patches.cut or len(changed) > MOST_PATCHES:
+            told["truncated"] = True
+        return told
+
+    def _look(self, folder: int) -> Look:
+        return look(folder, self._last, self._is_skipped, KEPT_BYTES)
+
+    def _is_skipped(self, name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in self._patterns)
+
+
+def _differ(old: Seen, new: Seen) -> bool:
+    if old.digest is not None and new.digest is not None:
+        return old.digest != new.digest
+    return old.mark != new.mark
+
+
+class _Patches:
+    """Patches, up to the room that there is for them."""
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, Any]] = []
+        self.cut = False
+        self._room = ALL_PATCHES_CHARACTERS
+
+    def add(self, path: str, old: Seen | None, new: Seen | None) -> None:
+        status: Status = "added" if old is None else "deleted" if new is None else "modified"
+        text = self._text(path, old, new)
+        if len(text) > min(PATCH_CHARACTERS, self._room):
+            text, self.cut = text[: min(PATCH_CHARACTERS, self._room)], True
+        self._room -= len(text)
+        patch: dict[str, Any] = {
+            "path": path,
+            "status": status,
+            "patch": text,
+            "size_before": 0 if old is None else old.size,
+            "size_after": 0 if new is None else new.size,
+        }
+        for key, seen in (("content_hash_before", old), ("content_hash_after", new)):
+            if seen is not None and seen.digest is not None:
+                patch[key] = seen.digest
+        self.made.append(patch)
+
+    def _text(self, path: str, old: Seen | None, new: Seen | None) -> str:
+        before = _lines(old)
+        after = _lines(new)
+        if before is None or after is None or self._room <= 0:
+            return ""
+        names = (f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null")
+        return unified(before, after, *names)
+
+
+def _lines(seen: Seen | None) -> list[str] | None:
+    """Return a file's lines; None where it is no text, or was not kept."""
+    if seen is None:
+        return []
+    if seen.content is None or b"\0" in seen.content:
+        return None
+    try:
+        *whole, rest = seen.content.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        return None
+    return [f"{line}\n" for line in whole] + ([rest] if rest else [])
+
+
+def unified(before: list[str], after: list[str], from_name: str, to_name: str) -> str:
+    """Return a unified diff; one that would take long is of one piece."""
+    # Only what lies between the first and the last difference: whole files can take minutes, and be made to.
+    same = 0
+    while same < min(len(before), len(after)) and before[same] == after[same]:
+        same += 1
+    tail = 0
+    while tail < min(len(before), len(after)) - same and before[-1 - tail] == after[-1 - tail]:
+        tail += 1
+    first, tail = max(0, same - _CONTEXT), max(0, tail - _CONTEXT)
+    old, new = before[first : len(before) - tail], after[first : len(after) - tail]
+    groups = [[("replace", 0, len(old), 0, len(new))]]
+    if len(old) * len(new) <= _COMPARED_LINES:
+        matcher = difflib.SequenceMatcher(None, old, new)
+        groups = [list(group) for group in matcher.get_grouped_opcodes(_CONTEXT)]
+    lines = [f"--- {from_name}\n", f"+++ {to_name}\n"] if groups else []
+    for group in groups:
+        spans = _span(first, group[0][1], group[-1][2]), _span(first, group[0][3], group[-1][4])
+        lines.append(f"@@ -{spans[0]} +{spans[1]} @@\n")
+        for tag, old_from, old_to, new_from, new_to in group:
+            if tag == "equal":
+                lines += [f" {line}" for line in old[old_from:old_to]]
+            else:
+                lines += [f"-{line}" for line in old[old_from:old_to]]
+                lines += [f"+{line}" for line in new[new_from:new_to]]
+    return "".join(line if line.endswith("\n") else f"{line}{_NO_NEWLINE}" for line in lines)
+
+
+def _span(first: int, start: int, end: int) -> str:
+    """Return lines `start` to `end` as a hunk's head counts them: from 1, or, of none, from the line before."""
+    return f"{first + start + (end > start)},{end - start}"

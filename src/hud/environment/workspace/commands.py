@@ -1,0 +1,99 @@
+"""Commands that the environment itself runs in a sandbox: its setup, its questions, its graders.
+
+They get nothing of the agent's but its files: a search path and a home of their own, and no start-up files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+
+from hud.environment.workspace.mounts import SYSTEM_PATH
+from hud.environment.workspace.pipes import Outgoing
+from hud.environment.workspace.sandbox import Sandbox
+from hud.graders.command import CommandOutcome
+
+_OWN = {"PATH": SYSTEM_PATH, "HOME": "/nonexistent", "PYTHONNOUSERSITE": "1"}
+_GONE = 137
+"""Exit status of what was killed, for a command in a workspace that its agent brought down."""
+
+
+class _Kept:
+    """The last bytes that were written."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept = bytearray()
+
+    def take(self, data: bytes) -> None:
+        self._kept += data[-self._most :]
+        del self._kept[: -self._most]
+
+    def text(self) -> str:
+        return self._kept.decode("utf-8", "replace")
+
+
+async def run_inside(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    *,
+    seconds: float,
+    kept_bytes: int,
+    variables: Mapping[str, str] | None = None,
+) -> CommandOutcome:
+    """Run `argv` to its end or for `seconds`; of its output the last `kept_bytes` of each kind are kept."""
+    out, err = _Kept(kept_bytes), _Kept(kept_bytes)
+    exit_code = await execute(sandbox, argv, None, out.take, err.take, seconds, variables)
+    return CommandOutcome(exit_code, out.text(), err.text())
+
+
+async def execute(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    reading: int | None,
+    take: Callable[[bytes], None],
+    take_errors: Callable[[bytes], None],
+    seconds: float,
+    variables: Mapping[str, str] | None = None,
+) -> int | None:
+    """Run `argv` with standard input from `reading`; returns its exit status, None where it was stopped."""
+    outputs: list[Outgoing] = []
+    with ExitStack() as theirs:
+        if reading is None:
+            reading = os.open(os.devnull, os.O_RDONLY)
+            theirs.callback(os.close, reading)
+        descriptors = [reading]
+        for each in (take, take_errors):
+            ours, writing = os.pipe()
+            theirs.callback(os.close, writing)
+            descriptors.append(writing)
+            outputs.append(await Outgoing.read(ours, each))
+        try:
+            process = await sandbox.spawn(
+                argv,
+                descriptors,
+                environment={**_OWN, **(variables or {})},
+                group_ends=True,
+            )
+        except OSError as error:
+            for output in outputs:
+                output.close()
+            take_errors(f"The workspace refuses: {error.strerror or error}\n".encode())
+            return _GONE
+    status: int | None = None
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                status = await process.wait()
+        for output in outputs:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await output.drained()
+    finally:
+        process.signal(signal.SIGKILL)
+        for output in outputs:
+            output.close()
+    return status if status is None or status >= 0 else 128 - status

@@ -1,0 +1,62 @@
+"""`env.workspace`: how an environment says that its runs have a shell and files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud.environment.parts import OpenPart, Part
+from hud.environment.workspace.changes import SKIPPED
+from hud.environment.workspace.limits import WorkspaceLimits
+from hud.environment.workspace.mounts import Mount
+
+if TYPE_CHECKING:
+    from hud.environment.workspace.part import Workspace
+
+
+class OffersWorkspaces(ABC):
+    """What an `Environment` knows of workspaces."""
+
+    @abstractmethod
+    def add_part(self, part: Part) -> None:
+        """Have every run bring `part` up."""
+
+    @abstractmethod
+    def opened(self, part: Part) -> OpenPart:
+        """Return what the current run has of `part`."""
+
+    def workspace(
+        self,
+        root: str | Path | None = None,
+        *,
+        name: str = "shell",
+        guest_path: str = "/workspace",
+        mounts: Sequence[Mount] = (),
+        env: Mapping[str, str] | None = None,
+        limits: WorkspaceLimits | None = None,
+        track_files: bool = True,
+        untracked: Sequence[str] = SKIPPED,
+    ) -> Workspace:
+        """Give every run a shell and a folder of its own in a sandbox; agents come in over SSH.
+
+        The folder, `guest_path` inside, begins as a copy of `root`, or empty; what a run changes there, no other
+        run sees, and `root` stays as it is. `mounts` are more of this machine's files, to be read only; `env` are
+        variables. Changed files are recorded for each step, except those of the names (patterns) in `untracked`.
+        """
+        from hud.environment.workspace.part import Workspace
+
+        workspace = Workspace(
+            self,
+            root,
+            name=name,
+            guest_path=guest_path,
+            mounts=mounts,
+            env=env,
+            limits=limits,
+            track_files=track_files,
+            untracked=untracked,
+        )
+        self.add_part(workspace)
+        return workspace

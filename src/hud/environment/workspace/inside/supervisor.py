@@ -1,0 +1,217 @@
+"""Process 1 of a workspace: starts what the server asks for, reaps, and is the way to end it all.
+
+It talks over one socket with the server outside, in JSON packets that carry descriptors. As process 1 it cannot
+be killed or stopped from inside; not being dumpable, it cannot be looked into either. It trusts nobody inside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+PR_SET_DUMPABLE = 4
+PACKET_BYTES = 1 << 18
+SIGNALS_THAT_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+PREFERRED_VICTIM = b"800"
+"""Memory that runs out is taken from those who took it, not from process 1."""
+
+
+class Supervisor:
+    """The processes that the server asked for, by the server's numbers."""
+
+    def __init__(self, control: socket.socket, limits: dict[str, int]) -> None:
+        self.control = control
+        self.limits = limits
+        self.numbers: dict[int, int] = {}
+        self.leaders: set[int] = set()
+        """Those whose groups end with them."""
+        self.own_victim_score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+
+    def serve(self) -> None:
+        """Work until the server is gone."""
+        wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        # The way that Python hears Ctrl-C would be a way to end process 1 from inside.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        poller = select.poll()
+        poller.register(self.control, select.POLLIN)
+        poller.register(wake, select.POLLIN)
+        while True:
+            for descriptor, _ in poller.poll():
+                if descriptor == wake:
+                    os.read(wake, 4096)
+                elif not self.hear():
+                    return
+            self.reap()
+
+    def hear(self) -> bool:
+        """Do what one packet asks for; False where nobody asks any more."""
+        packet, descriptors = receive(self.control)
+        if not packet:
+            return False
+        request = json.loads(packet)
+        try:
+            answer, passed = getattr(self, "do_" + request["do"])(request, descriptors)
+        except OSError as error:
+            answer, passed = {"refused": error.strerror or str(error)}, []
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        if "number" in request:
+            self.say({"number": request["number"], **answer}, passed)
+        for descriptor in passed:
+            os.close(descriptor)
+        return True
+
+    def say(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Tell the server."""
+        rights = struct.pack(f"{len(descriptors)}i", *descriptors)
+        attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+        self.control.sendmsg([json.dumps(message).encode()], attached)
+
+    def do_spawn(self, request: dict[str, Any], descriptors: list[int]) -> Any:
+        """Start a process in a session of its own, on three descriptors or on a new terminal."""
+        if request["terminal"] is None:
+            pid = self.start(request, descriptors, terminal=False)
+            passed = []
+        else:
+            master, slave = os.openpty()
+            rows, columns = request["terminal"]
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            try:
+                pid = self.start(request, [slave] * 3, terminal=True)
+            except OSError:
+                os.close(master)
+                raise
+            finally:
+                os.close(slave)
+            passed = [master]
+        self.numbers[pid] = request["number"]
+        if request["group_ends"]:
+            self.leaders.add(pid)
+        return {}, passed
+
+    def do_signal(self, request: dict[str, Any], _: list[int]) -> Any:
+        """Signal a process that was asked for, and its group."""
+        for pid, number in self.numbers.items():
+            if number == request["process"]:
+                os.killpg(pid, request["signal"])
+        return {}, []
+
+    def do_kill_all(self, *_: Any) -> Any:
+        """End every process but this one."""
+        while True:
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except ProcessLookupError:
+                return {}, []
+            self.reap()
+
+    def do_listen(self, request: dict[str, Any], _: list[int]) -> Any:
+        """Listen on a port of the workspace's own loopback; the server outside accepts."""
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", request["port"]))
+            listener.listen(64)
+            return {}, [os.dup(listener.fileno())]
+
+    def start(self, request: dict[str, Any], descriptors: list[int], *, terminal: bool) -> int:
+        """Fork and execute; raises what went wrong in the child."""
+        problem, problem_write = os.pipe2(os.O_CLOEXEC)
+        os.pwrite(self.own_victim_score, PREFERRED_VICTIM, 0)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    self.become(request, descriptors, terminal=terminal)
+                except OSError as error:
+                    os.write(problem_write, str(error.errno).encode())
+                finally:
+                    os._exit(127)
+        finally:
+            os.pwrite(self.own_victim_score, b"0", 0)
+            os.close(problem_write)
+            with os.fdopen(problem, "rb") as said:
+                errno = said.read()
+        if errno:
+            raise OSError(int(errno), os.strerror(int(errno)))
+        return pid
+
+    def become(self, request: dict[str, Any], descriptors: list[int], *, terminal: bool) -> None:
+        """Turn this forked process into what was asked for."""
+        os.setsid()
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+        if terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        for number in SIGNALS_THAT_PYTHON_IGNORES:
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(request["cwd"])
+        os.umask(0o022)
+        for name, most in self.limits.items():
+            resource.setrlimit(getattr(resource, name), (most, most))
+        os.execve(request["argv"][0], request["argv"], request["env"])
+
+    def reap(self) -> None:
+        """Take leave of those that ended, and tell of those that were asked for."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.leaders:
+                self.leaders.remove(pid)
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+            number = self.numbers.pop(pid, None)
+            if number is not None:
+                code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                self.say({"ended": number, "status": code})
+
+
+def receive(control: socket.socket) -> Any:
+    """Return a packet and its descriptors, which nothing that is executed inherits."""
+    packet, attached, _, _ = control.recvmsg(
+        PACKET_BYTES, socket.CMSG_SPACE(3 * 4), socket.MSG_CMSG_CLOEXEC
+    )
+    descriptors: list[int] = []
+    for level, kind, data in attached:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.extend(struct.unpack(f"{len(data) // 4}i", data))
+    return packet, descriptors
+
+
+def main() -> None:
+    """Take the socket and the limits from the command line, hand the workspace's folder out, and serve."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    supervisor = Supervisor(control, json.loads(sys.argv[2]))
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    folder = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECTORY)
+    supervisor.say({"up": True}, [folder])
+    os.close(folder)
+    try:
+        supervisor.serve()
+    except ConnectionError:
+        pass
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What files a workspace has, seen from outside without a step into it.
+
+What is in there is the agent's, and may be made to mislead: so no link is followed, nothing but plain files is
+opened, no other file system is entered, and there are bounds on everything, time among them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+MOST_FILES = 20_000
+MOST_DEPTH = 40
+TEXT_BYTES = 1 << 18
+"""Files up to this size are kept to be compared."""
+HASHED_BYTES = 1 << 24
+_SECONDS = 2.0
+_OPENED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_Mark = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One file, as it was."""
+
+    size: int
+    mark: _Mark
+    """Inode, size and times: another mark is another content, for the time of the last change cannot be set."""
+    digest: str | None
+    """SHA-256 of the content; None where it is too large to be read each time, or cannot be read."""
+    content: bytes | None
+    """What it held, where it was small."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """All files at one time, by their paths in the folder."""
+
+    files: dict[str, Seen]
+    seconds: float
+    truncated: bool
+    """True where there was more than there was time or room for."""
+
+
+def look(folder: int, before: Look | None, skipped: Callable[[str], bool], kept_bytes: int) -> Look:
+    """Return the files below the folder of that descriptor, or `before` where it is gone; what did not change is taken from `before`.
+
+    `skipped` names of folders and files are left out. `kept_bytes` bounds the contents that are kept.
+    """
+    try:
+        # Its own descriptor: the workspace may come down meanwhile.
+        top = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return before or Look({}, 0.0, False)
+    try:
+        return _Walk(before.files if before else {}, skipped, kept_bytes).of(top)
+    finally:
+        os.close(top)
+
+
+class _Walk:
+    def __init__(
+        self, known: dict[str, Seen], skipped: Callable[[str], bool], kept_bytes: int
+    ) -> None:
+        self._known = known
+        self._skipped = skipped
+        self._left = kept_bytes
+        self._files: dict[str, Seen] = {}
+        self._truncated = False
+        self._started = time.monotonic()
+
+    def of(self, folder: int) -> Look:
+        self._walk(folder, "", os.fstat(folder).st_dev, 0)
+        return Look(self._files, time.monotonic() - self._started, self._truncated)
+
+    def _over(self) -> bool:
+        if len(self._files) >= MOST_FILES or time.monotonic() - self._started > _SECONDS:
+            self._truncated = True
+        return self._truncated
+
+    def _walk(self, folder: int, path: str, device: int, depth: int) -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if self._over():
+                    return
+                if self._skipped(entry.name):
+                    continue
+                with suppress(OSError):  # It went away, or cannot be looked at.
+                    found = entry.stat(follow_symlinks=False)
+                    if found.st_dev != device:
+                        continue
+                    if stat.S_ISDIR(found.st_mode):
+                        self._enter(folder, entry.name, path, device, depth)
+                    elif stat.S_ISREG(found.st_mode):
+                        name = f"{path}{_shown(entry.name)}"
+                        self._files[name] = self._seen(folder, entry.name, name, found)
+
+    def _enter(self, folder: int, name: str, path: str, device: int, depth: int) -> None:
+        if depth >= MOST_DEPTH:
+            self._truncated = True
+            return
+        inner = os.open(name, _OPENED | os.O_DIRECTORY, dir_fd=folder)
+        try:
+            self._walk(inner, f"{path}{_shown(name)}/", device, depth + 1)
+        finally:
+            os.close(inner)
+
+    def _seen(self, folder: int, name: str, path: str, found: os.stat_result) -> Seen:
+        mark = _mark(found)
+        known = self._known.get(path)
+        if known is not None and known.mark == mark:
+            if known.content is not None:
+                self._left -= len(known.content)
+            return known
+        if found.st_size > HASHED_BYTES:
+            return Seen(found.st_size, mark, None, None)
+        try:
+            descriptor = os.open(name, _OPENED, dir_fd=folder)
+        except OSError:
+            return Seen(found.st_size, mark, None, None)
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                return Seen(found.st_size, mark, None, None)
+            content = file.read(HASHED_BYTES)
+        kept = len(content) <= min(TEXT_BYTES, self._left)
+        self._left -= len(content) if kept else 0
+        digest = hashlib.sha256(content).hexdigest()
+        return Seen(len(content), mark, digest, content if kept else None)
+
+
+def _mark(found: os.stat_result) -> _Mark:
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _shown(name: str) -> str:
+    """Return a name that text can hold."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

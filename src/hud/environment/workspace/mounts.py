@@ -1,0 +1,133 @@
+"""What of this machine a workspace sees, all of it read-only: its programs, and what the environment mounts.
+
+Nothing of the machine's homes, data, sockets, keys or configuration is among it: `/etc` holds what programs
+need to run, and the rest of it is made up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from hud.errors import EnvironmentFault, UsageError
+
+USER = "agent"
+USER_ID = 1000
+HOME = "/home/agent"
+HOST_NAME = "workspace"
+INSIDE = "/run/hud"
+"""Where the scripts of ours are that run in the sandbox."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SEARCH_PATH = f"{HOME}/.local/bin:{SYSTEM_PATH}"
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_CONFIGURATION = (
+    "alternatives ld.so.cache ld.so.conf ld.so.conf.d ssl/certs ssl/openssl.cnf ca-certificates pki/tls/certs "
+    "pki/ca-trust crypto-policies localtime timezone mime.types services protocols magic fonts terminfo "
+    "python3 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14 perl java-17-openjdk "
+    "java-21-openjdk java-25-openjdk"
+)
+_MADE_UP = {
+    "passwd": f"root:x:0:0:root:/root:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}:{USER}:{HOME}:/bin/bash\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "group": f"root:x:0:\n{USER}:x:{USER_ID}:\nnogroup:x:65534:\n",
+    "hosts": f"127.0.0.1 localhost {HOST_NAME}\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "hostname": f"{HOST_NAME}\n",
+    "resolv.conf": "",
+}
+_HIDDEN = (
+    "acpi asound cmdline config.gz kallsyms kcore key-users keys latency_stats sched_debug scsi sysrq-trigger "
+    "timer_list timer_stats"
+)
+"""What of `/proc` tells of the machine, or acts on it, beyond what programs need."""
+_TAKEN = ("/", "/proc", "/dev", "/etc", "/run", "/tmp", HOME, INSIDE)
+_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of this machine that a workspace sees, read-only, at `target`."""
+
+    source: str | Path
+    target: str
+
+    def __post_init__(self) -> None:
+        target = PurePosixPath(self.target)
+        if not target.is_absolute() or ".." in target.parts or taken(self.target):
+            raise UsageError(
+                f"A mount's target must be an absolute path of its own in the workspace, not {self.target!r}."
+            )
+        if not Path(self.source).expanduser().exists():
+            raise UsageError(f"There is no {str(self.source)!r} to mount in a workspace.")
+
+    def arguments(self) -> list[str]:
+        """Return it as bubblewrap takes it."""
+        return ["--ro-bind", str(Path(self.source).expanduser().resolve()), self.target]
+
+
+def taken(path: str) -> bool:
+    """Tell whether something of the sandbox's own is at `path`, or would be below it."""
+    wanted = PurePosixPath(path)
+    return any(PurePosixPath(own).is_relative_to(wanted) for own in (*_TAKEN, *_SYSTEM))
+
+
+def system_mounts() -> list[str]:
+    """Return the machine's programs and what of its configuration they need, as bubblewrap takes them."""
+    arguments: list[str] = []
+    for folder in _SYSTEM:
+        if os.path.islink(folder):
+            arguments += ["--symlink", os.readlink(folder), folder]
+        elif os.path.isdir(folder):
+            arguments += ["--ro-bind", folder, folder]
+    for name in _CONFIGURATION.split():
+        arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return arguments
+
+
+def hidden_files() -> list[str]:
+    """Return what covers files of `/proc`, as bubblewrap takes it."""
+    arguments: list[str] = []
+    for path in (f"/proc/{name}" for name in _HIDDEN.split()):
+        if os.path.isfile(path):
+            arguments += ["--ro-bind", "/dev/null", path]
+        elif os.path.isdir(path):
+            arguments += ["--tmpfs", path, "--remount-ro", path]
+    return arguments
+
+
+def made_up_files() -> dict[str, str]:
+    """Return the files that a workspace has in place of the machine's, by path."""
+    return {f"/etc/{name}": text for name, text in _MADE_UP.items()}
+
+
+def script(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs one of our scripts inside."""
+    python, _ = _interpreter()
+    return [python, "-E", "-s", "-S", "-B", f"{INSIDE}/{name}.py", *arguments]
+
+
+def script_mounts() -> list[str]:
+    """Return what our scripts need besides the system's programs, as bubblewrap takes it."""
+    return _interpreter()[1]
+
+
+@cache
+def _interpreter() -> tuple[str, list[str]]:
+    """Return the Python that runs our scripts, by its path inside, and its mounts.
+
+    The machine's own, which a workspace also has as `python3`; else the one that runs this process.
+    """
+    for path in _PYTHONS:
+        if os.path.exists(path):
+            return path, []
+    own, prefix = os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
+    if not own.startswith(prefix + os.sep):
+        raise EnvironmentFault(
+            "A workspace needs a Python of the machine at /usr/bin/python3: apt install python3."
+        )
+    inside = f"{INSIDE}/python"
+    return inside + own.removeprefix(prefix), ["--ro-bind", prefix, inside]

@@ -1,0 +1,213 @@
+"""`Workspace`: a shell and a folder of files for each run, as a part of an environment.
+
+The declaration is what templates, hooks, tools and graders hold; what it does is always done in the workspace of
+the run they work for. Agents come in by the capability, over SSH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from hud.capabilities import Capability
+from hud.environment.parts import OpenPart, Part
+from hud.environment.workspace import copying
+from hud.environment.workspace.bubblewrap import Plan
+from hud.environment.workspace.changes import Changes
+from hud.environment.workspace.commands import run_inside
+from hud.environment.workspace.limits import WorkspaceLimits
+from hud.environment.workspace.mounts import USER, Mount, taken
+from hud.environment.workspace.sandbox import Sandbox
+from hud.environment.workspace.server import WorkspaceServer
+from hud.errors import EnvironmentFault, UsageError
+from hud.graders.command import CommandOutcome
+
+if TYPE_CHECKING:
+    from hud.environment.run import EnvironmentRun
+    from hud.environment.workspace.declaring import OffersWorkspaces
+
+COMMAND_SECONDS = 600.0
+OUTPUT_BYTES = 1 << 16
+
+
+class Workspace(Part):
+    """What `env.workspace(...)` declares."""
+
+    def __init__(
+        self,
+        environment: OffersWorkspaces,
+        root: str | Path | None = None,
+        *,
+        name: str = "shell",
+        guest_path: str = "/workspace",
+        mounts: Sequence[Mount] = (),
+        env: Mapping[str, str] | None = None,
+        limits: WorkspaceLimits | None = None,
+        track_files: bool = True,
+        untracked: Sequence[str] = (),
+    ) -> None:
+        folder = PurePosixPath(guest_path)
+        if not folder.is_absolute() or ".." in folder.parts or taken(guest_path):
+            raise UsageError(
+                f"A workspace's guest_path must be an absolute path of its own, not {guest_path!r}."
+            )
+        self.environment = environment
+        self.root = None if root is None else Path(root).expanduser()
+        self.name = name
+        self.variables = dict(env or {})
+        self.track_files = track_files
+        self.untracked = tuple(untracked)
+        self.plan = Plan(str(folder), limits or WorkspaceLimits(), tuple(mounts), self.variables)
+
+    @asynccontextmanager
+    async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenWorkspace]:
+        if self.root is not None and not self.root.is_dir():
+            raise EnvironmentFault(
+                f"Environment {run.name!r}: the workspace {self.name!r} has no folder {str(self.root)!r} to "
+                "begin with."
+            )
+        sandbox = await Sandbox.start(self.plan)
+        opened = OpenWorkspace(run.name, self, sandbox)
+        try:
+            if self.root is not None:
+                await copying.copy_in(sandbox, str(self.root), ".")
+            await opened.begin()
+            yield opened
+        finally:
+            await opened.close()
+
+    @property
+    def opened(self) -> OpenWorkspace:
+        """This run's own."""
+        opened = self.environment.opened(self)
+        assert isinstance(opened, OpenWorkspace)
+        return opened
+
+    async def bash(
+        self,
+        command: str,
+        *,
+        cwd: str | Path | None = None,
+        timeout: float = COMMAND_SECONDS,
+        alone: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> CommandOutcome:
+        """Run a command in this run's workspace; an `exit_code` of None says that it was stopped at `timeout` seconds.
+
+        `alone`: everything that still runs there is ended before, so that nothing meddles.
+        """
+        return await self.opened.bash(command, cwd=cwd, timeout=timeout, alone=alone, env=env)
+
+    async def read(self, path: str) -> bytes:
+        """Return what a file holds; raises `FileNotFoundError` where it cannot be read."""
+        return await copying.read(self.opened.sandbox, path)
+
+    async def write(self, path: str, data: str | bytes) -> None:
+        """Write a file; the folders on its way are made."""
+        content = data.encode() if isinstance(data, str) else data
+        await copying.write(self.opened.sandbox, path, content)
+
+    async def copy_in(self, source: str | Path, target: str = ".") -> None:
+        """Copy a file, or what a folder holds, from this machine to `target`."""
+        await copying.copy_in(self.opened.sandbox, str(source), target)
+
+    async def end_all(self) -> None:
+        """End everything that runs in this run's workspace; its files stay."""
+        await self.opened.sandbox.kill_all()
+
+
+class OpenWorkspace(OpenPart):
+    """One run's workspace."""
+
+    def __init__(self, run_name: str, part: Workspace, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.server = WorkspaceServer(sandbox)
+        self._run_name, self._part = run_name, part
+        self._changes = Changes(part.untracked) if part.track_files else None
+        self._looking = asyncio.Lock()
+        self._alone = asyncio.Lock()
+        self._clock: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Let agents in."""
+        await self.server.start()
+        plan, keys = self._part.plan, self.server.keys
+        self.capability = Capability.ssh(
+            self._part.name,
+            url=f"ssh://127.0.0.1:{self.server.port}",
+            user=USER,
+            host_pubkey=keys.host_public,
+            client_key=keys.client_private,
+            shell="bash",
+            cwd=plan.folder,
+            isolation="bwrap",
+        )
+        if self._changes is not None:
+            await asyncio.to_thread(self._changes.begin, self.sandbox.folder)
+        self._clock = self.sandbox.loop.call_later(plan.limits.seconds, self._time_is_up)
+
+    async def close(self) -> None:
+        """End everything."""
+        if self._clock is not None:
+            self._clock.cancel()
+        if self._ending is not None:
+            self._ending.cancel()
+        self.server.close()
+        await self.sandbox.close()
+
+    async def bash(
+        self,
+        command: str,
+        *,
+        cwd: str | Path | None,
+        timeout: float,
+        alone: bool,
+        env: Mapping[str, str] | None,
+    ) -> CommandOutcome:
+        """Run a command; those that are to be alone wait for one another."""
+        if alone:
+            async with self._alone:
+                with suppress(OSError):  # It is over, and so is everything in it.
+                    await self.sandbox.kill_all()
+                return await self._bash(command, cwd, timeout, env)
+        return await self._bash(command, cwd, timeout, env)
+
+    async def _bash(
+        self, command: str, cwd: str | Path | None, timeout: float, env: Mapping[str, str] | None
+    ) -> CommandOutcome:
+        folder = copying.within(self.sandbox, str(cwd or "."))
+        script = 'cd -- "$1" && eval "$2"'
+        return await run_inside(
+            self.sandbox,
+            ["/bin/bash", "-c", script, "bash", folder, command],
+            seconds=timeout,
+            kept_bytes=OUTPUT_BYTES,
+            variables=env,
+        )
+
+    async def observe(self) -> dict[str, Any]:
+        """Return what changed in the files."""
+        if self._changes is None or self.sandbox.problem is not None:
+            return {}
+        async with self._looking:
+            changed = await asyncio.to_thread(self._changes.since_last, self.sandbox.folder)
+        return {"files": changed} if changed else {}
+
+    def fault(self) -> str | None:
+        problem = self.sandbox.problem
+        if problem is None or self.sandbox.memory_ran_out():
+            return None  # Who uses up the memory of his own workspace broke nothing of ours.
+        return f"Environment {self._run_name!r}: {self._part.name!r}: {problem}"
+
+    def _time_is_up(self) -> None:
+        seconds = self._part.plan.limits.seconds
+        self.server.refusal = f"its time is up ({seconds:g} s)"
+        self._ending = asyncio.ensure_future(self._end_all())
+
+    async def _end_all(self) -> None:
+        with suppress(OSError):
+            await self.sandbox.kill_all()

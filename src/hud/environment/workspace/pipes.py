@@ -1,0 +1,115 @@
+"""The host's ends of a sandboxed process's pipes."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import fcntl
+import os
+import termios
+from collections.abc import Callable
+
+_LOOK_SECONDS = 0.1
+
+
+class Outgoing(asyncio.Protocol):
+    """Hands on what comes out of a pipe, until all its writers closed it."""
+
+    def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+        self._descriptor = descriptor
+        self._take = take
+        self._transport: asyncio.ReadTransport | None = None
+        self._closed = asyncio.get_running_loop().create_future()
+        self._paused = False
+
+    @classmethod
+    async def read(cls, descriptor: int, take: Callable[[bytes], None]) -> Outgoing:
+        """Read from `descriptor`, which is closed with this, and call `take` for each piece."""
+        loop = asyncio.get_running_loop()
+        outgoing = cls(descriptor, take)
+        await loop.connect_read_pipe(lambda: outgoing, os.fdopen(descriptor, "rb", 0))
+        return outgoing
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.ReadTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._take(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause(self) -> None:
+        """Take no more until `resume`; who writes into the pipe will wait."""
+        if not self._paused and self._transport is not None and not self._closed.done():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Go on."""
+        if self._paused and self._transport is not None and not self._closed.done():
+            self._paused = False
+            self._transport.resume_reading()
+
+    async def drained(self) -> None:
+        """Wait until all that the process wrote, which has ended, was handed on.
+
+        Others that it left running may hold the pipe open for ever.
+        """
+        while not self._closed.done():
+            await asyncio.wait([self._closed], timeout=_LOOK_SECONDS)
+            if not self._closed.done() and not self._paused and not _waiting(self._descriptor):
+                return
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Ingoing(asyncio.BaseProtocol):
+    """Writes into a pipe, and tells when it is full and when it is not any more."""
+
+    def __init__(self, on_full: Callable[[], None], on_room: Callable[[], None]) -> None:
+        self.pause_writing = on_full  # type: ignore[method-assign]
+        self.resume_writing = on_room  # type: ignore[method-assign]
+        self._transport: asyncio.WriteTransport | None = None
+
+    @classmethod
+    async def write(
+        cls, descriptor: int, on_full: Callable[[], None], on_room: Callable[[], None]
+    ) -> Ingoing:
+        """Write to `descriptor`, which is closed with this."""
+        loop = asyncio.get_running_loop()
+        ingoing = cls(on_full, on_room)
+        await loop.connect_write_pipe(lambda: ingoing, os.fdopen(descriptor, "wb", 0))
+        return ingoing
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def put(self, data: bytes) -> None:
+        """Write."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def finish(self) -> None:
+        """Close it after what was put."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+
+    def close(self) -> None:
+        """Close it now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _waiting(descriptor: int) -> int:
+    """Return how many bytes can be read now."""
+    found = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, found)
+    return found[0]

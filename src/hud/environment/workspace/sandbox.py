@@ -1,0 +1,306 @@
+"""`Sandbox`: one workspace's processes and files, from outside.
+
+It knows the supervisor inside and its packets. It knows nothing of SSH, of runs or of what is executed. All that
+runs in it ends with it, and it ends with this process, however that ends; its files were never on a disk.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from itertools import count
+from typing import Any
+
+import orjson
+
+from hud.environment.workspace.bubblewrap import Plan, command
+from hud.environment.workspace.cgroups import ControlGroup
+from hud.environment.workspace.limits import MB
+from hud.environment.workspace.mounts import HOME, SEARCH_PATH, USER
+from hud.errors import EnvironmentFault
+
+START_SECONDS = 30.0
+_PACKET_BYTES = 1 << 18
+_LAST_WORDS_BYTES = 2000
+_SO_PASSCRED, _SCM_CREDENTIALS = 16, 2
+_CREDENTIALS = struct.Struct("3i")
+_ENVIRONMENT = {
+    "PATH": SEARCH_PATH,
+    "HOME": HOME,
+    "USER": USER,
+    "LOGNAME": USER,
+    "SHELL": "/bin/bash",
+    "LANG": "C.UTF-8",
+}
+
+
+class Process:
+    """A process that was started in a sandbox."""
+
+    def __init__(self, sandbox: Sandbox, number: int) -> None:
+        self._sandbox = sandbox
+        self.number = number
+        self.ended: asyncio.Future[int] = sandbox.loop.create_future()
+        """Its exit status; negative, the signal that ended it."""
+
+    async def wait(self) -> int:
+        """Wait for its end; who gives up waiting ends nothing."""
+        return await asyncio.shield(self.ended)
+
+    def signal(self, number: int) -> None:
+        """Signal it and its group; nothing where it ended."""
+        if not self.ended.done():
+            self._sandbox.tell({"do": "signal", "process": self.number, "signal": number})
+
+
+class Sandbox:
+    """A started sandbox; `close` it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.loop = asyncio.get_running_loop()
+        self.folder = -1
+        """A descriptor of the workspace's folder. What is in there is the agent's: follow no link."""
+        self.user: int | None = None
+        """Whose files those must be, where not this process's own user's."""
+        self.problem: str | None = None
+        """Why it is over; None while it is up."""
+        self._control, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        self._control.setsockopt(socket.SOL_SOCKET, _SO_PASSCRED, 1)
+        self._numbers = count(1)
+        self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], list[int]]]] = {}
+        self._processes: dict[int, Process] = {}
+        self._up: asyncio.Future[int] = self.loop.create_future()
+        self._bubblewrap: asyncio.subprocess.Process | None = None
+        self._words = b""
+        self._listening: asyncio.Task[None] | None = None
+        self._group: ControlGroup | None = None
+
+    @classmethod
+    async def start(cls, plan: Plan) -> Sandbox:
+        """Bring one up; raises `EnvironmentFault` that says why it could not be."""
+        sandbox = cls(plan)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await sandbox._start()
+        except BaseException as error:
+            await sandbox.close()
+            if isinstance(error, TimeoutError):
+                raise EnvironmentFault(
+                    f"A workspace's sandbox was not up within {START_SECONDS:g} s."
+                ) from None
+            raise
+        return sandbox
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        descriptors: Sequence[int],
+        *,
+        environment: dict[str, str] | None = None,
+        group_ends: bool = False,
+    ) -> Process:
+        """Start a process on three descriptors, which the caller closes; raises `OSError`.
+
+        `group_ends`: what it left running in its group is killed at its end.
+        """
+        process, _ = await self._spawn(argv, descriptors, None, environment, group_ends)
+        return process
+
+    async def spawn_on_terminal(
+        self,
+        argv: Sequence[str],
+        size: tuple[int, int],
+        *,
+        environment: dict[str, str] | None = None,
+    ) -> tuple[Process, int]:
+        """Start a process on a new terminal of (rows, columns); returns the terminal's other side, too."""
+        process, passed = await self._spawn(argv, (), size, environment)
+        return process, passed[0]
+
+    async def listen(self, port: int) -> socket.socket:
+        """Listen on a port of the workspace's own loopback (0: any that is free), and accept out here."""
+        answer, passed = await self._ask({"do": "listen", "port": port})
+        if "refused" in answer:
+            raise OSError(answer["refused"])
+        return socket.socket(fileno=passed[0])
+
+    def memory_ran_out(self) -> bool:
+        """Tell whether the kernel killed something in it because its memory was used up."""
+        return self._group is not None and self._group.memory_ran_out()
+
+    async def kill_all(self) -> None:
+        """End everything that runs in it; its files stay."""
+        if self.problem is None:
+            await self._ask({"do": "kill_all"})
+
+    def tell(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Send a packet that nobody waits for an answer to."""
+        rights = array.array("i", descriptors)
+        attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+        with suppress(ConnectionError):
+            self._control.sendmsg([orjson.dumps(request)], attached)
+
+    async def close(self) -> None:
+        """End everything that runs in it, and all that it held; whoever is cancelled meanwhile still waits for it."""
+        closing = asyncio.ensure_future(self._close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await closing
+            raise
+
+    async def _close(self) -> None:
+        self._over("The workspace is closed.")
+        self.loop.remove_reader(self._control)
+        self._control.close()
+        self._theirs.close()
+        if self._bubblewrap is not None:
+            with suppress(ProcessLookupError):
+                self._bubblewrap.kill()
+            await self._bubblewrap.wait()
+        if self._listening is not None:
+            self._listening.cancel()
+        if self.folder != -1:
+            os.close(self.folder)
+            self.folder = -1
+        if self._group is not None:
+            await asyncio.to_thread(self._group.remove)
+
+    async def _start(self) -> None:
+        limits = self.plan.limits
+        self._group = ControlGroup.create(int(limits.memory_mb * MB), limits.processes)
+        with ExitStack() as stack:
+            planned = command(
+                self.plan, self._theirs.fileno(), stack, grouped=self._group is not None
+            )
+            self.user = planned.user
+            whose: dict[str, Any] = {}
+            if planned.user is not None:
+                whose = {"user": planned.user, "group": planned.user, "extra_groups": []}
+            self._bubblewrap = await asyncio.create_subprocess_exec(
+                *planned.arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=planned.descriptors,
+                cwd="/",
+                env={"PATH": SEARCH_PATH},  # Nothing of ours: it could hold keys.
+                **whose,
+            )
+        self._theirs.close()
+        self._listening = asyncio.ensure_future(self._listen(self._bubblewrap))
+        self.loop.add_reader(self._control, self._hear)
+        supervisor = await self._up
+        if self._group is not None:
+            self._group.add(supervisor)
+
+    async def _spawn(
+        self,
+        argv: Sequence[str],
+        descriptors: Sequence[int],
+        size: tuple[int, int] | None,
+        environment: dict[str, str] | None,
+        group_ends: bool = False,
+    ) -> tuple[Process, list[int]]:
+        number = next(self._numbers)
+        process = Process(self, number)
+        self._processes[number] = process
+        request = {
+            "do": "spawn",
+            "argv": list(argv),
+            "cwd": self.plan.folder,
+            "env": {**_ENVIRONMENT, **self.plan.variables, **(environment or {})},
+            "terminal": size,
+            "group_ends": group_ends,
+        }
+        answer, passed = await self._ask(request, descriptors, number)
+        if "refused" in answer:
+            del self._processes[number]
+            raise OSError(answer["refused"])
+        return process, passed
+
+    async def _ask(
+        self, request: dict[str, Any], descriptors: Sequence[int] = (), number: int | None = None
+    ) -> tuple[dict[str, Any], list[int]]:
+        if self.problem is not None:
+            raise OSError(self.problem)
+        number = next(self._numbers) if number is None else number
+        packet = {**request, "number": number}
+        if len(orjson.dumps(packet)) > _PACKET_BYTES // 2:
+            raise OSError("what is to be executed is too long")
+        answer = self._answers[number] = self.loop.create_future()
+        try:
+            self.tell(packet, descriptors)
+            answered: tuple[dict[str, Any], list[int]] = await answer
+            return answered
+        finally:
+            del self._answers[number]
+
+    def _hear(self) -> None:
+        """Take the packets that came; what is inside is not trusted further than it must be."""
+        while True:
+            try:
+                packet, attached, _, _ = self._control.recvmsg(
+                    _PACKET_BYTES, socket.CMSG_SPACE(4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+                )
+            except (BlockingIOError, ConnectionError):
+                return
+            if not packet:
+                self.loop.remove_reader(self._control)
+                self._over("Its process 1 ended.")
+                return
+            sender, passed = 0, []
+            for level, kind, data in attached:
+                if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS:
+                    sender = _CREDENTIALS.unpack(data)[0]
+                elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    passed = list(array.array("i", data))
+            self._take(orjson.loads(packet), passed, sender)
+
+    def _take(self, message: dict[str, Any], passed: list[int], sender: int) -> None:
+        if "up" in message and not self._up.done():
+            self.folder = passed.pop()
+            self._up.set_result(sender)
+        elif "ended" in message:
+            process = self._processes.pop(message["ended"], None)
+            if process is not None:
+                process.ended.set_result(message["status"])
+        else:
+            answer = self._answers.get(message["number"])
+            if answer is not None and not answer.done():
+                answer.set_result((message, passed))
+                return
+        for descriptor in passed:  # Nobody waits for them any more.
+            os.close(descriptor)
+
+    async def _listen(self, bubblewrap: asyncio.subprocess.Process) -> None:
+        """Keep bubblewrap's last words, until its end."""
+        assert bubblewrap.stderr is not None
+        while chunk := await bubblewrap.stderr.read(4096):
+            self._words = (self._words + chunk)[-_LAST_WORDS_BYTES:]
+        await bubblewrap.wait()
+        said = self._words.decode("utf-8", "replace").strip()
+        self._over(f"The workspace's sandbox ended{': ' + said if said else ''}.")
+
+    def _over(self, problem: str) -> None:
+        """Tell all that wait that it is over."""
+        if self.problem is not None:
+            return
+        self.problem = problem
+        if not self._up.done():
+            self._up.set_exception(EnvironmentFault(f"A workspace could not be made. {problem}"))
+            self._up.exception()  # It may be that nobody waits.
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(OSError(problem))
+        for process in self._processes.values():
+            if not process.ended.done():
+                process.ended.set_result(-9)
+        self._processes.clear()
