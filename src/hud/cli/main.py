@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "Write the runs of a job as trajectories.jsonl.",
     "train": "Train a model on its own rollouts.",
     "models": "Models, their checkpoints and heads.",
+    "dev": "Serve an environment over MCP while you write it.",
     "serve": "Serve an environment over TCP.",
     "cancel": "Stop rollouts that the platform plays.",
     "sync": "Bring tasks to the platform, or from it.",

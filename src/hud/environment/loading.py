@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -51,8 +53,16 @@ def load_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # Annotations are resolved there.
-    try:
+    with _telling_where(str(path)):
         spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _telling_where(target: str) -> Iterator[None]:
+    """Raise what executing a file raises as `UsageError` that names file and line."""
+    try:
+        yield
     except SyntaxError as error:
         raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}.") from None
     except HudError:
@@ -61,11 +71,10 @@ def load_file(path: Path) -> ModuleType:
         frames = [
             frame
             for frame in traceback.extract_tb(error.__traceback__)
-            if "importlib" not in frame.filename
+            if "importlib" not in frame.filename and frame.filename != __file__
         ]
-        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(path)
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else target
         raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
-    return module
 
 
 def _make_neighbours_importable(folder: Path) -> None:
@@ -84,10 +93,13 @@ def _make_neighbours_importable(folder: Path) -> None:
 
 
 def _load_module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise NotFoundError(f"There is no file or module {name!r} ({error}).") from None
+    with _telling_where(name):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # Something that the module itself imports.
+            raise NotFoundError(f"There is no file or module {name!r} ({error}).") from None
 
 
 def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> Environment:

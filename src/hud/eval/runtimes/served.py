@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from hud.environment.channel.client import Loss
@@ -22,7 +23,9 @@ _NOT_LOADED = 2
 class ServedProcess:
     """A process that serves an environment on a port of this machine, and what it prints."""
 
-    def __init__(self, source: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, source: str, process: asyncio.subprocess.Process, hear: Callable[[bytes], None]
+    ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self.source = source
@@ -31,15 +34,22 @@ class ServedProcess:
         self._announced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # Both are read to the end: a pipe that nobody reads would stop the environment.
         self._reading = [
-            asyncio.create_task(self._find_port(process.stdout)),
-            asyncio.create_task(_keep_tail(process.stderr, self.said)),
+            asyncio.create_task(self._find_port(process.stdout, hear)),
+            asyncio.create_task(_keep_tail(process.stderr, self.said, hear)),
         ]
 
     @classmethod
-    async def start(cls, source: str, interpreter: Interpreter | None = None) -> ServedProcess:
-        """Start one, in this process's own Python or in another."""
+    async def start(
+        cls,
+        source: str,
+        interpreter: Interpreter | None = None,
+        *,
+        hear: Callable[[bytes], None] = lambda printed: None,
+    ) -> ServedProcess:
+        """Start one, in this process's own Python or in another; `hear` is given what it prints."""
         process = await asyncio.create_subprocess_exec(
             sys.executable if interpreter is None else str(interpreter.python),
+            "-u",
             "-m",
             "hud.environment.channel",
             source,
@@ -50,7 +60,7 @@ class ServedProcess:
             env=None if interpreter is None else interpreter.variables,
             start_new_session=True,
         )
-        return cls(source, process)
+        return cls(source, process, hear)
 
     async def port(self, timeout: float) -> int:
         """Wait until the environment says where it listens."""
@@ -86,19 +96,27 @@ class ServedProcess:
             task.cancel()
         await asyncio.wait(self._reading)
 
-    async def _find_port(self, stream: asyncio.StreamReader) -> None:
+    async def _find_port(self, stream: asyncio.StreamReader, hear: Callable[[bytes], None]) -> None:
         heard = b""
         while chunk := await stream.read(65536):
             if self._announced.done():
+                hear(chunk)
                 continue
             heard += chunk
             *lines, heard = heard.split(b"\n")
             for line in lines:
                 if line.startswith(_ANNOUNCED) and not self._announced.done():
                     self._announced.set_result(int(line.removeprefix(_ANNOUNCED)))
+                else:
+                    hear(line + b"\n")
+            if self._announced.done():
+                hear(heard)
 
 
-async def _keep_tail(stream: asyncio.StreamReader, tail: bytearray) -> None:
+async def _keep_tail(
+    stream: asyncio.StreamReader, tail: bytearray, hear: Callable[[bytes], None]
+) -> None:
     while chunk := await stream.read(65536):
+        hear(chunk)
         tail += chunk
         del tail[:-SHOWN]

@@ -1,0 +1,99 @@
+"""`hud dev`: an environment as an MCP server that follows its source, for coding agents and for trying it by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import shlex
+import sys
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from hud import settings
+
+if TYPE_CHECKING:
+    from hud.eval.live import LiveEnvironment
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+"""What coding agents do not take in the name of a server."""
+
+
+@click.command(name="dev", epilog="Try it by hand in the browser: hud dev env.py --inspect")
+@click.argument("environment", default=".")
+@click.option(
+    "-w",
+    "--watch",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Watch this file, or everything in this folder, too; Python files beside the environment are watched "
+    "anyway.",
+)
+@click.option("-p", "--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in."
+)
+@click.option(
+    "--stdio", is_flag=True, help="Speak over standard input and output, to whoever starts it."
+)
+@click.option("--inspect", is_flag=True, help="Open a page to call the tools by hand.")
+def command(
+    environment: str, watch: tuple[Path, ...], port: int, host: str, stdio: bool, inspect: bool
+) -> None:
+    """Serve ENVIRONMENT (path.py, path.py:attribute, a folder, or module:attribute) over MCP while you write it.
+
+    It is loaded afresh whenever it is saved; a version that cannot be loaded is told, and the last good one goes
+    on. Every client's session has a run, and so a state, of its own.
+    """
+    from hud.eval.developing import serve_stdio, serve_web
+
+    if stdio:
+        if inspect:
+            raise click.UsageError("--inspect needs the web server, which --stdio leaves out.")
+        asyncio.run(serve_stdio(environment, watch, _say))
+        return
+
+    def announce(live: LiveEnvironment, bound: int) -> None:
+        reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+        url = f"http://{f'[{reached}]' if ':' in reached else reached}:{bound}"
+        _announce(environment, live, url)
+        if inspect:
+            _open(url)
+
+    asyncio.run(serve_web(environment, watch, _say, host=host, port=port, announce=announce))
+
+
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)
+
+
+def _announce(environment: str, live: LiveEnvironment, url: str) -> None:
+    """Say where it is served, and how coding agents are pointed at it."""
+    name = _NO_NAME.sub("-", live.version.name).strip("-") or "environment"
+    entry = {"url": f"{url}/mcp"}
+    encoded = base64.b64encode(json.dumps(entry).encode()).decode()
+    program = shlex.join(["hud", "dev", environment, "--stdio"])
+    _say(f"Serving {live.version.name} {live.version.version} at {url}/mcp; try it by hand: {url}/")
+    _say(f"Watching {', '.join(str(path) for path in dict.fromkeys(live.watched))}. Ctrl-C stops.")
+    _say("")
+    _say(f"Claude Code:  claude mcp add --transport http {name} {url}/mcp")
+    _say(f"   or, started by it:  claude mcp add {name} -- {program}")
+    _say(f"Cursor, in .cursor/mcp.json:  {json.dumps({'mcpServers': {name: entry}})}")
+    _say(
+        "   or open:  cursor://anysphere.cursor-deeplink/mcp/install"
+        f"?name={name}&config={quote(encoded)}"
+    )
+    _say("")
+
+
+def _open(url: str) -> None:
+    """Open the page, where there is a screen to show it on; a browser in the terminal would be in the way."""
+    variables = settings.load().environment
+    screen = sys.platform != "linux" or variables.get("DISPLAY") or variables.get("WAYLAND_DISPLAY")
+    if not (screen and webbrowser.open(f"{url}/")):
+        _say(f"Open {url}/ in a browser.")

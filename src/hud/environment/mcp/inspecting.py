@@ -1,0 +1,127 @@
+"""A small page to try an environment by hand: call its tools, start its tasks and have an answer graded.
+
+The page is `inspect.html`; what it asks is answered here, from a run of its own. It is for the person at this
+machine: requests that other sites' pages send, or that reach us under another name, are refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from hud.environment.connection import Connection
+from hud.environment.mcp.holding import Runs
+from hud.errors import HudError
+from hud.trace import Message
+
+_PAGE = Path(__file__).with_name("inspect.html")
+_VISITOR = "inspect"
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_Answer = Callable[[Connection, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class Inspector:
+    """The page's routes. `about` tells what is being served, with a `serial` that changes with it."""
+
+    def __init__(self, runs: Runs, about: Callable[[], dict[str, Any]], host: str) -> None:
+        self._runs = runs
+        self._about = about
+        self._hosts = _LOOPBACK | {host}
+
+    @property
+    def routes(self) -> list[Route]:
+        """What the web application answers besides MCP."""
+        asked: dict[str, _Answer] = {
+            "show": _show,
+            "call": _call,
+            "start": _start,
+            "grade": _grade,
+        }
+        return [
+            Route("/", self._page, methods=["GET"]),
+            Route("/inspect/about", self._tell, methods=["GET"]),
+            Route("/inspect/reset", self._reset, methods=["POST"]),
+            *(
+                Route(f"/inspect/{name}", self._asked(answer), methods=["POST"])
+                for name, answer in asked.items()
+            ),
+        ]
+
+    async def _page(self, request: Request) -> Response:
+        return self._refusal(request) or HTMLResponse(_PAGE.read_text(encoding="utf-8"))
+
+    async def _tell(self, request: Request) -> Response:
+        return self._refusal(request) or JSONResponse(self._about())
+
+    async def _reset(self, request: Request) -> Response:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        await self._runs.leave(_VISITOR)
+        return JSONResponse({})
+
+    def _asked(self, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            refusal = self._refusal(request)
+            if refusal is not None:
+                return refusal
+            began = time.perf_counter()
+            try:
+                asked = await request.json()
+                async with self._runs.of(_VISITOR) as run:
+                    told = await answer(run, asked)
+            except (HudError, ValueError, KeyError, TypeError) as error:
+                told = {"error": str(error) or type(error).__name__}
+            return JSONResponse({**told, "seconds": round(time.perf_counter() - began, 3)})
+
+        return endpoint
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return what to answer to a request that is not from our own page."""
+        origin = request.headers.get("origin")
+        ours = request.url.hostname in self._hosts and (
+            origin is None or urlsplit(origin).netloc == request.headers.get("host")
+        )
+        if not ours:
+            return JSONResponse({"error": "This is not for other sites."}, status_code=403)
+        kind = request.headers.get("content-type", "")
+        if request.method == "POST" and not kind.startswith("application/json"):
+            return JSONResponse({"error": "Send application/json."}, status_code=415)
+        return None
+
+
+async def _show(run: Connection, asked: dict[str, Any]) -> dict[str, Any]:
+    del asked
+    return {
+        "tools": [spec.model_dump() for spec in await run.list_tools()],
+        "tasks": await run.list_tasks(),
+        "capabilities": [capability.to_manifest() for capability in run.capabilities],
+    }
+
+
+async def _call(run: Connection, asked: dict[str, Any]) -> dict[str, Any]:
+    outcome = await run.call_tool(str(asked["name"]), asked["arguments"])
+    return {
+        "result": outcome.result.model_dump(by_alias=True, exclude_none=True),
+        "state": outcome.state,
+        "observed": outcome.observed,
+    }
+
+
+async def _start(run: Connection, asked: dict[str, Any]) -> dict[str, Any]:
+    frame = await run.start(str(asked["id"]), dict(asked["args"]))
+    prompt = frame.prompt
+    if isinstance(prompt, str):
+        prompt = [Message(content=prompt)]
+    return {"prompt": [message.model_dump(by_alias=True) for message in prompt]}
+
+
+async def _grade(run: Connection, asked: dict[str, Any]) -> dict[str, Any]:
+    return {"grade": await run.grade(str(asked["answer"]), None)}

@@ -1,0 +1,95 @@
+"""What an environment offers and answers, in the words of the Model Context Protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcp import types
+
+from hud.trace import ContentBlock, ImageContent, Message, TextContent, ToolResult, ToolSpec
+
+
+def tool_of(spec: ToolSpec) -> types.Tool:
+    """Return a tool as clients list it."""
+    return types.Tool(
+        name=spec.name, description=spec.description or None, input_schema=spec.parameters
+    )
+
+
+def said(result: ToolResult) -> types.CallToolResult:
+    """Return a tool's answer."""
+    return types.CallToolResult(
+        content=[_block(block) for block in result.content],
+        structured_content=result.structured_content,
+        is_error=result.is_error,
+    )
+
+
+def refused(problem: str) -> types.CallToolResult:
+    """Return the answer of a call that could not be made."""
+    return said(ToolResult.of_text(problem, is_error=True))
+
+
+def prompt_of(row: Mapping[str, Any]) -> types.Prompt:
+    """Return a template as a prompt: asking for it starts the task."""
+    schema = _schema(row)
+    required = schema.get("required", [])
+    arguments = [
+        types.PromptArgument(
+            name=name, description=each.get("description"), required=name in required
+        )
+        for name, each in schema.get("properties", {}).items()
+    ]
+    return types.Prompt(
+        name=str(row["id"]), description=row.get("description") or None, arguments=arguments
+    )
+
+
+def typed(row: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return a prompt's arguments, which are always text, as its template takes them."""
+    properties = _schema(row).get("properties", {})
+    return {name: _value(properties.get(name, {}), text) for name, text in given.items()}
+
+
+def prompted(prompt: str | Sequence[Message]) -> types.GetPromptResult:
+    """Return a started task's prompt."""
+    if isinstance(prompt, str):
+        prompt = [Message(content=prompt)]
+    messages = [
+        types.PromptMessage(
+            # The protocol knows no system messages here.
+            role="assistant" if message.role == "assistant" else "user",
+            content=_block(block),
+        )
+        for message in prompt
+        for block in _blocks(message)
+    ]
+    return types.GetPromptResult(messages=messages)
+
+
+def _schema(row: Mapping[str, Any]) -> dict[str, Any]:
+    schema = row.get("args")
+    return schema if isinstance(schema, dict) else {}
+
+
+def _value(schema: Mapping[str, Any], text: str) -> Any:
+    if schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _blocks(message: Message) -> list[ContentBlock]:
+    if isinstance(message.content, str):
+        return [TextContent(text=message.content)]
+    return list(message.content)
+
+
+def _block(block: ContentBlock) -> types.TextContent | types.ImageContent:
+    if isinstance(block, ImageContent):
+        return types.ImageContent(type="image", data=block.data, mime_type=block.mime_type)
+    return types.TextContent(type="text", text=block.text)

@@ -1,0 +1,166 @@
+"""`EnvironmentServer`: an environment as an MCP server, over streamable HTTP or standard input and output.
+
+Its tools are the server's tools, its templates the server's prompts. Each session of a client has a run of its own.
+Where the runs come from, and when they are to be replaced by fresh ones, is for others to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp import MCPError, types
+from mcp.server import NotificationOptions, Server
+from mcp.server.connection import Connection as ClientConnection
+from mcp.server.context import ServerRequestContext
+from mcp.server.models import InitializationOptions
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ToolsListChanged,
+)
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS as HANDSHAKE_VERSIONS
+from starlette.applications import Starlette
+
+from hud.environment.connection import Connection
+from hud.environment.mcp.holding import OpenRun, Runs
+from hud.environment.mcp.saying import prompt_of, prompted, refused, said, tool_of, typed
+from hud.errors import HudError, RolloutError, UsageError
+from hud.trace import ToolSpec
+
+_Context = ServerRequestContext[Any]
+_TELL_SECONDS = 2.0
+_ANYBODY = ""
+"""The client whose run all those share that have no session: a program at our standard input, for one."""
+
+
+class EnvironmentServer:
+    """Serves runs of an environment; `open_run` opens them."""
+
+    def __init__(self, open_run: OpenRun, *, name: str, version: str) -> None:
+        self.runs = Runs(open_run)
+        self._clients: weakref.WeakSet[ClientConnection] = weakref.WeakSet()
+        self._bus = InMemorySubscriptionBus()
+        self._server = _Server(
+            name,
+            version=version,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+
+    def application(self, host: str) -> Starlette:
+        """Return a web application that serves it at `/mcp`, for clients that call us `host`."""
+        return self._server.streamable_http_app(host=host)
+
+    async def serve_stdio(self) -> None:
+        """Serve the client at this process's standard input and output until it leaves."""
+        async with stdio_server() as (read, write):
+            await self._server.run(read, write, self._server.create_initialization_options())
+
+    async def renew(self) -> None:
+        """Have every session get a fresh run with its next request, and tell clients to list again."""
+        await self.runs.renew()
+        told = [asyncio.create_task(_tell(client)) for client in self._clients]
+        if told:
+            await asyncio.wait(told)
+        await self._bus.publish(ToolsListChanged())
+        await self._bus.publish(PromptsListChanged())
+
+    async def close(self) -> None:
+        """End all runs."""
+        await self.runs.close()
+
+    @asynccontextmanager
+    async def _run(self, context: _Context) -> AsyncIterator[Connection]:
+        # The official package hands this to handlers under no public name.
+        client = context.session._connection
+        key = client.session_id or _ANYBODY
+        # Clients of later versions hear of changes from the bus, where they subscribed.
+        stays = client.has_standalone_channel and client.protocol_version in HANDSHAKE_VERSIONS
+        if stays and client not in self._clients:
+            self._clients.add(client)
+            if key is not _ANYBODY:
+                client.exit_stack.push_async_callback(self.runs.leave, key)
+        async with self.runs.of(key) as run:
+            yield run
+
+    async def _list_tools(self, context: _Context, params: object) -> types.ListToolsResult:
+        del params
+        try:
+            async with self._run(context) as run:
+                specs: list[ToolSpec] = await run.list_tools()
+        except HudError as error:
+            raise _error(error) from error
+        return types.ListToolsResult(tools=[tool_of(spec) for spec in specs])
+
+    async def _call_tool(
+        self, context: _Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        try:
+            async with self._run(context) as run:
+                outcome = await run.call_tool(params.name, params.arguments or {})
+        except HudError as error:
+            return refused(str(error))
+        if "tools" in outcome.observed:
+            client = context.session._connection
+            if client in self._clients:
+                await client.send_tool_list_changed()
+            await self._bus.publish(ToolsListChanged())
+        return said(outcome.result)
+
+    async def _list_prompts(self, context: _Context, params: object) -> types.ListPromptsResult:
+        del params
+        try:
+            async with self._run(context) as run:
+                rows = await run.list_tasks()
+        except HudError as error:
+            raise _error(error) from error
+        return types.ListPromptsResult(prompts=[prompt_of(row) for row in rows])
+
+    async def _get_prompt(
+        self, context: _Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        try:
+            async with self._run(context) as run:
+                rows = {row["id"]: row for row in await run.list_tasks()}
+                arguments = typed(rows.get(params.name, {}), params.arguments or {})
+                frame = await run.start(params.name, arguments)
+        except HudError as error:
+            raise _error(error) from error
+        return prompted(frame.prompt)
+
+
+class _Server(Server[Any]):
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Say, too, that tools and prompts may change."""
+        changing = NotificationOptions(tools_changed=True, prompts_changed=True)
+        return super().create_initialization_options(
+            notification_options or changing, experimental_capabilities, extensions
+        )
+
+
+async def _tell(client: ClientConnection) -> None:
+    """Tell a client to list again, unless it does not listen."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_TELL_SECONDS):
+            await client.send_tool_list_changed()
+            await client.send_prompt_list_changed()
+
+
+def _error(error: HudError) -> MCPError:
+    wrong = isinstance(error, UsageError) and not isinstance(error, RolloutError)
+    return MCPError(types.INVALID_PARAMS if wrong else types.INTERNAL_ERROR, str(error))

@@ -1,0 +1,107 @@
+"""An environment served over MCP while it is written: what `hud dev` runs.
+
+It joins the environment that follows its source (`live`) with the MCP server in front of it and the page to try
+it by hand. Clients stay connected while versions come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hud.errors import UsageError
+from hud.eval.live import LiveEnvironment
+
+if TYPE_CHECKING:
+    from hud.environment.mcp.served import EnvironmentServer
+
+Tell = Callable[[str], None]
+"""Takes sentences for whoever writes the environment."""
+Announce = Callable[[LiveEnvironment, int], None]
+"""Called once clients are answered, with the port."""
+
+
+async def serve_stdio(source: str, watch: Sequence[Path], tell: Tell) -> None:
+    """Serve the client at standard input and output until it leaves. What the environment prints goes to stderr."""
+    async with _served(source, watch, tell) as (live, server):
+        tell(f"Serving {live.version.name} over standard input and output.")
+        await server.serve_stdio()
+
+
+async def serve_web(
+    source: str, watch: Sequence[Path], tell: Tell, *, host: str, port: int, announce: Announce
+) -> None:
+    """Serve over streamable HTTP at `/mcp`, and the page to try it by hand at `/`, until interrupted."""
+    listening = _listen(host, port)
+    try:
+        async with _served(source, watch, tell) as (live, server):
+            import uvicorn
+
+            from hud.environment.mcp.inspecting import Inspector
+
+            application = server.application(host)
+            application.router.routes += Inspector(server.runs, lambda: _about(live), host).routes
+            config = uvicorn.Config(
+                application, log_level="warning", access_log=False, timeout_graceful_shutdown=1
+            )
+            web = uvicorn.Server(config)
+            serving = asyncio.create_task(web.serve(sockets=[listening]))
+            while not (web.started or serving.done()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            announce(live, listening.getsockname()[1])
+            await serving
+    finally:
+        listening.close()
+
+
+@asynccontextmanager
+async def _served(
+    source: str, watch: Sequence[Path], tell: Tell
+) -> AsyncIterator[tuple[LiveEnvironment, EnvironmentServer]]:
+    try:
+        from hud.environment.mcp.served import EnvironmentServer
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"Serving over MCP needs the package {error.name!r}: pip install 'openhud[environments]'."
+        ) from None
+    async with LiveEnvironment(source, watch=watch, tell=tell, hear=_print).running() as live:
+        server = EnvironmentServer(live.open, name=live.version.name, version=live.version.version)
+        live.when_replaced(server.renew)
+        try:
+            yield live, server
+        finally:
+            await server.close()
+
+
+def _about(live: LiveEnvironment) -> dict[str, Any]:
+    version = live.version
+    return {
+        "name": version.name,
+        "version": version.version,
+        "serial": version.serial,
+        "problem": live.problem,
+    }
+
+
+def _print(printed: bytes) -> None:
+    """Pass on what the environment prints; standard output may be a client's."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.buffer.write(printed)
+        sys.stderr.buffer.flush()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
+    except OSError as error:
+        raise UsageError(
+            f"{host}:{port} cannot be listened on: {error.strerror}. Give another --port, or 0 for any."
+        ) from error

@@ -1,0 +1,217 @@
+"""`LiveEnvironment`: an environment that follows its source. Every saved version is a process of its own.
+
+A version that cannot be loaded changes nothing: the last good one goes on, and the problem is told. It knows
+processes and files; who uses the runs that it opens is not its business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud.environment.channel import RemoteConnection
+from hud.errors import HudError, NotFoundError
+from hud.eval.runtimes.served import ServedProcess
+
+if TYPE_CHECKING:
+    from watchfiles import Change
+
+READY_SECONDS = 120.0
+_STEP_MS = 50
+_DEBOUNCE_MS = 400
+"""Saves that come closer together than a step, for at most so long, are one."""
+_OWN_FILES = (".py", ".env")
+"""What counts in the environment's own folder: an environment may write other files there while it works."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of the source, and the process that serves it."""
+
+    serial: int
+    process: ServedProcess
+    port: int
+    name: str
+    version: str
+
+
+class LiveEnvironment:
+    """The environment at `source`, as it was last saved in a state that works.
+
+    `tell` is given sentences for whoever writes the environment, `hear` what its process prints. Besides the
+    environment's own folder it watches the files and folders in `watch`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        watch: Sequence[Path] = (),
+        tell: Callable[[str], None],
+        hear: Callable[[bytes], None] = lambda printed: None,
+        ready_timeout: float = READY_SECONDS,
+    ) -> None:
+        self.source = source
+        self.folder = own_folder(source)
+        self.watched = [self.folder, *(path.resolve() for path in watch)]
+        self.problem: str | None = None
+        """Why the version that was saved last is not the one that runs."""
+        self._tell = tell
+        self._hear = hear
+        self._ready_timeout = ready_timeout
+        self._serial = 0
+        self._version: Version | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._restarting = asyncio.Lock()
+        self._replaced: Callable[[], Awaitable[None]] | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    @property
+    def version(self) -> Version:
+        """The version that runs."""
+        assert self._version is not None, "it is not running"
+        return self._version
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[LiveEnvironment]:
+        """Bring the first version up, and follow its source. Raises as loading it does."""
+        following = asyncio.create_task(self._follow())
+        try:
+            await asyncio.sleep(0)  # It watches before the source is read: no save is missed.
+            self._version = await self._bring_up()
+            yield self
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+            if self._retiring:
+                await asyncio.wait(self._retiring)
+            if self._version is not None:
+                await self._version.process.end()
+
+    def when_replaced(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Await `then` after each replacement, and before the old version's process is ended."""
+        self._replaced = then
+
+    async def open(self) -> RemoteConnection:
+        """Return a fresh run of the version that runs; a process that ended is started again."""
+        async with self._restarting:
+            if self.version.process.process.returncode is not None:
+                lost = await self.version.process.why_lost()
+                self._tell(f"{self.source}: {lost.reason}. It is started again.")
+                await self.version.process.end()  # What it left behind, too.
+                self._version = await self._bring_up()
+        version = self.version
+        return await _dialled(version.process, version.port, self._ready_timeout)
+
+    async def _follow(self) -> None:
+        from watchfiles import awatch
+
+        try:
+            async for changes in awatch(
+                *dict.fromkeys(self.watched),
+                watch_filter=_filter(self.watched[1:]),
+                step=_STEP_MS,
+                debounce=_DEBOUNCE_MS,
+            ):
+                await self._stop_loading()  # It reads what is not the newest any more.
+                changed = sorted({path for _, path in changes})
+                self._loading = asyncio.create_task(self._reload(changed))
+        finally:
+            await self._stop_loading()
+
+    async def _stop_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait({self._loading})
+
+    async def _reload(self, changed: Iterable[str]) -> None:
+        names = ", ".join(Path(path).name for path in changed)
+        try:
+            fresh = await self._bring_up()
+        except HudError as error:
+            self.problem = str(error)
+            self._tell(f"{names} was saved, but not loaded: {error} The last good version goes on.")
+            return
+        old, self._version, self.problem = self._version, fresh, None
+        self._tell(f"{names} was saved: {fresh.name} {fresh.version} is loaded afresh.")
+        if old is not None:
+            retiring = asyncio.create_task(self._retire(old))
+            self._retiring.add(retiring)
+            retiring.add_done_callback(self._retiring.discard)
+
+    async def _retire(self, old: Version) -> None:
+        try:
+            if self._replaced is not None:
+                await self._replaced()
+        finally:
+            await old.process.end()
+
+    async def _bring_up(self) -> Version:
+        printed = _Printed(self._hear)
+        process = await ServedProcess.start(self.source, hear=printed)
+        try:
+            port = await process.port(self._ready_timeout)
+            first = await _dialled(process, port, self._ready_timeout)
+            name, version = first.name, first.version
+            await first.close()
+        except BaseException:
+            await asyncio.shield(process.end())
+            raise
+        printed.release()
+        self._serial += 1
+        return Version(self._serial, process, port, name, version)
+
+
+class _Printed:
+    """What a process prints, kept until it is up; where it does not come up, its error tells its last words."""
+
+    def __init__(self, hear: Callable[[bytes], None]) -> None:
+        self._hear = hear
+        self._kept: list[bytes] | None = []
+
+    def __call__(self, printed: bytes) -> None:
+        if self._kept is None:
+            self._hear(printed)
+        else:
+            self._kept.append(printed)
+
+    def release(self) -> None:
+        kept, self._kept = self._kept, None
+        for printed in kept or []:
+            self._hear(printed)
+
+
+async def _dialled(process: ServedProcess, port: int, seconds: float) -> RemoteConnection:
+    connection = await RemoteConnection.dial("127.0.0.1", port, ready_timeout=seconds)
+    connection.why_lost = process.why_lost
+    return connection
+
+
+def own_folder(source: str) -> Path:
+    """Return the folder that an environment's files are in."""
+    path = Path(source.partition(":")[0])
+    if path.is_dir():
+        return path.resolve()
+    if path.suffix == ".py":
+        if not path.exists():
+            raise NotFoundError(f"There is no file {path}.")
+        return path.resolve().parent
+    return Path.cwd()  # A module, found from here.
+
+
+def _filter(watched: Sequence[Path]) -> Callable[[Change, str], bool]:
+    from watchfiles import DefaultFilter
+
+    sensible = DefaultFilter()
+
+    def counts(change: Change, path: str) -> bool:
+        if not sensible(change, path):
+            return False
+        asked = any(Path(path).is_relative_to(each) for each in watched)
+        return asked or path.endswith(_OWN_FILES)
+
+    return counts
