@@ -9,6 +9,8 @@ from hud.agents.agent import Agent, RunView
 
 if TYPE_CHECKING:
     from hud.agents.catalogue import create_agent
+    from hud.agents.claude import ClaudeAgent
+    from hud.agents.human import HumanAgent
     from hud.agents.openai_chat import OpenAIChatAgent
     from hud.agents.responses.agent import OpenAIAgent, OperatorAgent
     from hud.agents.scripted import ScriptedAgent
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 # Loaded when first used: the HTTP library alone costs more than the rest of the room.
 _HOMES = {
+    "ClaudeAgent": "claude",
+    "HumanAgent": "human",
     "OpenAIAgent": "responses.agent",
     "OpenAIChatAgent": "openai_chat",
     "OperatorAgent": "responses.agent",
@@ -26,6 +30,8 @@ _HOMES = {
 
 __all__ = [
     "Agent",
+    "ClaudeAgent",
+    "HumanAgent",
     "OpenAIAgent",
     "OpenAIChatAgent",
     "OperatorAgent",

@@ -1,7 +1,7 @@
 """`create_agent`: an agent from a model, or from the slug of one.
 
-A slug is looked up through `hud.client` when the agent first needs its model: a model of this machine is
-then the engine in this process, a served one is reached over HTTP.
+A slug is looked up through `hud.client` when the agent first needs its model. The catalogue says which kind of
+agent plays it: a model of this machine is the engine in this process, a provider's is asked in its own dialect.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import asyncio
 import importlib
 from typing import Any
 
-from pydantic import ValidationError
-
+from hud import settings
+from hud.agents.agent import RunView
+from hud.agents.kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
 from hud.agents.tool_loop import ToolLoopAgent
-from hud.agents.types import OpenAIChatConfig
-from hud.errors import UsageError
+from hud.agents.types import AgentConfig, OpenAIChatConfig
+from hud.errors import NotFoundError, UsageError
 from hud.trace import (
     ChatMessage,
     ChatModel,
@@ -24,38 +25,101 @@ from hud.trace import (
     ToolSpec,
 )
 
+_PRIVATE = frozenset({"api_key", "base_url"})
+_CHAT_ALONE = frozenset({"checkpoint", "completion_kwargs"})
+"""Settings that only an agent over chat completions has: who gives them wants that one."""
+
 
 def create_agent(model: str | ChatModel, **config: Any) -> ToolLoopAgent:
     """Return an agent that plays with `model`.
 
-    `config` holds the settings of `OpenAIChatConfig`; where a server is, and its key, are not among them
-    (use `OpenAIChatAgent` for a server of your own).
+    `config` holds the settings of the kind of agent that plays the model (`hud.agents.types`); where a server is,
+    and its key, are not among them (make the agent itself for a server of your own).
     """
-    refused = sorted({"api_key", "base_url"} & config.keys())
+    refused = sorted(_PRIVATE & config.keys())
     if refused:
         raise UsageError(
             f"create_agent takes no {' or '.join(refused)}: use OpenAIChatAgent(OpenAIChatConfig("
             "model=..., base_url=..., api_key=...)) for a server of your own."
         )
-    slug = model if isinstance(model, str) else model.name
-    try:
-        settings = OpenAIChatConfig(**{"model": slug, **config})
-    except ValidationError as error:
-        raise UsageError(f"create_agent({slug!r}): {_first_problem(error)}") from None
     if isinstance(model, str):
-        return CatalogueAgent(slug, settings)
-    return ToolLoopAgent(model, settings)
+        return CatalogueAgent(model, config)
+    return ToolLoopAgent(model, _settings(model.name, SERVED, config))
 
 
 class CatalogueAgent(ToolLoopAgent):
     """An agent whose model is looked up by its slug, once, when it is first needed."""
 
-    def __init__(self, slug: str, config: OpenAIChatConfig) -> None:
-        self.lookup = _LookedUpModel(slug, config.checkpoint)
+    def __init__(self, slug: str, given: dict[str, Any]) -> None:
+        self.slug, self.given = slug, given
+        chat = bool(_CHAT_ALONE & given.keys())
+        self.kind = SERVED if chat else kind_of_model(slug) or SERVED
+        self.chosen = chat
+        config = _settings(slug, self.kind, given)
+        checkpoint = config.checkpoint if isinstance(config, OpenAIChatConfig) else None
+        self.lookup = _LookedUpModel(slug, checkpoint)
+        self.player: ToolLoopAgent | None = None
         super().__init__(self.lookup, config)
 
     async def prepare(self) -> None:
-        await self.lookup.resolve()
+        """Find out who plays the model. Raises `UsageError`, with near matches, where there is none."""
+        if self.player is None:
+            self.player = await self._found()
+            self.config = self.player.config
+        await self.player.prepare()
+        if self.player.model is self.lookup:
+            await self.lookup.resolve()
+
+    async def __call__(self, run: RunView) -> None:
+        if self.player is None:
+            await self.prepare()
+        assert self.player is not None
+        await self.player(run)
+
+    async def aclose(self) -> None:
+        """Close the connections to the model's server, where there are any."""
+        close = getattr(self.player, "aclose", None)
+        if close is not None:
+            await close()
+
+    async def _found(self) -> ToolLoopAgent:
+        """Return the agent of the kind that the catalogue says, or else of the one that the name says."""
+        by_name = kind_of_model(self.slug)
+        row = await self._row(needed=by_name is None)
+        said = row.get("sdk_agent_type") if row is not None else by_name
+        narrower = {("openai", "operator"), ("gemini", "gemini_cua")}
+        kind = by_name if (said, by_name) in narrower else said
+        fields: dict[str, Any] = {}
+        if row is not None and row.get("kind") == "provider":
+            # Registered under a name of one's own, which only the gateway knows.
+            known = settings.load()
+            fields = {"base_url": known.gateway_url, "api_key": known.api_key or "none"}
+            if known.gateway_url is None:
+                kind = SERVED
+        if kind not in KINDS:
+            raise UsageError(
+                f"{self.slug!r} is played by {kind!r}, an agent that is not known here."
+            )
+        if self.chosen or kind == SERVED:
+            self.kind = SERVED
+            config = _settings(self.slug, SERVED, self.given)
+            return ToolLoopAgent(self.lookup, config)
+        self.kind = str(kind)
+        return agent_of(self.kind, _settings(self.slug, self.kind, self.given), **fields)
+
+    async def _row(self, *, needed: bool) -> dict[str, Any] | None:
+        """Return what the catalogue says of the model; None where it knows none and none is needed."""
+        # By name: agents may not import upwards, and the client costs nothing until a slug is used.
+        client = importlib.import_module("hud.client").connect()
+        try:
+            row: dict[str, Any] = await client.get(
+                "/v2/models/resolve", params={"model": self.slug}
+            )
+        except NotFoundError:
+            if needed:
+                raise
+            return None
+        return row
 
 
 class _LookedUpModel:
@@ -71,7 +135,6 @@ class _LookedUpModel:
         """Return the model behind the slug; raises `UsageError`, with near matches, if there is none."""
         loop = asyncio.get_running_loop()
         if self.found is None or self.loop is not loop:
-            # By name: agents may not import upwards, and the client costs nothing until a slug is used.
             client = importlib.import_module("hud.client")
             self.found = await client.chat_model(self.name, checkpoint=self.checkpoint)
             self.loop = loop
@@ -93,10 +156,7 @@ class _LookedUpModel:
         )
 
 
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    name = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        known = ", ".join(sorted(OpenAIChatConfig.model_fields.keys() - {"api_key", "base_url"}))
-        return f"there is no setting {name!r}; the settings are {known}."
-    return f"{name}: {problem['msg']}."
+def _settings(slug: str, kind: str, given: dict[str, Any]) -> AgentConfig:
+    return settings_of(
+        kind, {"model": slug, **given}, whose=f"create_agent({slug!r})", hidden=_PRIVATE
+    )

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
 MANY_PAID_RUNS = 50
-"""From this many runs on a served model on, the command asks before it spends."""
+"""From this many runs with a provider's model on, the command asks before it spends."""
+SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(
     name="eval",
-    epilog="Without --all (or --full), only the first task is played. AGENT is the slug of a model, "
-    "openai_compatible with --model, or path.py:agent for a script.",
+    epilog="Without --all (or --full), only the first task is played. AGENT is the slug of a model; claude, openai, "
+    "operator, gemini or gemini_cua, with a model of theirs or the one that --model names; openai_compatible with "
+    "--model; human, to play yourself; or path.py:agent for a script.",
 )
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("agent", required=False)
-@click.option("-m", "--model", help="Model on the server, for AGENT openai_compatible.")
+@click.option("-m", "--model", help="Model, where AGENT is a kind of agent, or a class in a file.")
 @click.option("--all", "--full", "everything", is_flag=True, help="Play every task.")
 @click.option(
     "--group", "--group-size", type=click.IntRange(min=1), help="Runs of each task.  [default: 1]"
@@ -40,8 +42,15 @@ MANY_PAID_RUNS = 50
     type=click.IntRange(min=1),
     help="Runs at a time.  [default: 32; with --remote, as many as the platform plays]",
 )
-@click.option("--max-steps", type=click.IntRange(min=1), default=10, show_default=True)
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for one run.")
+@click.option(
+    "--max-steps",
+    type=click.IntRange(min=1),
+    help="Model calls in one run.  [default: 10; operator, gemini_cua: 50]",
+)
+@click.option("--auto-respond", is_flag=True, help="Answer the agent's questions: decide alone.")
+@click.option("--timeout", type=SECONDS, help="Seconds for one run.")
+@click.option("--agent-timeout", type=SECONDS, help="Seconds for the agent; what it has is graded.")
+@click.option("--tool-timeout", type=SECONDS, help="Seconds for one tool call; the agent goes on.")
 @click.option(
     "--runtime",
     default=None,
@@ -62,8 +71,11 @@ def command(
     group: int | None,
     task_ids: str | None,
     max_concurrent: int | None,
-    max_steps: int,
+    max_steps: int | None,
+    auto_respond: bool,
     timeout: float | None,
+    agent_timeout: float | None,
+    tool_timeout: float | None,
     runtime: str | None,
     remote: bool,
     pairs: tuple[str, ...],
@@ -73,13 +85,20 @@ def command(
     as_json: bool,
 ) -> int:
     """Play the tasks in SOURCE (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
-    from hud.cli.player import SERVED, parse_settings, player
+    from hud.cli.player import HUMAN, is_paid, parse_settings, player
 
-    config = {"max_steps": max_steps, **parse_settings(pairs)}
-    who = player(agent, model, config)
+    options = {
+        "max_steps": max_steps,
+        "auto_respond": auto_respond or None,
+        "timeout_seconds": agent_timeout,
+        "tool_timeout_seconds": tool_timeout,
+    }
+    asked = {name: value for name, value in options.items() if value is not None}
+    who = player(agent, model, {**asked, **parse_settings(pairs)})
     tasks = chosen(load(source), task_ids, everything or resume is not None)
-    if agent == SERVED and not yes and len(tasks) * (group or 1) >= MANY_PAID_RUNS:
-        click.confirm(f"Play {len(tasks) * (group or 1)} runs with {model}?", abort=True, err=True)
+    many = len(tasks) * (group or 1)
+    if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:
+        click.confirm(f"Play {many} runs with {who.model_name}?", abort=True, err=True)
     return asyncio.run(
         _play(
             tasks,
@@ -87,13 +106,21 @@ def command(
             provider("hosted" if remote else runtime, source),
             resume=resume,
             group=group,
-            max_concurrent=max_concurrent,
+            max_concurrent=1 if agent == HUMAN else max_concurrent,
             timeout=timeout,
             verbose=verbose,
             as_json=as_json,
-            again=f"{source} {agent or model}",
+            again=" ".join([str(source), *_named(agent, model)]),
+            alone=agent == HUMAN,
         )
     )
+
+
+def _named(agent: str | None, model: str | None) -> list[str]:
+    """Return what names the agent on the command line."""
+    if agent is None or model is None:
+        return [agent or model or ""]
+    return [agent, "--model", model]
 
 
 def load(source: Path) -> Taskset:
@@ -162,6 +189,7 @@ async def _play(
     verbose: int,
     as_json: bool,
     again: str,
+    alone: bool,
 ) -> int:
     from hud.cli.eval_progress import LeavingStop, SpokenStop, progress
     from hud.cli.eval_report import job_json, print_job
@@ -181,7 +209,9 @@ async def _play(
     try:
         with (
             stop.on_interrupt(),
-            progress(job.name, max(0, missing), stop, quiet=as_json, verbose=verbose) as watch,
+            progress(
+                job.name, max(0, missing), stop, quiet=as_json, verbose=verbose, plain=alone
+            ) as watch,
         ):
             await tasks.run(
                 who,

@@ -121,21 +121,24 @@ class Silence(Watch):
 
 @contextmanager
 def progress(
-    name: str, total: int, stop: SpokenStop, *, quiet: bool, verbose: int
+    name: str, total: int, stop: SpokenStop, *, quiet: bool, verbose: int, plain: bool = False
 ) -> Iterator[Watch]:
-    """Show the progress of `total` runs, and answer requests to stop, while inside."""
-    with _watch(name, total, quiet=quiet, verbose=verbose) as watch:
+    """Show the progress of `total` runs, and answer requests to stop, while inside.
+
+    `plain` leaves the live line away: somebody else writes on the terminal.
+    """
+    with _watch(name, total, quiet=quiet, verbose=verbose, plain=plain) as watch:
         stop.answer = watch.say
         yield watch
 
 
 @contextmanager
-def _watch(name: str, total: int, *, quiet: bool, verbose: int) -> Iterator[Watch]:
+def _watch(name: str, total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Watch]:
     screen = console()
     if quiet:
         yield Silence(total)
         return
-    if not screen.is_terminal:
+    if plain or not screen.is_terminal:
         screen.print(f"{name}: {count(total, 'run')}", markup=False)
         yield Watch(total, verbose=verbose)
         return

@@ -59,7 +59,8 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
     out.print(
         f"{count(job['runs'], 'run')}, {job['graded']:,} graded, mean reward {number(job['reward'])}"
     )
-    shown = table("trace", "task", "#", "reward", "steps", "tokens", "status")
+    priced = any(run["cost_usd"] is not None for run in runs)
+    shown = table("trace", "task", "#", "reward", "steps", "tokens", *["cost"] * priced, "status")
     for run in runs:
         shown.add_row(
             run["id"][:12],
@@ -68,6 +69,7 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
             number(run["reward"]),
             str(run["step_count"]),
             str(run["completion_tokens"]),
+            *["–" if run["cost_usd"] is None else f"${run['cost_usd']:.4f}"] * priced,
             _status(run),
         )
     out.print(shown)

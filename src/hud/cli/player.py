@@ -1,8 +1,11 @@
 """The AGENT argument: from what a person types to something that plays runs.
 
-SLUG                 a model of this machine, or of the platform that HUD_API_URL names
-openai_compatible    any server of chat completions; --model names the model there
-path.py:agent        an Agent, a subclass of it, or a script (`def agent(run)`), from a file
+SLUG                   a model of this machine, of the platform that HUD_API_URL names, or of a provider
+claude, openai, operator, gemini, gemini_cua
+                       a provider's agent, with its own model or the one that --model names
+openai_compatible      any server of chat completions; --model names the model there
+human                  a person, at this terminal
+path.py:agent          an Agent, a subclass of it, or a script (`def agent(run)`), from a file
 """
 
 from __future__ import annotations
@@ -12,15 +15,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from hud import settings
-from hud.agents import Agent, OpenAIChatAgent, ScriptedAgent, create_agent
-from hud.agents.types import OpenAIChatConfig
+from hud.agents import Agent, HumanAgent, ScriptedAgent, create_agent
+from hud.agents.kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
 from hud.environment.loading import load_file
 from hud.errors import UsageError
 
-SERVED = "openai_compatible"
+HUMAN = "human"
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -48,40 +49,55 @@ def player(agent: str | None, model: str | None, config: dict[str, Any]) -> Agen
     """Return the agent that the arguments name."""
     if agent is None and model is None:
         raise UsageError(
-            "Which agent? Give a model's slug (hud models list), openai_compatible with --model, "
+            f"Which agent? Give a model's slug (hud models list), one of {', '.join(KINDS)} and {HUMAN}, "
             "or path.py:agent for a script."
         )
     if agent is not None and _is_file(agent):
         if model is not None:
             config = {**config, "model": model}
         return _from_file(agent, config)
-    if agent == SERVED:
-        if model is None:
-            raise UsageError(f"{SERVED} needs --model, the name of the model on its server.")
-        return _served(model, config)
+    if agent in KINDS:
+        return _of_kind(agent, model, config)
     if agent is not None and model is not None:
         raise UsageError(
-            f"Two models are named, {agent!r} and {model!r}; --model goes with {SERVED} or a path.py:agent."
+            f"Two models are named, {agent!r} and {model!r}; --model goes with {', '.join(KINDS)} or a path.py:agent."
         )
+    if agent == HUMAN:
+        return _human(config)
     return create_agent(agent or model or "", **config)
+
+
+def is_paid(agent: str | None, model: str | None) -> bool:
+    """Say whether a provider is likely to be asked, which costs money."""
+    return agent in KINDS or kind_of_model(agent or model or "") is not None
 
 
 def _is_file(agent: str) -> bool:
     return agent.partition(":")[0].endswith(".py")
 
 
-def _served(model: str, config: dict[str, Any]) -> Agent:
-    if not config.get("base_url") and settings.load().gateway_url is None:
+def _of_kind(kind: str, model: str | None, config: dict[str, Any]) -> Agent:
+    if model is not None:
+        config = {**config, "model": model}
+    if kind == SERVED:
+        if not config.get("model"):
+            raise UsageError(f"{SERVED} needs --model, the name of the model on its server.")
+        if not config.get("base_url") and settings.load().gateway_url is None:
+            raise UsageError(
+                f"{SERVED} needs the address of its server: --config base_url=http://host:port/v1, "
+                "or HUD_GATEWAY_URL."
+            )
+    return agent_of(kind, settings_of(kind, config, whose="--config"))
+
+
+def _human(config: dict[str, Any]) -> HumanAgent:
+    known = {"timeout_seconds", "tool_timeout_seconds", "name"}
+    unknown = sorted(config.keys() - known - {"max_steps", "auto_respond"})
+    if unknown:
         raise UsageError(
-            f"{SERVED} needs the address of its server: --config base_url=http://host:port/v1, "
-            "or HUD_GATEWAY_URL."
+            f"{HUMAN} takes no {', '.join(unknown)}; it takes {', '.join(sorted(known))}."
         )
-    try:
-        return OpenAIChatAgent(OpenAIChatConfig(**{**config, "model": model}))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise UsageError(f"--config {where}: {problem['msg']}.") from None
+    return HumanAgent(**{name: value for name, value in config.items() if name in known})
 
 
 def _from_file(target: str, config: dict[str, Any]) -> Agent:

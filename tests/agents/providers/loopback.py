@@ -10,10 +10,11 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -212,3 +213,26 @@ async def closing_agent(agent: Any) -> AsyncIterator[Any]:
         yield agent
     finally:
         await agent.aclose()
+
+
+P = TypeVar("P", bound=LoopbackProvider)
+
+
+@contextmanager
+def beside(provider: P) -> Iterator[P]:
+    """Serve from a thread of its own, for what runs an event loop itself."""
+    ready, over = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with provider:
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        ready.wait()
+        yield provider
+    finally:
+        over.set()
+        thread.join()

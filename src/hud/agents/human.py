@@ -1,0 +1,228 @@
+"""`HumanAgent`: a person plays, at a terminal. For trying an environment out, and for human baselines.
+
+What the person does is recorded like a model's turns. Knows how to ask a person, nothing of how runs are shown
+around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shlex
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hud.agents.agent import Agent, RunView
+from hud.errors import UsageError
+from hud.trace import (
+    AgentStep,
+    ImageContent,
+    StopReason,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    new_id,
+    now,
+)
+
+HELP = """\
+  TOOL key=value ...    call a tool; values are JSON where they parse, text where not
+  TOOL {"key": ...}     the same, as JSON
+  tools                 what there is to call
+  prompt                the task again
+  answer TEXT           the answer; the run ends
+  quit                  no answer; the run ends"""
+
+Ask = Callable[[str], str]
+"""Shows a prompt and returns a line; raises `EOFError` where there are no more."""
+
+
+class HumanAgent(Agent):
+    """Plays runs by asking a person, one run at a time."""
+
+    def __init__(
+        self,
+        *,
+        ask: Ask = input,
+        say: Callable[[str], None] = print,
+        timeout_seconds: float | None = None,
+        tool_timeout_seconds: float | None = None,
+        name: str = "human",
+    ) -> None:
+        self.ask, self.say = ask, say
+        self.timeout_seconds = timeout_seconds
+        self.tool_timeout_seconds = tool_timeout_seconds
+        self.name = name
+        self._turn = asyncio.Lock()
+
+    @property
+    def model_name(self) -> str | None:
+        return self.name
+
+    async def prepare(self) -> None:
+        """Raises `UsageError` where there is nobody to ask."""
+        if self.ask is input and not sys.stdin.isatty():
+            raise UsageError(
+                "A person plays at a terminal, and standard input is none; run this in one."
+            )
+
+    async def __call__(self, run: RunView) -> None:
+        async with self._turn:
+            limit = asyncio.timeout(self.timeout_seconds)
+            try:
+                async with limit:
+                    run.trace.stop_reason = await _Sitting(self, run).to_end()
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                self.say("\nThe time is over.")
+                run.trace.stop_reason = "timeout"
+
+
+class _Sitting:
+    """One run, as a person plays it."""
+
+    def __init__(self, agent: HumanAgent, run: RunView) -> None:
+        self.agent, self.run = agent, run
+        self.pictures = 0
+
+    async def to_end(self) -> StopReason:
+        """Take orders until there is an answer."""
+        self.agent.say(f"\n{self.run.prompt_text}\n")
+        self._show_tools()
+        self.agent.say(HELP)
+        while True:
+            started = now()
+            try:
+                line = (await self._line()).strip()
+            except EOFError:
+                line = "quit"
+            word, _, rest = line.partition(" ")
+            if word == "quit":
+                return "done"
+            if word == "answer":
+                self._answer(rest.strip(), started)
+                return "done"
+            if word == "tools":
+                self._show_tools()
+            elif word == "prompt":
+                self.agent.say(self.run.prompt_text)
+            elif any(tool.name == word for tool in self.run.tools):
+                await self._call(word, rest.strip(), started)
+            elif word:
+                self.agent.say(f"There is no {word!r} here.\n{HELP}")
+
+    async def _line(self) -> str:
+        """Wait for a line without holding up the rest; a line that comes too late is nobody's."""
+        waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+
+        def tell(take: Callable[[Any], None], value: Any) -> None:
+            if not waiting.done():
+                take(value)
+
+        def read() -> None:
+            try:
+                line = self.agent.ask("> ")
+            except BaseException as error:
+                found: tuple[Callable[[Any], None], Any] = (waiting.set_exception, error)
+            else:
+                found = (waiting.set_result, line)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell, *found)
+
+        # A daemon: a thread that waits at a terminal must not keep the program from ending.
+        threading.Thread(target=read, daemon=True).start()
+        return await waiting
+
+    def _answer(self, text: str, started: datetime) -> None:
+        self.run.trace.content = text
+        self.run.record(
+            AgentStep(
+                content=text,
+                done=True,
+                finish_reason="stop",
+                model=self.agent.name,
+                started_at=started,
+            )
+        )
+
+    async def _call(self, name: str, text: str, started: datetime) -> None:
+        try:
+            arguments = arguments_of(text)
+        except ValueError as error:
+            self.agent.say(str(error))
+            return
+        call = ToolCall(id=f"call_{new_id()[:8]}", name=name, arguments=arguments)
+        self.run.record(
+            AgentStep(
+                tool_calls=[call],
+                finish_reason="tool_calls",
+                model=self.agent.name,
+                started_at=started,
+            )
+        )
+        self._show(await self.run.call_tool(call, timeout=self.agent.tool_timeout_seconds))
+
+    def _show(self, result: ToolResult) -> None:
+        if result.is_error:
+            self.agent.say("error:")
+        for block in result.content:
+            if isinstance(block, ImageContent):
+                self.agent.say(f"[a picture: {self._kept(block)}]")
+            else:
+                self.agent.say(block.text)
+        if not result.content and result.structured_content is not None:
+            self.agent.say(orjson.dumps(result.structured_content).decode())
+
+    def _kept(self, picture: ImageContent) -> Path:
+        """Write a picture where a viewer finds it."""
+        self.pictures += 1
+        folder = Path(tempfile.gettempdir()) / f"hud-{self.run.trace_id[:12]}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"{self.pictures}.{picture.mime_type.rpartition('/')[2]}"
+        path.write_bytes(base64.b64decode(picture.data))
+        return path
+
+    def _show_tools(self) -> None:
+        for tool in self.run.tools:
+            self.agent.say(f"  {signature(tool)}   {tool.description.partition(chr(10))[0]}")
+
+
+def signature(tool: ToolSpec) -> str:
+    """Return a tool as one would call it: optional arguments stand in brackets."""
+    required = tool.parameters.get("required") or []
+    names = tool.parameters.get("properties") or {}
+    shown = [f"{name}=" if name in required else f"[{name}=]" for name in names]
+    return " ".join([tool.name, *shown])
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """Return the arguments that a person wrote; raises `ValueError`, with a sentence, for what is none."""
+    if text.startswith("{"):
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"That is no JSON: {error}.") from None
+        return dict(found)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"That cannot be read: {error}.") from None
+    arguments: dict[str, Any] = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator:
+            raise ValueError(f"Write key=value, not {word!r}.")
+        try:
+            arguments[name] = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            arguments[name] = value
+    return arguments

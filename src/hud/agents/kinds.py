@@ -1,0 +1,107 @@
+"""The kinds of agent, by the names that a catalogue and the command line use, and which kind plays a model.
+
+It loads no agent before one is made: each kind needs a provider's SDK, and one rarely has all of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from hud.agents.tool_loop import ToolLoopAgent
+from hud.agents.types import (
+    AgentConfig,
+    ClaudeConfig,
+    GeminiConfig,
+    OpenAIChatConfig,
+    OpenAIConfig,
+    OperatorConfig,
+)
+from hud.errors import UsageError
+
+SERVED = "openai_compatible"
+"""The kind that plays with any server of chat completions, models of one's own among them."""
+
+
+@dataclass(frozen=True)
+class AgentKind:
+    """A kind of agent: where its class is, and what its settings are."""
+
+    name: str
+    home: str
+    agent: str
+    settings: type[AgentConfig]
+    models: str | None = None
+    """Pattern of the models that are this kind's by their names."""
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        AgentKind("claude", "hud.agents.claude", "ClaudeAgent", ClaudeConfig, r"claude-"),
+        AgentKind(
+            "operator",
+            "hud.agents.responses.agent",
+            "OperatorAgent",
+            OperatorConfig,
+            r"computer-use-preview",
+        ),
+        AgentKind(
+            "openai",
+            "hud.agents.responses.agent",
+            "OpenAIAgent",
+            OpenAIConfig,
+            r"gpt-[3-9]|chatgpt-|codex-|o[1-9](-|$)",
+        ),
+        AgentKind(
+            "gemini_cua",
+            "hud.agents.gemini",
+            "GeminiCUAAgent",
+            GeminiConfig,
+            r"gemini-.*computer-use",
+        ),
+        AgentKind("gemini", "hud.agents.gemini", "GeminiAgent", GeminiConfig, r"gemini-"),
+        AgentKind(SERVED, "hud.agents.openai_chat", "OpenAIChatAgent", OpenAIChatConfig),
+    )
+}
+"""Those with the narrower patterns first."""
+
+
+def kind_of_model(model: str) -> str | None:
+    """Return the kind that plays a provider's model, by the model's name; None for a name that says nothing."""
+    for kind in KINDS.values():
+        if kind.models is not None and re.match(kind.models, model):
+            return kind.name
+    return None
+
+
+def settings_of(
+    kind: str, given: Mapping[str, Any], *, whose: str, hidden: frozenset[str] = frozenset()
+) -> AgentConfig:
+    """Return the settings of a kind of agent; raises `UsageError` for an unknown or a wrong one.
+
+    `whose` begins the sentence; `hidden` are settings that are not offered there.
+    """
+    try:
+        return KINDS[kind].settings(**given)
+    except ValidationError as error:
+        problem = error.errors()[0]
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        known = ", ".join(sorted(KINDS[kind].settings.model_fields.keys() - hidden))
+        raise UsageError(f"{whose}: there is no setting {name!r}; the settings are {known}.")
+    raise UsageError(f"{whose}: {name}: {problem['msg']}.")
+
+
+def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> ToolLoopAgent:
+    """Return an agent of a kind; `fields` go over the settings."""
+    known = KINDS[kind]
+    made: ToolLoopAgent = getattr(importlib.import_module(known.home), known.agent)(
+        settings, **fields
+    )
+    return made

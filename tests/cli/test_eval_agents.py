@@ -1,0 +1,146 @@
+"""`hud eval ENV AGENT`: the kinds of agent, their settings, time limits and costs, as a person types them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.agents.providers.loopback import Hang, beside
+from tests.agents.providers.openai_responses import KEY, OpenAIResponses, call, say
+
+import hud.client
+from hud.cli.main import run
+
+WORLD = '''\
+"""A world of doors."""
+
+import asyncio
+
+from hud import Environment
+
+env = Environment("rooms")
+
+
+@env.tool
+async def look(where: str = "around") -> str:
+    """Look somewhere."""
+    return f"{where}: a door"
+
+
+@env.tool
+async def nap() -> str:
+    """Sleep for ever."""
+    await asyncio.sleep(3600)
+    return "never"
+
+
+@env.template()
+async def escape(prompt: str = "Get out."):
+    """Find the way out."""
+    answer = yield prompt
+    yield float(answer == "door")
+
+
+tasks = [escape(), escape(prompt="Get out of here.")]
+'''
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    for name in ("HUD_API_URL", "HUD_GATEWAY_URL", "HUD_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HUD_HOME", str(home))
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "env.py"
+    path.write_text(WORLD)
+    yield str(path)
+    hud.client.disconnect(home)
+
+
+def played(capsys, *arguments, code=0):
+    assert run(["eval", *arguments, "--runtime", "local", "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys, *arguments):
+    assert run(["eval", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_kind_of_agent_plays_with_its_own_model_and_the_cost_is_in_the_summary(
+    world, capsys, monkeypatch
+):
+    with beside(OpenAIResponses([call("look", "c1")], [say("door")])) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        found = played(capsys, world, "openai")
+    assert (found["reward"], server.refused) == (1.0, [])
+    assert server.requests[0]["model"] == "gpt-5.6"
+    dollars = 2 * (60 * 5.0 + 40 * 0.5 + 20 * 30.0) / 1e6
+    assert found["statistics"]["cost_usd"] == pytest.approx(dollars)
+    (row,) = found["runs"]
+    assert row["cost_usd"] == pytest.approx(dollars)
+    assert run(["jobs", found["job_id"]]) == 0
+    assert f"${dollars:.4f}" in capsys.readouterr().out
+    assert run(["trace", row["trace_id"], "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["trace"]["steps"]
+    assert sum((s.get("usage") or {}).get("cost_usd", 0) for s in steps) == pytest.approx(dollars)
+
+
+def test_a_model_is_played_by_the_agent_that_its_name_asks_for(world, capsys, monkeypatch):
+    with beside(OpenAIResponses([say("door")], [say("door")])) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        assert played(capsys, world, "gpt-5-mini")["reward"] == 1.0
+        played(capsys, world, "openai", "--model", "gpt-4.1")
+    assert [body["model"] for body in server.requests] == ["gpt-5-mini", "gpt-4.1"]
+
+
+def test_settings_and_limits_reach_the_agent(world, capsys):
+    turns = [[call("nap", "c1")], [say("Shall I go?")], [say("door")]]
+    with beside(OpenAIResponses(*turns)) as server:
+        found = played(
+            capsys,
+            world,
+            "operator",
+            *("--config", f"base_url={server.url}/v1", "-c", "reasoning.effort=low"),
+            *("--config", f"api_key={KEY}", "-c", "stream=true"),
+            *("--tool-timeout", "0.2", "--max-steps", "3", "--auto-respond"),
+        )
+    assert (found["reward"], server.refused) == (1.0, [])
+    assert server.requests[0]["reasoning"] == {"effort": "low"}
+    assert server.requests[0]["stream"] is True
+    assert "0.2" in server.requests[1]["input"][-1]["output"]
+    assert "Decide by yourself" in server.requests[2]["input"][-1]["content"][0]["text"]
+
+
+def test_an_agent_whose_time_is_over_is_graded_by_what_it_has(world, capsys, monkeypatch):
+    with beside(OpenAIResponses([say("door"), call("look", "c1")], Hang())) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        found = played(capsys, world, "openai", "--agent-timeout", "1.5")
+    (row,) = found["runs"]
+    assert (row["stop_reason"], row["reward"]) == ("timeout", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["openai", "-c", "max_step=3"], "there is no setting 'max_step'; the settings are"),
+        (["openai", "-c", "max_output_tokens=1"], "max_output_tokens: Input should be greater"),
+        (["gpt-5", "-c", "base_url=http://x"], "create_agent takes no base_url"),
+        (["openai_compatible"], "needs --model"),
+        (["openai_compatible", "--model", "m"], "needs the address of its server"),
+        (["gpt-5", "--model", "gpt-5-mini"], "Two models are named"),
+        (["human", "-c", "stream=true"], "human takes no stream"),
+        (["human"], "standard input is none"),
+        ([], "Which agent?"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(world, capsys, arguments, sentence):
+    assert sentence in " ".join(refused(capsys, world, *arguments).split())
+
+
+def test_without_a_key_it_is_said_where_one_goes(world, capsys, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert "set OPENAI_API_KEY" in " ".join(refused(capsys, world, "openai").split())
+    assert "set OPENAI_API_KEY" in " ".join(refused(capsys, world, "gpt-5").split())
