@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from hud.environment import Environment
-from hud.environment.channel import ControlServer, RemoteConnection, serve
+from hud.environment.channel import ControlServer, RemoteConnection, remote_run, serve
 from hud.environment.channel import client as client_module
 from hud.errors import EnvironmentFault, GraderFault, InfrastructureFault, UsageError
 from hud.trace import Message, Step, ToolCall, ToolResult, ToolStep, Trace
@@ -166,7 +166,7 @@ async def test_cancel_drops_the_task():
 
 
 async def test_an_environment_that_stops_answering_a_tool_call_is_a_tool_error(monkeypatch):
-    monkeypatch.setattr(client_module, "TOOL_MARGIN_SECONDS", 0.05)
+    monkeypatch.setattr(remote_run, "TOOL_MARGIN_SECONDS", 0.05)
     monkeypatch.setattr(client_module, "HUNG_SECONDS", 0.05)
     async with answering(HELLO, then="hang") as port:
         connection = await RemoteConnection.dial("127.0.0.1", port)

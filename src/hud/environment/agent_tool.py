@@ -111,7 +111,10 @@ class AgentTool:
         Raises `UsageError` for arguments that the caller got wrong, and `EnvironmentFault` where what is
         hidden from it is missing or wrong.
         """
-        chosen = self.arguments.validate(parse_arguments(arguments, self.name))
+        parsed = parse_arguments(arguments, self.name)
+        values = self.arguments.validate(parsed)
+        # Defaults stay the template's: the same question is the same task, however it was asked.
+        chosen = {name: values[name] for name in parsed}
         given = {**self.task.args, **chosen, **self._hidden_values(run)}
         try:
             minted = self.template(**given)

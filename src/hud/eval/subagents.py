@@ -215,6 +215,8 @@ def _nested_step(child: Run, name: str) -> SubagentStep:
 
 def _told(child: Run, name: str) -> ToolResult:
     """Return what the caller is told; raises where the failure was neither the subagent's nor its grader's."""
+    if child.trace.stop_reason == "timeout":
+        return _refused(f"{name}: {child.error or 'it ran out of time.'}")
     if child.failure_kind in ("environment", "infrastructure"):
         fault = EnvironmentFault if child.failure_kind == "environment" else InfrastructureFault
         raise fault(f"Subagent {name!r} (trace {child.trace_id}) failed: {child.error}")

@@ -9,17 +9,25 @@ Clients look capabilities up by protocol, and open what was announced.
 from __future__ import annotations
 
 from asyncio import StreamReader, StreamWriter, open_connection, timeout
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from hud.capabilities import Capability
+from hud.capabilities.capability import FILE_TRACKING
 from hud.environment.channel.framing import BAD_PARAMS, BAD_STATE, TASK_FAILED, ChannelError
 from hud.environment.channel.sessions import Session, Sessions
+from hud.environment.channel.splice import splice
 from hud.environment.channel.tools_server import NAME as TOOLS
 from hud.environment.channel.tools_server import ToolsServer
+from hud.environment.channel.tracking import FileTracking
 
 _DIAL_SECONDS = 10.0
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ssh": 22, "rfb": 5900, "cdp": 9222}
+
+_Speak = Callable[[StreamReader, StreamWriter], Awaitable[None]]
+"""Serves one tunnel until it ends."""
 
 
 class Offers:
@@ -36,13 +44,23 @@ class Offers:
         if ours:
             return [capability.to_manifest() for capability in run.capabilities]
         shared = {capability.name for capability in run.environment.capabilities}
-        bindings = [capability.to_manifest() for capability in run.capabilities]
+        if session.tracking is None and not _has(run.capabilities, FILE_TRACKING):
+            session.tracking = await FileTracking.of(run)
+        bindings = [capability.to_manifest() for capability in _of(session)]
         for binding in bindings:
             if binding["name"] not in shared:
                 binding["name"] = self._announced(session, binding["name"])
         if self.tools.available and await run.list_tools():
             bindings.append(self.tools.capability(session).to_manifest())
         return bindings
+
+    async def open(self, params: dict[str, Any]) -> _Speak:
+        """Return what a tunnel's own bytes are spoken with."""
+        capability = self.find(params)
+        for session in self.sessions:
+            if session.tracking is not None and session.tracking.capability is capability:
+                return session.tracking.serve
+        return partial(_relay, await dial(capability))
 
     def find(self, params: dict[str, Any]) -> Capability:
         """Return the capability that `tunnel.open` asks for, of the session that it means."""
@@ -78,7 +96,7 @@ class Offers:
 
     def _of_one(self, session: Session, name: str) -> Capability:
         found = _own(session, name)
-        return self._absent(name, session.run.capabilities) if found is None else found
+        return self._absent(name, _of(session)) if found is None else found
 
     def _of_any(self, name: str) -> Capability:
         """Return the capability of that name where one session alone has one."""
@@ -87,7 +105,7 @@ class Offers:
         for session in self.sessions:
             if not session.is_open:
                 continue
-            offered += session.run.capabilities
+            offered += _of(session)
             found = _own(session, name)
             if found is not None:
                 having[session.id] = found
@@ -108,12 +126,31 @@ class Offers:
         )
 
 
+def _of(session: Session) -> list[Capability]:
+    """Return all that a session has, what is there for clients of other makers included."""
+    tracking = [] if session.tracking is None else [session.tracking.capability]
+    return [*session.run.capabilities, *tracking]
+
+
+def _has(capabilities: list[Capability], protocol: str) -> bool:
+    return any(capability.protocol == protocol for capability in capabilities)
+
+
 def _own(session: Session, name: str) -> Capability | None:
     meant = session.announced.get(name, name)
-    for capability in session.run.capabilities:
+    for capability in _of(session):
         if capability.name == meant:
             return capability
     return None
+
+
+async def _relay(
+    there: tuple[StreamReader, StreamWriter], reader: StreamReader, writer: StreamWriter
+) -> None:
+    try:
+        await splice((reader, writer), there)
+    finally:
+        there[1].close()
 
 
 async def dial(capability: Capability) -> tuple[StreamReader, StreamWriter]:

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator
 
 from hud.environment.channel.framing import BAD_STATE, ChannelError
+from hud.environment.channel.tracking import FileTracking
 from hud.environment.environment import Environment
 from hud.environment.run import EnvironmentRun
 from hud.errors import EnvironmentFault, RolloutError
@@ -16,17 +17,21 @@ from hud.errors import EnvironmentFault, RolloutError
 class Session:
     """One run of the environment, and whether somebody is connected to it."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, run: EnvironmentRun, caller: Session | None = None) -> None:
         self.id = f"sess-{secrets.token_hex(4)}"
         self.token = secrets.token_hex(16)
         """What a client shows to the server of this session's tools."""
-        self.run = EnvironmentRun(environment)
+        self.run = run
+        self.caller = caller
+        """The session whose run calls this one's as its subagent; None where nobody does."""
         self.started = False
         self.live = True
         self.announced: dict[str, str] = {}
         """Its own capabilities by the names under which they were announced to a client that names no session."""
+        self.tracking: FileTracking | None = None
+        """Its files, for clients of other makers."""
         self._opening = asyncio.Lock()
-        self._opened = False
+        self._opened = caller is not None
         self._broken: RolloutError | None = None
 
     @property
@@ -65,9 +70,23 @@ class Sessions:
 
     def new(self) -> Session:
         """Return a new session, live."""
-        session = Session(self.environment)
+        session = Session(EnvironmentRun(self.environment))
         self._sessions[session.id] = session
         return session
+
+    async def nested(self, caller: Session, name: str) -> Session:
+        """Return a new session for a subagent's run, nested in the run of `caller`."""
+        session = Session(await (await caller.open()).nested(name), caller)
+        self._sessions[session.id] = session
+        return session
+
+    def within(self, session: Session) -> list[Session]:
+        """Return `session`, and those of the subagents that were called in it, by whomever."""
+        found = [session]
+        for other in self:  # Callers come before those whom they call.
+            if other.caller in found:
+                found.append(other)
+        return found
 
     def resume(self, session_id: str) -> Session:
         """Return a parked session, live again."""
@@ -93,15 +112,23 @@ class Sessions:
     async def leave(self, session: Session) -> None:
         """The connection is gone: a started task stays parked, anything else ends."""
         session.live = False
+        await self._drop_nested(session)
         if not session.started:
             with contextlib.suppress(EnvironmentFault):  # Nobody is left to hear of it.
                 await self.drop(session)
 
     async def drop(self, session: Session) -> None:
-        """End a session, and its run."""
+        """End a session, its run and the runs nested in it."""
         self._sessions.pop(session.id, None)
+        await self._drop_nested(session)
         session.started = False
         await session.run.close()
+
+    async def _drop_nested(self, session: Session) -> None:
+        for other in self:
+            if other.caller is session:
+                with contextlib.suppress(EnvironmentFault):  # Nobody is left to hear of it.
+                    await self.drop(other)
 
     async def close(self) -> None:
         """End every session."""

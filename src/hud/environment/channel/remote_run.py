@@ -1,0 +1,200 @@
+"""One run of a remote environment, as requests and answers: whatever carries them.
+
+It knows what each method of the control channel asks and answers; it does not know streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+
+from hud.capabilities import Capability
+from hud.environment.agent_tool import Delegation
+from hud.environment.channel.framing import MAX_FRAME_BYTES, METHOD_NOT_FOUND, ChannelError
+from hud.environment.channel.grading import grade_params
+from hud.environment.channel.tunnels import Tunnels
+from hud.environment.connection import Connection, StartFrame, ToolOutcome
+from hud.errors import EnvironmentFault, RolloutError
+from hud.trace import Message, ToolResult, ToolSpec, Trace
+
+_MESSAGES = TypeAdapter(list[Message])
+_SPECS = TypeAdapter(list[ToolSpec])
+_PUBLIC = ("https", "wss")
+"""Schemes whose certificates are for the name in the address: reached by it, past any tunnel."""
+TOOL_MARGIN_SECONDS = 10.0
+"""How much longer than a tool's own limit an answer is waited for."""
+
+
+class RemoteRun(ABC):
+    """One run's environment in another process."""
+
+    def __init__(self, address: str, max_frame: int = MAX_FRAME_BYTES) -> None:
+        self.address = address
+        self.max_frame = max_frame
+        self.endpoint: tuple[str, int] | None = None
+        """Host and port that were dialled; None over a stream of our own, where nobody else can connect."""
+        self.name, self.version, self.session_id = "", "", ""
+        self.foreign = False
+        """True where the other side is no server of ours: it grades answers alone, and has no tools of its own."""
+        self.reward_range = (0.0, 1.0)
+        self.tools: list[ToolSpec] | None = None
+        self.capabilities: list[Capability] = []
+        self._tunnels: Tunnels | None = None
+
+    @abstractmethod
+    async def call(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request and return its result; raises the fault that the answer tells of."""
+
+    @property
+    @abstractmethod
+    def is_lost(self) -> bool:
+        """True once nothing can be asked any more."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the run."""
+
+    def learn(self, said: Any, method: str) -> None:
+        """Take over what the environment says of itself and of this run's session."""
+        try:
+            self.name, self.version = said["env"]["name"], said["env"]["version"]
+            self.session_id = str(said["session_id"])
+            self.foreign = "reward_range" not in said
+            low, high = said.get("reward_range") or self.reward_range
+            bindings = list(said.get("bindings") or [])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._nonsense(method) from None
+        self.reward_range = (float(low), float(high))
+        self.capabilities = [Capability.from_manifest(binding) for binding in bindings]
+
+    async def list_tools(self) -> list[ToolSpec]:
+        if self.tools is None:
+            try:
+                said = await self.call("tools.list", {})
+                self.tools = _SPECS.validate_python(_field(said, "tools"))
+            except EnvironmentFault as error:
+                if not is_unknown_method(error):
+                    raise
+                self.tools = []  # A server that offers its tools as capabilities only.
+            except ValidationError:
+                raise self._nonsense("tools.list") from None
+        return self.tools
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | str, *, timeout: float | None = None
+    ) -> ToolOutcome:
+        params = {"name": name, "arguments": arguments, "timeout": timeout}
+        clock = asyncio.timeout(None if timeout is None else timeout + TOOL_MARGIN_SECONDS)
+        try:
+            async with clock:
+                said = await self.call("tools.call", params)
+            result = ToolResult.model_validate(_field(said, "result"))
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            return ToolOutcome(
+                ToolResult.of_text(f"{name}: no answer within {timeout:g} s.", is_error=True)
+            )
+        except ValidationError:
+            raise self._nonsense("tools.call") from None
+        return ToolOutcome(result, said.get("state"), said.get("observed") or {})
+
+    async def delegate(self, name: str, arguments: dict[str, Any] | str) -> Delegation | ToolResult:
+        said = await self.call("subagents.delegate", {"name": name, "arguments": arguments})
+        try:
+            if _field(said, "refused") is not None:
+                return ToolResult.model_validate(said["refused"])
+            return Delegation.model_validate(_field(said, "delegation"))
+        except ValidationError:
+            raise self._nonsense("subagents.delegate") from None
+
+    async def nested(self, name: str) -> Connection:
+        run = NestedRun(self)
+        run.learn(await self.call("subagents.open", {"name": name}), "subagents.open")
+        return run
+
+    async def close_tunnels(self) -> None:
+        """End the ways to the run's capabilities."""
+        if self._tunnels is not None:
+            await self._tunnels.close()
+
+    async def reach(self, capability: Capability) -> Capability:
+        if self.endpoint is None or urlsplit(capability.url).scheme in _PUBLIC:
+            return capability
+        if self._tunnels is None:
+            self._tunnels = Tunnels(self.endpoint, self.session_id)
+        return await self._tunnels.reach(capability)
+
+    async def observe(self) -> dict[str, Any]:
+        try:
+            said = await self.call("run.observe", {})
+        except EnvironmentFault as error:
+            if not is_unknown_method(error):
+                raise
+            return {}  # A server of another kind.
+        return said if isinstance(said, dict) else {}
+
+    async def list_tasks(self) -> list[dict[str, Any]]:
+        tasks = _field(await self.call("tasks.list", {}), "tasks")
+        if not isinstance(tasks, list):
+            raise self._nonsense("tasks.list")
+        return tasks
+
+    async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
+        prompt = _field(await self.call("tasks.start", {"id": task_id, "args": args}), "prompt")
+        try:
+            return StartFrame(
+                prompt if isinstance(prompt, str) else _MESSAGES.validate_python(prompt)
+            )
+        except ValidationError:
+            raise self._nonsense("tasks.start") from None
+
+    async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
+        shown = None if self.foreign else trace
+        frame = await self.call("tasks.grade", grade_params(answer, shown, self.max_frame))
+        if not isinstance(frame, dict):
+            raise self._nonsense("tasks.grade")
+        return frame
+
+    async def cancel(self) -> None:
+        await self.call("tasks.cancel", {})
+
+    def _nonsense(self, method: str) -> EnvironmentFault:
+        return EnvironmentFault(
+            f"{self.address} answered {method} with something that is not of the control channel."
+        )
+
+
+class NestedRun(RemoteRun):
+    """A subagent's run, nested in its caller's: its requests are its caller's, for another session."""
+
+    def __init__(self, caller: RemoteRun) -> None:
+        super().__init__(caller.address, caller.max_frame)
+        self.endpoint = caller.endpoint
+        self.caller = caller
+
+    @property
+    def is_lost(self) -> bool:
+        return self.caller.is_lost
+
+    async def call(self, method: str, params: dict[str, Any]) -> Any:
+        return await self.caller.call(method, {"session_id": self.session_id} | params)
+
+    async def close(self) -> None:
+        """End the run, and what its tools are still doing. Raises `EnvironmentFault` where its shutdown failed."""
+        await self.close_tunnels()
+        if not self.is_lost:
+            await self.call("subagents.close", {})
+
+
+def _field(said: Any, name: str) -> Any:
+    return said.get(name) if isinstance(said, dict) else None
+
+
+def is_unknown_method(error: RolloutError) -> bool:
+    """Return whether the other side knows no such method."""
+    return isinstance(error.__cause__, ChannelError) and error.__cause__.code == METHOD_NOT_FOUND

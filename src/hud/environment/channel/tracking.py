@@ -1,0 +1,190 @@
+"""`filetracking/1`: what a run changes in its files, for clients of other makers; ours has it with each step.
+
+It is spoken on the tunnel itself. There is no port of its own, so nobody else on this machine can ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from asyncio import StreamReader, StreamWriter
+from pathlib import PurePosixPath
+from typing import Any
+
+from hud.capabilities import Capability
+from hud.capabilities.capability import FILE_TRACKING
+from hud.environment.channel.framing import (
+    METHOD_NOT_FOUND,
+    ChannelError,
+    FrameError,
+    error_frame,
+    read_frame,
+    result_frame,
+)
+from hud.environment.parts import FileFollower
+from hud.environment.run import EnvironmentRun
+
+NAME = "filetracking"
+_NO_PORT = "tcp://127.0.0.1:0"
+_MOST_CAPTURED = 20
+_FILE_BYTES = 5 << 20
+_ALL_BYTES = 15 << 20
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_KINDS = {
+    ".docx": f"{_OFFICE}.wordprocessingml.document",
+    ".htm": "text/html",
+    ".html": "text/html",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".pdf": "application/pdf",
+    ".png": "image/png",
+    ".pptx": f"{_OFFICE}.presentationml.presentation",
+    ".webp": "image/webp",
+    ".xlsm": "application/vnd.ms-excel.sheet.macroEnabled.12",
+    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
+}
+"""What is handed over whole at the end: what people look at, which a patch does not show."""
+
+
+class FileTracking:
+    """The files of one session's run."""
+
+    def __init__(self, followers: dict[str, FileFollower]) -> None:
+        self._followers = followers
+        self._begun: dict[str, str | None] = {}
+        """Content hashes of the files that were there when the agent began."""
+        self._asked = asyncio.Lock()
+        self.capability = Capability(NAME, FILE_TRACKING, _NO_PORT, {"setup_diff": True})
+        self._methods = {
+            "setup": self._setup,
+            "advance": self._advance,
+            "snapshot": self._snapshot,
+            "diff": self._diff,
+            "flush": self._flush,
+        }
+
+    @classmethod
+    async def of(cls, run: EnvironmentRun) -> FileTracking | None:
+        """Return the tracking of a run, begun now; None where no part of it tells of files."""
+        followers = await run.parts.follow_files()
+        return cls(followers) if followers else None
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Answer one client until it hangs up."""
+        while True:
+            try:
+                frame = await read_frame(reader)
+            except FrameError:
+                return
+            if frame is None:
+                return
+            writer.write(await self._answer(frame))
+            await writer.drain()
+
+    async def _answer(self, frame: dict[str, Any]) -> bytes:
+        method = str(frame.get("method"))
+        handler = self._methods.get(method)
+        if handler is None:
+            problem = ChannelError(METHOD_NOT_FOUND, f"method not found: {method}")
+            return error_frame(frame.get("id"), problem)
+        try:
+            async with self._asked:
+                return result_frame(frame.get("id"), await handler())
+        except Exception as error:  # Whoever asked is told, and may ask again.
+            return error_frame(frame.get("id"), ChannelError.of(error))
+
+    async def _setup(self) -> dict[str, Any]:
+        """What the task's setup changed; what is there now is where the agent begins."""
+        changed = await self._diff()
+        self._begun = {file["path"]: file["content_hash"] for file in self._files()}
+        return changed
+
+    async def _advance(self) -> dict[str, Any]:
+        await self._setup()
+        return {"advanced": True}
+
+    async def _snapshot(self) -> dict[str, Any]:
+        files = self._files()
+        return {"files": files, "files_scanned": len(files)}
+
+    async def _flush(self) -> dict[str, Any]:
+        return {"diff": await self._diff(), "capture": await self._capture()}
+
+    async def _diff(self) -> dict[str, Any]:
+        """What changed since this was last asked, in all that is followed."""
+        told: dict[str, Any] = {
+            "snapshot_timestamp": time.time(),
+            "scan_duration_ms": 0.0,
+            "files_changed": 0,
+            "patches": [],
+        }
+        for name, follower in self._followers.items():
+            changed = await follower.changed()
+            for patch in changed.get("patches", []):
+                told["patches"].append({**patch, "path": self._path(name, patch["path"])})
+            for count in ("scan_duration_ms", "files_changed"):
+                told[count] += changed.get(count, 0)
+            if changed.get("truncated"):
+                told["truncated"] = True
+        told["files_scanned"] = len(self._files())
+        return told
+
+    def _files(self) -> list[dict[str, Any]]:
+        return [
+            {**file, "path": self._path(name, file["path"])}
+            for name, follower in self._followers.items()
+            for file in follower.files()
+        ]
+
+    def _path(self, name: str, path: str) -> str:
+        return path if len(self._followers) == 1 else f"{name}/{path}"
+
+    async def _capture(self) -> dict[str, Any]:
+        """The documents and pictures that the agent made or changed."""
+        told: dict[str, Any] = {
+            "snapshot_timestamp": time.time(),
+            "scan_duration_ms": 0.0,
+            "files_scanned": 0,
+            "files_changed": 0,
+            "files_eligible": 0,
+            "files_captured": 0,
+            "files_skipped": 0,
+            "files": [],
+        }
+        room = _ALL_BYTES
+        for name, follower in self._followers.items():
+            for file in follower.files():
+                path = self._path(name, file["path"])
+                told["files_scanned"] += 1
+                if path in self._begun and self._begun[path] == file["content_hash"]:
+                    continue
+                told["files_changed"] += 1
+                kind = _KINDS.get(PurePosixPath(path).suffix.lower())
+                if kind is None:
+                    continue
+                told["files_eligible"] += 1
+                most = min(_FILE_BYTES, room)
+                fits = file["size"] <= most and len(told["files"]) < _MOST_CAPTURED
+                content = await follower.read(file["path"], most) if fits else None
+                if content is None:
+                    told["files_skipped"] += 1
+                    if not fits:
+                        told["truncated"] = True
+                    continue
+                room -= len(content)
+                told["files_captured"] += 1
+                told["files"].append(
+                    {
+                        **file,
+                        "path": path,
+                        "content_type": kind,
+                        "status": "modified" if path in self._begun else "added",
+                        "file": {
+                            "type": "file",
+                            "data": base64.b64encode(content).decode(),
+                            "media_type": kind,
+                        },
+                    }
+                )
+        return told
