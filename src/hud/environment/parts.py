@@ -32,6 +32,22 @@ class RunTool(Protocol):
         ...
 
 
+class FileFollower(Protocol):
+    """Follows the files of one part of a run, for one who asks from time to time."""
+
+    async def changed(self) -> dict[str, Any]:
+        """Return what changed since this was last asked, as `filetracking/1` has it; {} where nothing did."""
+        ...
+
+    def files(self) -> list[dict[str, Any]]:
+        """Return the files as they were last seen: `{path, size, content_hash}`."""
+        ...
+
+    async def read(self, path: str, most: int) -> bytes | None:
+        """Return what a file holds; None where it cannot be read, or holds more than `most` bytes."""
+        ...
+
+
 class OpenPart:
     """What one run has of a part. Subclasses override what applies to them."""
 
@@ -45,6 +61,10 @@ class OpenPart:
     async def observe(self) -> dict[str, Any]:
         """Return what is new since it was last asked, for the trace: `screenshot` (an image block), `files`."""
         return {}
+
+    async def follow_files(self) -> FileFollower | None:
+        """Return what follows its files from now on, where it has any that may be told of."""
+        return None
 
     def fault(self) -> str | None:
         """Return why the run cannot go on, in a sentence, or None."""
@@ -112,6 +132,11 @@ class OpenParts:
             for key, value in (await opened.observe()).items():
                 seen[f"{key}:{part.name}" if key in seen else key] = value
         return seen
+
+    async def follow_files(self) -> dict[str, FileFollower]:
+        """Return what follows the files of each part that has any, by the part's name."""
+        found = {part.name: await opened.follow_files() for part, opened in self._opened.values()}
+        return {name: follower for name, follower in found.items() if follower is not None}
 
     def check(self) -> None:
         """Raise `EnvironmentFault` where a part says that the run cannot go on."""

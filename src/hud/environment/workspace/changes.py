@@ -46,6 +46,11 @@ class Changes:
         """Take what is there now as nothing new."""
         self._last = self._look(folder)
 
+    @property
+    def files(self) -> dict[str, Seen]:
+        """The files as they were last seen, by their paths."""
+        return {} if self._last is None else self._last.files
+
     def since_last(self, folder: int) -> dict[str, Any]:
         """Return what changed since this was last asked; nothing where nothing did. It takes a while."""
         before = self._last or Look({}, 0.0, False)

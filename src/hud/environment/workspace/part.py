@@ -18,6 +18,7 @@ from hud.environment.workspace import copying
 from hud.environment.workspace.bubblewrap import Plan
 from hud.environment.workspace.changes import Changes
 from hud.environment.workspace.commands import run_inside
+from hud.environment.workspace.following import Following
 from hud.environment.workspace.limits import WorkspaceLimits
 from hud.environment.workspace.mounts import USER, Mount, taken
 from hud.environment.workspace.sandbox import Sandbox
@@ -196,6 +197,13 @@ class OpenWorkspace(OpenPart):
         async with self._looking:
             changed = await asyncio.to_thread(self._changes.since_last, self.sandbox.folder)
         return {"files": changed} if changed else {}
+
+    async def follow_files(self) -> Following | None:
+        if self._changes is None:
+            return None
+        following = Following(self.sandbox, self._part.untracked)
+        await following.begin()
+        return following
 
     def fault(self) -> str | None:
         problem = self.sandbox.problem
