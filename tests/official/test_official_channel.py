@@ -1,0 +1,349 @@
+"""The control channel between the two of us: our environments under the official client, official ones under ours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from hud.eval import Runtime, Task, Taskset
+
+BOOKS = '{"emma": 1815, "ulysses": 1922}'
+OURS = f'''\
+from hud.environment import Environment
+
+env = Environment("shelf", version="2.0.0")
+BOOKS = {BOOKS}
+
+
+@env.tool
+def year_of(title: str) -> str:
+    """Return the year in which a book came out."""
+    if title.lower() not in BOOKS:
+        raise ValueError(f"no book {{title!r}}")
+    env.state.asked = [*getattr(env.state, "asked", []), title]
+    return str(BOOKS[title.lower()])
+
+
+@env.template(id="when", description="Say when a book came out.")
+async def when(title: str):
+    answer = yield f"In which year did {{title}} come out?"
+    # Another run's questions would be in the list, too.
+    yield 1.0 if str(BOOKS[title.lower()]) in answer and env.state.asked == [title] else 0.0
+'''
+THEIRS = f'''\
+import asyncio, socket
+from fastmcp import FastMCP
+from hud import Environment
+from hud.capabilities import Capability
+
+tools = FastMCP("shelf")
+BOOKS = {BOOKS}
+
+
+@tools.tool
+def year_of(title: str) -> str:
+    """Return the year in which a book came out."""
+    return str(BOOKS[title.lower()])
+
+
+env = Environment("shelf", version="1.5.0")
+running = []
+
+
+@env.initialize
+async def begin():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serving = tools.run_async(transport="http", host="127.0.0.1", port=port, show_banner=False)
+    running.append(asyncio.create_task(serving))
+    for _ in range(200):
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            break
+        except OSError:
+            await asyncio.sleep(0.05)
+    env.add_capability(Capability.mcp(name="tools", url=f"http://127.0.0.1:{{port}}/mcp"))
+
+
+@env.template(id="when", description="Say when a book came out.")
+async def when(title: str):
+    answer = yield f"In which year did {{title}} come out?"
+    yield 1.0 if str(BOOKS[title.lower()]) in str(answer) else 0.0
+
+
+@env.template(id="fall")
+async def fall():
+    yield "Fall."
+    raise RuntimeError("the grader fell over")
+'''
+AGENT = """\
+from hud.agents import OpenAIChatAgent
+from hud.agents.types import OpenAIChatConfig
+
+agent = OpenAIChatAgent(
+    OpenAIChatConfig(model="stand-in", base_url="{model}", api_key="none", max_steps=6)
+)
+"""
+
+
+@pytest.fixture
+def stand_in():
+    """A model that asks the first tool for what the prompt is about, and answers with what the tool said."""
+
+    class Model(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            serving.asked.append(body)
+            message = serving.answer(body)
+            calls = message.get("tool_calls")
+            reply = {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": body["model"],
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": None, **message},
+                        "finish_reason": "tool_calls" if calls else "stop",
+                    }
+                ],
+                "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+            }
+            encoded = json.dumps(reply).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(encoded)))
+            self.end_headers()
+            self.wfile.write(encoded)
+
+        def log_message(self, *_):
+            pass
+
+    serving = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    serving.daemon_threads = True
+    serving.asked = []
+    serving.answer = look_up
+    serving.url = f"http://127.0.0.1:{serving.server_port}/v1"
+    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    yield serving
+    serving.shutdown()
+    serving.server_close()
+
+
+def text_of(message):
+    content = message["content"]
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def call(name, **arguments):
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+
+
+def look_up(body):
+    """Ask for the year of the book in the prompt, and say it."""
+    told = [text_of(message) for message in body["messages"] if message["role"] == "tool"]
+    if told:
+        return {"content": f"It was {told[-1]}."}
+    (asked,) = (text_of(message) for message in body["messages"] if message["role"] == "user")
+    title = asked.split("did ")[1].split(" come")[0]
+    (name,) = (tool["function"]["name"] for tool in body["tools"] if "year_of" in str(tool))
+    return call(name, title=title)
+
+
+@contextlib.contextmanager
+def announced(command, folder, environment=None):
+    """Run a command that serves an environment; gives its address."""
+    log = folder / "served.err"
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        )
+    try:
+        for line in process.stdout:
+            if line.startswith("HUD_SERVE_PORT="):
+                yield f"tcp://127.0.0.1:{int(line.split('=')[1])}"
+                break
+        else:
+            pytest.fail(f"it serves nothing: {log.read_text()}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """Serves an environment of ours, in a process of its own."""
+    folder = tmp_path / "ours"
+    folder.mkdir()
+
+    @contextlib.contextmanager
+    def serve(source):
+        (folder / "world.py").write_text(source)
+        with announced(
+            [sys.executable, "-m", "hud.environment.channel", "world.py"], folder
+        ) as url:
+            yield url
+
+    return serve
+
+
+@pytest.fixture
+def theirs(official):
+    """Serves an environment with the official command."""
+
+    @contextlib.contextmanager
+    def serve(source):
+        official.write("world.py", source)
+        command = [f"{official.environment['PATH'].split(':')[0]}/hud", "serve", "world.py"]
+        with announced([*command, "-p", "0"], official.folder, official.environment) as url:
+            yield url
+
+    return serve
+
+
+PLAY = """
+import asyncio, json
+from hud import Runtime, Task, Taskset
+
+tasks = [Task(env="shelf", id="when", args={{"title": title}}, slug=title.lower()) for title in ("Emma", "Ulysses")]
+
+
+async def main():
+    job = await Taskset("shelf", tasks).run(agent, runtime=Runtime("{url}"), group=3, max_concurrent=6)
+    print(json.dumps([
+        [run.slug, run.reward, run.trace.status, run.trace.content, [step.source for step in run.trace.steps]]
+        for run in job.runs
+    ]))
+
+
+asyncio.run(main())
+"""
+
+
+def test_an_environment_of_ours_is_played_by_the_official_agents(official, ours, stand_in):
+    with ours(OURS) as url:
+        script = AGENT.format(model=stand_in.url) + PLAY.format(url=url)
+        runs = official.python(script)
+    steps = ["task", "user", "agent", "tool", "agent", "task"]
+    assert sorted(runs) == sorted(
+        [slug, 1.0, "completed", f"It was {year}.", steps]
+        for slug, year in (("emma", 1815), ("ulysses", 1922))
+        for _ in range(3)
+    )
+    (tool,) = stand_in.asked[0]["tools"]
+    assert tool["function"]["description"] == "Return the year in which a book came out."
+    assert tool["function"]["parameters"]["required"] == ["title"]
+
+
+def test_the_official_raw_client_says_what_it_means_to_our_channel(official, ours):
+    with ours(OURS) as url:
+        said = official.python(f"""
+import asyncio, json
+from hud import Runtime, connect
+from hud.clients import HudProtocolError
+
+
+async def main():
+    async with connect(Runtime("{url}")) as one:
+        env = one.manifest.server_info
+        tasks = await one.list_tasks()
+        started = await one.start_task("when", {{"title": "Emma"}})
+        tools = await one.open("mcp")
+        (tool,) = await tools.list_tools()
+        right = await tools.call_tool(tool.name, {{"title": "Emma"}})
+        wrong = await tools.call_tool(tool.name, {{"title": "Nothing"}})
+        session = one.manifest.session_id
+    # It hung up without a word: the task is parked, and waits for whoever names it.
+    refused = []
+    async with connect(Runtime("{url}")) as two:
+        await two.hello(session)
+        grade = await two.grade({{"answer": "1815"}})
+        for task, args in (("when", {{"name": "Emma"}}), ("nothing", {{}})):
+            try:
+                await two.start_task(task, args)
+            except HudProtocolError as error:
+                refused.append([error.code, error.message])
+        try:
+            await two.grade({{"answer": "1815"}})
+        except HudProtocolError as error:
+            refused.append([error.code, error.message])
+    print(json.dumps({{
+        "env": [env.name, env.version], "tasks": tasks, "started": started, "grade": grade, "refused": refused,
+        "right": [right.content[0].text, right.isError], "wrong": wrong.isError,
+    }}))
+
+
+asyncio.run(main())
+""")
+    assert said["env"] == ["shelf", "2.0.0"]
+    (task,) = said["tasks"]
+    assert (task["id"], task["description"]) == ("when", "Say when a book came out.")
+    assert task["args"]["required"] == ["title"]
+    assert said["started"] == {"prompt": "In which year did Emma come out?"}
+    assert said["right"] == ["1815", False]
+    assert said["wrong"] is True
+    assert said["grade"]["score"] == 1.0
+    (wrong, unknown, nothing) = said["refused"]
+    assert wrong[0] == -32000
+    assert "title" in wrong[1]
+    assert unknown[0] == -32602
+    assert nothing == [-32600, "no task in progress"]
+
+
+async def test_an_official_environment_is_played_by_our_agents(theirs):
+    titles = ("Emma", "Ulysses")
+    tasks = [Task(env="shelf", id="when", args={"title": title}, slug=title) for title in titles]
+    with theirs(THEIRS) as url:
+        job = await Taskset("shelf", tasks).run(
+            ask, runtime=Runtime(url), group=3, max_concurrent=6
+        )
+        broken = await Taskset("falls", [Task(env="shelf", id="fall")]).run(
+            quiet, runtime=Runtime(url)
+        )
+    years = {"Emma": 1815, "Ulysses": 1922}
+    for run in job.runs:
+        assert (run.error, run.reward, run.trace.content) == (
+            None,
+            1.0,
+            f"It was {years[run.slug]}.",
+        )
+    assert len(job.runs) == 6
+    (run,) = broken.runs
+    assert run.failure_kind == "environment"
+    assert "the grader fell over" in run.error
+    assert run.reward is None
+
+
+async def ask(run):
+    tools = await run.open("mcp")
+    assert [spec.name for spec in await tools.list_tools()] == ["year_of"]
+    answer = await tools.call_tool("year_of", {"title": run.slug})
+    await run.submit(f"It was {answer.content[0].text}.")
+
+
+async def quiet(run):
+    """Say nothing."""
+    assert run.prompt == "Fall."
