@@ -150,5 +150,5 @@ def _as_dict(value: Any) -> dict[str, Any]:
     """Return what the SDK read as the JSON that came, without what it fills in."""
     if not hasattr(value, "to_dict"):
         raise BrokenAnswer(f"answered with something that is no response: {str(value)[:200]}")
-    found: dict[str, Any] = value.to_dict(mode="json", exclude_unset=True)
+    found: dict[str, Any] = value.to_dict(mode="json", exclude_unset=True, warnings=False)
     return found
