@@ -19,7 +19,7 @@ from hud.environment.results import Image
 from hud.environment.run import EnvironmentRun
 from hud.environment.task import Task
 from hud.environment.template import Template
-from hud.environment.workspace import Mount, WorkspaceLimits
+from hud.environment.workspace import Mount, Peer, WorkspaceLimits
 
 __all__ = [
     "AgentTool",
@@ -33,6 +33,7 @@ __all__ = [
     "Mount",
     "OpenPart",
     "Part",
+    "Peer",
     "RunTool",
     "StartFrame",
     "Task",

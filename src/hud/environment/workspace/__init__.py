@@ -5,5 +5,6 @@
 
 from hud.environment.workspace.limits import WorkspaceLimits
 from hud.environment.workspace.mounts import Mount
+from hud.environment.workspace.network import Peer
 
-__all__ = ["Mount", "WorkspaceLimits"]
+__all__ = ["Mount", "Peer", "WorkspaceLimits"]

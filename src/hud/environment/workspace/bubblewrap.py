@@ -41,6 +41,8 @@ class Plan:
     """Where in the sandbox the workspace's files are."""
     limits: WorkspaceLimits
     mounts: Sequence[Mount] = ()
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """Addresses inside of what else it reaches, by name."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the environment of all that runs in it."""
 
@@ -86,7 +88,7 @@ def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Com
     for folder in ("/etc", "/etc/ssl", "/home", "/run", INSIDE, "/var"):
         arguments += ["--perms", "0755", "--dir", folder]
     arguments += [*system_mounts(), *script_mounts()]
-    for path, text in made_up_files().items():
+    for path, text in made_up_files(plan.hosts).items():
         arguments += ["--perms", "0644", "--file", file(text.encode()), path]
     for source in sorted(_SCRIPTS.glob("*.py")):
         path = f"{INSIDE}/{source.name}"

@@ -17,7 +17,8 @@ MOUNTS = Path("/proc/self/mountinfo")
 MEMBERSHIP = Path("/proc/self/cgroup")
 _SPARE_PROCESSES = 16
 """So that process 1 can still start something in a workspace whose processes took all that they may."""
-_LEAVE_SECONDS = 2.0
+_LEAVE_SECONDS = 30.0
+"""Processes that took much memory take their time to give it back."""
 _PREFIX = "hud-workspace"
 _numbers = count()
 
@@ -70,9 +71,11 @@ class ControlGroup:
     def remove(self) -> None:
         """Remove the group, whose processes are ending or have ended."""
         deadline = time.monotonic() + _LEAVE_SECONDS
+        pause = 0.001
         for folder in self.folders:
             while not _removed(folder) and time.monotonic() < deadline:
-                time.sleep(0.002)
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.1)
 
     def _add(self, parent: Path, limits: dict[str, int]) -> None:
         _sweep(parent)

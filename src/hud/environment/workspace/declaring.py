@@ -11,6 +11,7 @@ from hud.environment.parts import OpenPart, Part
 from hud.environment.workspace.changes import SKIPPED
 from hud.environment.workspace.limits import WorkspaceLimits
 from hud.environment.workspace.mounts import Mount
+from hud.environment.workspace.network import Peer, network_of
 
 if TYPE_CHECKING:
     from hud.environment.workspace.part import Workspace
@@ -34,6 +35,9 @@ class OffersWorkspaces(ABC):
         name: str = "shell",
         guest_path: str = "/workspace",
         mounts: Sequence[Mount] = (),
+        network: bool = False,
+        allowed_hosts: Sequence[str] | None = None,
+        peers: Sequence[Peer] = (),
         env: Mapping[str, str] | None = None,
         limits: WorkspaceLimits | None = None,
         track_files: bool = True,
@@ -43,7 +47,9 @@ class OffersWorkspaces(ABC):
 
         The folder, `guest_path` inside, begins as a copy of `root`, or empty; what a run changes there, no other
         run sees, and `root` stays as it is. `mounts` are more of this machine's files, to be read only; `env` are
-        variables. Changed files are recorded for each step, except those of the names (patterns) in `untracked`.
+        variables. With `network` its programs reach the web by a proxy: what is public, or `allowed_hosts` alone
+        (`pypi.org`, `*.example.org`, `git.example.org:9418`). `peers` are services that it reaches by name.
+        Changed files are recorded for each step, except those of the names (patterns) in `untracked`.
         """
         from hud.environment.workspace.part import Workspace
 
@@ -53,6 +59,7 @@ class OffersWorkspaces(ABC):
             name=name,
             guest_path=guest_path,
             mounts=mounts,
+            network=network_of(network, allowed_hosts, peers),
             env=env,
             limits=limits,
             track_files=track_files,

@@ -39,7 +39,8 @@ class WorkspaceLimits:
         """Return resource limits by name; `grouped` where control groups bound the memory of all together."""
         each = {
             "RLIMIT_NPROC": int(self.processes),
-            "RLIMIT_FSIZE": int(max(self.disk_mb, self.scratch_mb) * MB),
+            # Above what any of its file systems holds, so that those say that they are full.
+            "RLIMIT_FSIZE": int((self.disk_mb + self.scratch_mb) * MB),
             "RLIMIT_NOFILE": OPEN_FILES,
             "RLIMIT_CORE": 0,
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -99,9 +100,12 @@ def hidden_files() -> list[str]:
     return arguments
 
 
-def made_up_files() -> dict[str, str]:
-    """Return the files that a workspace has in place of the machine's, by path."""
-    return {f"/etc/{name}": text for name, text in _MADE_UP.items()}
+def made_up_files(hosts: Mapping[str, str]) -> dict[str, str]:
+    """Return the files that a workspace has in place of the machine's, by path; `hosts` are known by name."""
+    known = "".join(f"{address} {name}\n" for name, address in hosts.items())
+    return {
+        f"/etc/{name}": text + (known if name == "hosts" else "") for name, text in _MADE_UP.items()
+    }
 
 
 def script(name: str, *arguments: str) -> list[str]:

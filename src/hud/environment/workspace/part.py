@@ -21,8 +21,10 @@ from hud.environment.workspace.commands import run_inside
 from hud.environment.workspace.following import Following
 from hud.environment.workspace.limits import WorkspaceLimits
 from hud.environment.workspace.mounts import USER, Mount, taken
+from hud.environment.workspace.network import Network, Peer
 from hud.environment.workspace.sandbox import Sandbox
 from hud.environment.workspace.server import WorkspaceServer
+from hud.environment.workspace.ways_out import OpenNetwork
 from hud.errors import EnvironmentFault, UsageError
 from hud.graders.command import CommandOutcome
 
@@ -45,6 +47,7 @@ class Workspace(Part):
         name: str = "shell",
         guest_path: str = "/workspace",
         mounts: Sequence[Mount] = (),
+        network: Network | None = None,
         env: Mapping[str, str] | None = None,
         limits: WorkspaceLimits | None = None,
         track_files: bool = True,
@@ -58,10 +61,16 @@ class Workspace(Part):
         self.environment = environment
         self.root = None if root is None else Path(root).expanduser()
         self.name = name
-        self.variables = dict(env or {})
+        self.network = network or Network()
         self.track_files = track_files
         self.untracked = tuple(untracked)
-        self.plan = Plan(str(folder), limits or WorkspaceLimits(), tuple(mounts), self.variables)
+        self.plan = Plan(
+            str(folder),
+            limits or WorkspaceLimits(),
+            tuple(mounts),
+            self.network.hosts(),
+            {**self.network.variables(), **(env or {})},
+        )
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenWorkspace]:
@@ -115,6 +124,10 @@ class Workspace(Part):
         """Copy a file, or what a folder holds, from this machine to `target`."""
         await copying.copy_in(self.opened.sandbox, str(source), target)
 
+    async def connect(self, port: int, target: str) -> None:
+        """Have `port` of the workspace's loopback lead to a service at `target` (`host:port`), for this run."""
+        await self.opened.network.connect(port, *Peer("service", port, target).address)
+
     async def end_all(self) -> None:
         """End everything that runs in this run's workspace; its files stay."""
         await self.opened.sandbox.kill_all()
@@ -126,6 +139,7 @@ class OpenWorkspace(OpenPart):
     def __init__(self, run_name: str, part: Workspace, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self.server = WorkspaceServer(sandbox)
+        self.network = OpenNetwork(sandbox)
         self._run_name, self._part = run_name, part
         self._changes = Changes(part.untracked) if part.track_files else None
         self._looking = asyncio.Lock()
@@ -134,7 +148,8 @@ class OpenWorkspace(OpenPart):
         self._ending: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Let agents in."""
+        """Open the ways out, and let agents in."""
+        await self.network.open(self._part.network)
         await self.server.start()
         plan, keys = self._part.plan, self.server.keys
         self.capability = Capability.ssh(
@@ -158,7 +173,10 @@ class OpenWorkspace(OpenPart):
         if self._ending is not None:
             self._ending.cancel()
         self.server.close()
-        await self.sandbox.close()
+        try:
+            await self.network.close()
+        finally:
+            await self.sandbox.close()
 
     async def bash(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import asyncio
 import os
+import signal
 import socket
 import struct
 from collections.abc import Sequence
@@ -78,6 +79,7 @@ class Sandbox:
         self._processes: dict[int, Process] = {}
         self._up: asyncio.Future[int] = self.loop.create_future()
         self._bubblewrap: asyncio.subprocess.Process | None = None
+        self._handle = -1
         self._words = b""
         self._listening: asyncio.Task[None] | None = None
         self._group: ControlGroup | None = None
@@ -124,9 +126,9 @@ class Sandbox:
         process, passed = await self._spawn(argv, (), size, environment)
         return process, passed[0]
 
-    async def listen(self, port: int) -> socket.socket:
-        """Listen on a port of the workspace's own loopback (0: any that is free), and accept out here."""
-        answer, passed = await self._ask({"do": "listen", "port": port})
+    async def listen(self, address: str, port: int) -> socket.socket:
+        """Listen at an address of the workspace's own loopback, and accept out here."""
+        answer, passed = await self._ask({"do": "listen", "address": address, "port": port})
         if "refused" in answer:
             raise OSError(answer["refused"])
         return socket.socket(fileno=passed[0])
@@ -162,9 +164,12 @@ class Sandbox:
         self._control.close()
         self._theirs.close()
         if self._bubblewrap is not None:
-            with suppress(ProcessLookupError):
-                self._bubblewrap.kill()
+            with suppress(OSError):
+                # By its descriptor: asyncio's own way may take the exit status from under asyncio's own feet.
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             await self._bubblewrap.wait()
+            with suppress(OSError):
+                os.close(self._handle)
         if self._listening is not None:
             self._listening.cancel()
         if self.folder != -1:
@@ -195,6 +200,8 @@ class Sandbox:
                 **whose,
             )
         self._theirs.close()
+        with suppress(ProcessLookupError):  # It may have ended; what it said tells why.
+            self._handle = os.pidfd_open(self._bubblewrap.pid)
         self._listening = asyncio.ensure_future(self._listen(self._bubblewrap))
         self.loop.add_reader(self._control, self._hear)
         supervisor = await self._up

@@ -121,10 +121,10 @@ class Supervisor:
             self.reap()
 
     def do_listen(self, request: dict[str, Any], _: list[int]) -> Any:
-        """Listen on a port of the workspace's own loopback; the server outside accepts."""
+        """Listen at an address of the workspace's own loopback; the server outside accepts."""
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", request["port"]))
+            listener.bind((request["address"], request["port"]))
             listener.listen(64)
             return {}, [os.dup(listener.fileno())]
 

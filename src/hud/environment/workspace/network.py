@@ -1,0 +1,87 @@
+"""What a workspace reaches outside: nothing, but for named services and, where it is allowed, the web by a proxy.
+
+Its network is its own and has a loopback alone. What it may reach, we listen for on that loopback and connect out
+here, so that no packet of its own ever leaves; and names are looked up here, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hud.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+PROXY_PORT = 3128
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A service of this machine, or one that it reaches, that a workspace reaches as `name:port`."""
+
+    name: str
+    port: int
+    target: str | None = None
+    """Where it is, seen from out here, as `host:port`; None is that port of this machine's loopback."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name == "localhost":
+            raise UsageError(
+                f"A peer's name must be a host's name in lower case, not {self.name!r}."
+            )
+        if not 0 < self.port < 65536:
+            raise UsageError(
+                f"Peer {self.name!r}: its port must be from 1 to 65535, not {self.port}."
+            )
+        _ = self.address
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the target."""
+        if self.target is None:
+            return LOOPBACK, self.port
+        host, _, port = self.target.rpartition(":")
+        if not host or not port.isdigit():
+            raise UsageError(
+                f"Peer {self.name!r}: its target must be host:port, not {self.target!r}."
+            )
+        return host.strip("[]"), int(port)
+
+
+@dataclass(frozen=True)
+class Network:
+    """What may be reached."""
+
+    web: bool = False
+    allowed_hosts: tuple[str, ...] | None = None
+    """Of the web: names, patterns (`*.example.org`), each with a port or for 80 and 443; None: all that is public."""
+    peers: tuple[Peer, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.allowed_hosts is not None and not self.web:
+            raise UsageError(
+                "allowed_hosts says what of the network is allowed; give network=True, too."
+            )
+        names = [peer.name for peer in self.peers]
+        if len(set(names)) < len(names):
+            raise UsageError("The peers of a workspace must have names of their own.")
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that tell programs of the proxy."""
+        if not self.web:
+            return {}
+        proxy = f"http://{LOOPBACK}:{PROXY_PORT}"
+        kept = ",".join(["localhost", LOOPBACK, *(peer.name for peer in self.peers)])
+        found = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": kept}
+        return {**found, **{name.upper(): value for name, value in found.items()}}
+
+    def hosts(self) -> dict[str, str]:
+        """Return the peers' addresses inside, by name: one each, so that two may have the same port."""
+        return {peer.name: f"127.0.1.{number}" for number, peer in enumerate(self.peers, 1)}
+
+
+def network_of(web: bool, allowed_hosts: Sequence[str] | None, peers: Sequence[Peer]) -> Network:
+    """Return it as plain data."""
+    return Network(web, None if allowed_hosts is None else tuple(allowed_hosts), tuple(peers))

@@ -1,0 +1,80 @@
+"""The ways out of one workspace: listeners on its loopback, whose connections go on from here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from hud.environment.workspace.network import LOOPBACK, PROXY_PORT, Network
+from hud.environment.workspace.proxy import Proxy
+from hud.environment.workspace.relay import Stream, relay
+from hud.environment.workspace.sandbox import Sandbox
+from hud.errors import EnvironmentFault
+
+MOST_CONNECTIONS = 128
+_CONNECT_SECONDS = 30.0
+
+
+class OpenNetwork:
+    """The ways out of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, network: Network) -> None:
+        """Listen for all that is allowed."""
+        if network.web:
+            await self._serve(LOOPBACK, PROXY_PORT, Proxy(network.allowed_hosts).serve)
+        hosts = network.hosts()
+        for peer in network.peers:
+            await self.connect(peer.port, *peer.address, inside=hosts[peer.name])
+
+    async def connect(self, port: int, host: str, target: int, inside: str = LOOPBACK) -> None:
+        """Have `port` in there lead to a service."""
+
+        async def pass_on(stream: Stream) -> None:
+            try:
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    outside = await asyncio.open_connection(host, target)
+            except (OSError, TimeoutError):
+                stream[1].transport.abort()
+                return
+            await relay(stream, outside)
+
+        await self._serve(inside, port, pass_on)
+
+    async def close(self) -> None:
+        """Let nothing out any more."""
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(
+        self, address: str, port: int, handle: Callable[[Stream], Awaitable[None]]
+    ) -> None:
+        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if len(self._tasks) >= MOST_CONNECTIONS:
+                writer.transport.abort()
+                return
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            try:
+                with suppress(OSError):
+                    await handle((reader, writer))
+            finally:
+                self._tasks.discard(task)
+                writer.close()
+
+        try:
+            listener = await self._sandbox.listen(address, port)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"A workspace cannot have a way out at {address}:{port}: {error.strerror or error}."
+            ) from error
+        self._servers.append(await asyncio.start_server(accepted, sock=listener))
