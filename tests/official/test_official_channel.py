@@ -11,7 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from hud.agents.native.bash import BashTool
 from hud.eval import Runtime, Task, Taskset
+from hud.trace import ToolCall
 
 BOOKS = '{"emma": 1815, "ulysses": 1922}'
 OURS = f'''\
@@ -84,6 +86,32 @@ async def fall():
     yield "Fall."
     raise RuntimeError("the grader fell over")
 '''
+OUR_DESK = """\
+from hud.environment import Environment
+
+env = Environment("desk")
+shell = env.workspace()
+
+
+@env.template(id="note")
+async def note(word: str):
+    await shell.write("todo.txt", "Write it down.\\n")
+    yield f"Write {word} into note.txt."
+    yield 1.0 if (await shell.read("note.txt")).decode().strip() == word else 0.0
+"""
+THEIR_DESK = """\
+from hud import Environment
+
+env = Environment("desk")
+shell = env.workspace("/tmp/placeholder", track_files=True)
+
+
+@env.template(id="note")
+async def note(word: str):
+    (shell.root / "todo.txt").write_text("Write it down.\\n")
+    yield f"Write {word} into note.txt."
+    yield 1.0 if (shell.root / "note.txt").read_text().strip() == word else 0.0
+"""
 AGENT = """\
 from hud.agents import OpenAIChatAgent
 from hud.agents.types import OpenAIChatConfig
@@ -347,3 +375,77 @@ async def ask(run):
 async def quiet(run):
     """Say nothing."""
     assert run.prompt == "Fall."
+
+
+def write_down(body):
+    """Write the word of the prompt where it asks for it, by the shell."""
+    if any(message["role"] == "tool" for message in body["messages"]):
+        return {"content": "Done."}
+    (asked,) = (text_of(message) for message in body["messages"] if message["role"] == "user")
+    word = asked.split("Write ")[1].split(" into")[0]
+    return call("bash", command=f"cat todo.txt && echo {word} > note.txt")
+
+
+def test_a_workspace_of_ours_is_worked_in_by_the_official_agents(official, ours, server, stand_in):
+    stand_in.answer = write_down
+    with ours(OUR_DESK) as url:
+        script = (
+            AGENT.format(model=stand_in.url)
+            + """
+import asyncio, json
+from hud import Runtime, Task, Taskset
+
+tasks = [Task(env="desk", id="note", args={"word": word}, slug=word) for word in ("red", "green")]
+
+
+async def main():
+    job = await Taskset("desk", tasks).run(agent, runtime=Runtime(URL), max_concurrent=2)
+    print(json.dumps([[run.slug, run.reward, run.trace.error, run.trace_id] for run in job.runs]))
+
+
+asyncio.run(main())
+"""
+        )
+        runs = official.python(script.replace("URL", repr(url)))
+    assert [run[:3] for run in runs] == [["red", 1.0, None], ["green", 1.0, None]]
+    for word, _, _, trace_id in runs:
+        steps = server.get(f"/v2/trace/{trace_id}/full")["trace"]["steps"]
+        (step,) = (step for step in steps if step["source"] == "tool")
+        assert "Write it down." in step["result"]["content"][0]["text"]
+        # What the task laid out, and what the agent changed, each session's alone.
+        spans = server.get(f"/v2/trace/{trace_id}/spans")["items"]
+        told = {span["name"]: span["attributes"]["hud.payload"] for span in spans}
+        (laid_out,) = told["filetracking.setup"]["patches"]
+        assert (laid_out["path"], laid_out["status"]) == ("todo.txt", "added")
+        assert told["filetracking.snapshot"]["files_scanned"] == 1
+        (changed,) = told["filetracking.diff"]["patches"]
+        assert changed["path"] == "note.txt"
+        assert f"+{word}" in changed["patch"]
+
+
+@pytest.fixture
+def their_desk(official):
+    folder = official.folder / "desk"
+    folder.mkdir()
+    return THEIR_DESK.replace("/tmp/placeholder", str(folder))
+
+
+async def test_an_official_workspace_is_worked_in_by_our_agents(theirs, their_desk):
+    async def write(run):
+        run.attach(BashTool(await run.open("ssh")))
+        word = run.prompt.split()[1]
+        call = ToolCall(
+            id="1", name="bash", arguments={"command": f"cat todo.txt; echo {word} > note.txt"}
+        )
+        await run.call_tool(call)
+
+    with theirs(their_desk) as url:
+        task = Task(env="desk", id="note", args={"word": "red"})
+        job = await Taskset("desk", [task]).run(write, runtime=Runtime(url))
+    (run,) = job.runs
+    assert (run.error, run.reward) == (None, 1.0)
+    (step,) = (step for step in run.trace.steps if step.source == "tool")
+    assert "Write it down." in step.result.content[0].text
+    (patch,) = step.extra["files"]["patches"]
+    assert (patch["path"], patch["status"]) == ("note.txt", "added")
+    assert "+red" in patch["patch"]

@@ -6,6 +6,7 @@ It knows what each method of the control channel asks and answers; it does not k
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,9 +14,11 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from hud.capabilities import Capability
+from hud.capabilities.capability import FILE_TRACKING
 from hud.environment.agent_tool import Delegation
 from hud.environment.channel.framing import MAX_FRAME_BYTES, METHOD_NOT_FOUND, ChannelError
 from hud.environment.channel.grading import grade_params
+from hud.environment.channel.remote_files import RemoteFiles
 from hud.environment.channel.tunnels import Tunnels
 from hud.environment.connection import Connection, StartFrame, ToolOutcome
 from hud.errors import EnvironmentFault, RolloutError
@@ -27,6 +30,7 @@ _PUBLIC = ("https", "wss")
 """Schemes whose certificates are for the name in the address: reached by it, past any tunnel."""
 TOOL_MARGIN_SECONDS = 10.0
 """How much longer than a tool's own limit an answer is waited for."""
+_logger = logging.getLogger("hud.environment")
 
 
 class RemoteRun(ABC):
@@ -44,6 +48,8 @@ class RemoteRun(ABC):
         self.tools: list[ToolSpec] | None = None
         self.capabilities: list[Capability] = []
         self._tunnels: Tunnels | None = None
+        self._files: RemoteFiles | None = None
+        """Its files, where an environment of another maker tells of them."""
 
     @abstractmethod
     async def call(self, method: str, params: dict[str, Any]) -> Any:
@@ -119,6 +125,9 @@ class RemoteRun(ABC):
 
     async def close_tunnels(self) -> None:
         """End the ways to the run's capabilities."""
+        files, self._files = self._files, None
+        if files is not None:
+            await files.close()
         if self._tunnels is not None:
             await self._tunnels.close()
 
@@ -130,13 +139,35 @@ class RemoteRun(ABC):
         return await self._tunnels.reach(capability)
 
     async def observe(self) -> dict[str, Any]:
-        try:
+        if not self.foreign:
             said = await self.call("run.observe", {})
-        except EnvironmentFault as error:
-            if not is_unknown_method(error):
-                raise
-            return {}  # A server of another kind.
-        return said if isinstance(said, dict) else {}
+            return said if isinstance(said, dict) else {}
+        if self._files is None:
+            return {}
+        try:
+            changed = await self._files.changed()
+        except RolloutError as error:
+            await self._give_files_up(error)
+            return {}
+        return {"files": changed} if changed else {}
+
+    async def _follow_files(self) -> None:
+        """Have what each step changes in the files told, where the environment offers that."""
+        for capability in self.capabilities:
+            if capability.protocol == FILE_TRACKING and self._files is None:
+                try:
+                    self._files = await RemoteFiles.begin(await self.reach(capability))
+                except RolloutError as error:
+                    await self._give_files_up(error)
+
+    async def _give_files_up(self, error: RolloutError) -> None:
+        """Go on without: what the run does, and its reward, do not depend on what is told of its files."""
+        files, self._files = self._files, None
+        if files is not None:
+            await files.close()
+        _logger.warning(
+            "Environment %r: changes of its files are no longer recorded: %s", self.name, error
+        )
 
     async def list_tasks(self) -> list[dict[str, Any]]:
         tasks = _field(await self.call("tasks.list", {}), "tasks")
@@ -146,6 +177,8 @@ class RemoteRun(ABC):
 
     async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
         prompt = _field(await self.call("tasks.start", {"id": task_id, "args": args}), "prompt")
+        if self.foreign:
+            await self._follow_files()
         try:
             return StartFrame(
                 prompt if isinstance(prompt, str) else _MESSAGES.validate_python(prompt)
