@@ -101,6 +101,13 @@ def test_supervised_samples_need_no_logprobs_and_may_have_weights():
         datums_of(given)
 
 
+def test_tokens_that_new_weights_drew_on_the_way_are_as_old_as_those():
+    ages = {"old": 3.0, "new": 0.0}
+    turn = sample([1], [2, 3, 4], checkpoint="old", swaps=[(1, "new")])
+    (datum,) = datums_of(payload(turn), lag=ages.get)
+    assert datum.lag == 1.0
+
+
 def test_the_lag_of_a_datum_is_the_mean_of_its_turns():
     ages = {"old": 3.0, "new": 0.0}
     turns = payload(

@@ -15,7 +15,14 @@ from hud.trace import AgentStep, Step, SubagentStep, without_samples
 
 _DEEPEST = 200
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-_TOKENS = {"prompt_token_ids", "output_token_ids", "output_logprobs", "checkpoint", "temperature"}
+_TOKENS = {
+    "prompt_token_ids",
+    "output_token_ids",
+    "output_logprobs",
+    "checkpoint",
+    "swaps",
+    "temperature",
+}
 """Fields of a sample that have columns of their own."""
 
 

@@ -105,6 +105,7 @@ class EventRecorder(ABC):
             "output": sample.output_token_ids,
             "logprobs": sample.output_logprobs,
             "checkpoint": sample.checkpoint,
+            "swaps": sample.swaps,
             "temperature": sample.temperature,
         }
         return encode_event(b"T", trace_id, step_id, encode_json(payload))

@@ -79,13 +79,20 @@ class Policy:
         self.sampler.set_version(checkpoint)
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
         """Keep sampling still while the weights change, and forget what was computed with the old ones.
 
         What is in flight goes on with a copy of the old weights, where there is room for that; else it is finished first.
+        With `in_flight` it waits for nothing but the decode step: turns on their way are continued by the new weights, over
+        the keys and values of the old ones (PipelineRL, arXiv 2509.19128), and it stands on each from which token on.
         Blocks the calling thread, so call it off the event loop.
         """
         with self._changing:
+            if in_flight:
+                with self.sampler.between_steps():
+                    yield
+                    self.sampler.slots.forget()
+                return
             successor = self._successor()
             with (successor or self.sampler).exclusive():
                 if successor is not None:
@@ -209,6 +216,7 @@ def _sample(prompt: list[int], drawn: Drawn, params: SamplingParams) -> Sample:
         output_token_ids=drawn.token_ids,
         output_logprobs=drawn.logprobs,
         checkpoint=drawn.version,
+        swaps=drawn.swaps,
         temperature=params.temperature or 1.0,
     )
 

@@ -71,7 +71,7 @@ class Sampler:
         self._paused = 0
         self._closed = False
         self._retired = False
-        self._held = False
+        self._held = 0
         self._resting = True
         """True while the thread is between two steps and waits."""
         self._thread: threading.Thread | None = None
@@ -175,15 +175,25 @@ class Sampler:
                 self._paused -= 1
                 self._changed.notify_all()
 
+    @contextmanager
+    def between_steps(self) -> Iterator[None]:
+        """Keep the sampler still between two decode steps; what is in flight goes on afterwards, as it is."""
+        with self._changed:
+            self._held += 1
+            self._changed.wait_for(lambda: self._resting or self._closed)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= 1
+                self._changed.notify_all()
+
     def hand_over(self, successor: Sampler, decoder: AnyDecoder) -> None:
         """Draw what is in flight to its end with `decoder`, a copy; whoever waits is drawn by `successor`."""
-        with self._changed:
-            self._held = True
-            self._changed.wait_for(lambda: self._resting or self._closed)
+        with self.between_steps(), self._changed:
             self.decoder = decoder
-            self._held, self._retired = False, True
+            self._retired = True
             waiting, self.waiting = self.waiting, deque()
-            self._changed.notify_all()
         if waiting:
             with successor._changed:
                 successor.waiting.extend(waiting)
@@ -208,10 +218,15 @@ class Sampler:
             return len(self.waiting)
 
     def set_version(self, version: str | None) -> None:
-        """Name the weights anew, after they changed; keys and values of the old ones are forgotten."""
+        """Name the weights anew, after they changed; keys and values of the old ones are forgotten.
+
+        Sequences in flight (see `between_steps`) keep theirs, and it is written down where the new weights took over.
+        """
         with self._changed:
             self.version = version
             self.slots.forget()
+            for request in self.active:
+                request.swap(version)
 
     def close(self) -> None:
         """Stop; whoever waits is told."""
@@ -374,7 +389,13 @@ class Sampler:
 
     def _finish(self, request: Request, reason: str) -> None:
         request.outcome = Drawn(
-            request.token_ids, request.logprobs, reason, request.cached, request.version
+            request.token_ids,
+            request.logprobs,
+            reason,
+            request.cached,
+            request.version,
+            # One that came after the last token drew nothing.
+            [swap for swap in request.swaps if swap[0] < len(request.token_ids)],
         )
         self._leave(request)
         if not request.followed:

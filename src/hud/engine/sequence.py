@@ -27,7 +27,9 @@ class Drawn:
     cached_tokens: int
     """Prompt tokens that were not computed, because a slot held them."""
     version: str | None
-    """The checkpoint whose weights drew it."""
+    """The checkpoint whose weights drew it, up to the first swap."""
+    swaps: list[tuple[int, str | None]] = field(default_factory=list)
+    """`(place, checkpoint)`: weights that were swapped on the way, and the first token that they drew."""
 
 
 @dataclass(eq=False)
@@ -55,9 +57,18 @@ class Request:
     slot: Slot | None = None
     cached: int = 0
     version: str | None = None
-    """The weights that draw it; they do not change while it is on its way."""
+    """The weights that began it."""
+    swaps: list[tuple[int, str | None]] = field(default_factory=list)
+    """Weights that took over on its way; see `Drawn.swaps`."""
     abandoned: bool = False
     """Set by whoever asked, when he wants no more: its slot is free before the next step."""
+
+    def swap(self, version: str | None) -> None:
+        """Write down that other weights draw from here on."""
+        place = len(self.token_ids)
+        if self.swaps and self.swaps[-1][0] == place:
+            self.swaps.pop()
+        self.swaps.append((place, version))
 
     @property
     def place(self) -> Slot:

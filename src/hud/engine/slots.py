@@ -19,6 +19,8 @@ class Slot:
     busy: bool = False
     used: int = 0
     """When it was last given out, as a count."""
+    stale: bool = False
+    """True while a sequence goes on here that older weights began: nobody else may use what it holds."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Slots:
         )
         shared, source = 0, None
         for other in self.all:
+            if other.stale:
+                continue
             count = shared_length(other.tokens, prompt, beyond=shared)
             if count > shared:
                 shared, source = count, other
@@ -77,11 +81,16 @@ class Slots:
     def release(self, slot: Slot) -> None:
         """Give a slot back; what it holds stays useful until the slot is needed."""
         slot.busy = False
+        if slot.stale:
+            slot.stale, slot.tokens = False, []
 
     def forget(self) -> None:
-        """Forget what the slots hold."""
+        """Forget what the slots hold, those of sequences on their way once these end."""
         for slot in self.all:
-            slot.tokens = []
+            if slot.busy:
+                slot.stale = True
+            else:
+                slot.tokens = []
 
     @staticmethod
     def _continues(slot: Slot, prompt: Sequence[int]) -> bool:

@@ -100,19 +100,25 @@ class TrainedModel:
 
         A step that fails leaves everything as the head has it, or sets `broken` where even that could not be.
         """
-        head, trainer, policy = self.head, self.trainer, self.serving.policy
-        with self._changing(head):
-            measured = trainer.optim_step(
-                body.learning_rate,
-                body.beta1,
-                body.beta2,
-                body.eps,
-                body.weight_decay,
-                body.max_grad_norm,
-            )
-            made = self._save(body, measured, total, self.step + 1) if body.save else None
-            # Weights that are not saved serve under a name of their own: caches must not mix them up.
-            policy.checkpoint = new_id() if made is None else made.id
+        head, step = self.head, self.step + 1
+        # Weights that are not saved serve under a name of their own too: caches must not mix them up.
+        identifier = new_id()
+        if body.in_flight:
+            with self._changing(head, in_flight=True):
+                measured = self._optimize(body)
+                self.serving.policy.checkpoint = identifier
+            # Sampling goes on meanwhile; it does not wait for a disk.
+            with self._restoring(head):
+                made = (
+                    self._save(identifier, head, body, measured, total, step) if body.save else None
+                )
+        else:
+            with self._changing(head):
+                measured = self._optimize(body)
+                made = (
+                    self._save(identifier, head, body, measured, total, step) if body.save else None
+                )
+                self.serving.policy.checkpoint = identifier
         if made is None:
             count = 1 + (self._unsaved.count if self._unsaved else 0)
             self._saved, self._unsaved = head, _Unsaved(count, body, measured)
@@ -124,10 +130,10 @@ class TrainedModel:
         """Save the steps that no checkpoint stands for, if there are any."""
         if self._unsaved is None:
             return
-        unsaved = self._unsaved
-        with self._changing(self.head):
-            made = self._save(unsaved.body, unsaved.measured, total, self.step)
-            self.serving.policy.checkpoint = made.id
+        unsaved, head, identifier = self._unsaved, self.head, new_id()
+        with self._changing(head):
+            self._save(identifier, head, unsaved.body, unsaved.measured, total, self.step)
+            self.serving.policy.checkpoint = identifier
         self._unsaved = None
 
     def load_reference(self) -> None:
@@ -139,22 +145,45 @@ class TrainedModel:
         reference = load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
         self.trainer.reference = reference.requires_grad_(False)
 
+    def _optimize(self, body: OptimStepRequest) -> dict[str, float]:
+        return self.trainer.optim_step(
+            body.learning_rate,
+            body.beta1,
+            body.beta2,
+            body.eps,
+            body.weight_decay,
+            body.max_grad_norm,
+        )
+
     @contextmanager
-    def _changing(self, head: str | None) -> Iterator[None]:
+    def _changing(self, head: str | None, *, in_flight: bool = False) -> Iterator[None]:
         """Keep the sampler still; whatever fails inside takes the weights back to the head."""
-        with self.serving.lock, self.serving.policy.exclusive():
-            try:
-                yield
-            except BaseException:
-                # The weights have changed and nothing stands for them: back to what does.
-                self.go_to(head)
-                raise
+        with (
+            self.serving.lock,
+            self.serving.policy.exclusive(in_flight=in_flight),
+            self._restoring(head),
+        ):
+            yield
+
+    @contextmanager
+    def _restoring(self, head: str | None) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            # The weights have changed and nothing stands for them: back to what does.
+            self.go_to(head)
+            raise
 
     def _save(
-        self, body: OptimStepRequest, measured: dict[str, float], total: Accumulated, step: int
+        self,
+        identifier: str,
+        head: str | None,
+        body: OptimStepRequest,
+        measured: dict[str, float],
+        total: Accumulated,
+        step: int,
     ) -> CheckpointRecord:
-        """Write the checkpoint, then record it and move the head."""
-        identifier, head = new_id(), self.head
+        """Write the checkpoint under `head`, then record it and move the head."""
         metrics: dict[str, Any] = {
             name: value
             for name, value in {**merge(total.metrics), **measured}.items()

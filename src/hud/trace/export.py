@@ -70,7 +70,8 @@ def _messages(step: Step) -> list[dict[str, Any]]:
 
 def _sample(step: AgentStep) -> dict[str, Any]:
     assert step.sample is not None
-    return step.sample.model_dump(exclude={"prompt_chunks"})
+    unsaid = {"prompt_chunks"} if step.sample.swaps else {"prompt_chunks", "swaps"}
+    return step.sample.model_dump(exclude=unsaid)
 
 
 def _as_text(arguments: dict[str, Any] | str) -> str:

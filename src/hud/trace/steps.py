@@ -42,6 +42,8 @@ class Sample(BaseModel):
     output_logprobs: list[float] = Field(default_factory=list)
     checkpoint: str | None = None
     """Id of the checkpoint whose weights sampled this; None for base weights or an unknown policy."""
+    swaps: list[tuple[int, str | None]] = Field(default_factory=list)
+    """`(place, checkpoint)`: weights that took over on the way, and the first output token that they sampled."""
     temperature: float = 1.0
 
 

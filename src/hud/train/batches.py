@@ -61,6 +61,7 @@ def payload_of(
             output_logprobs=list(step.sample.output_logprobs),
             temperature=step.sample.temperature,
             checkpoint=step.sample.checkpoint,
+            swaps=step.sample.swaps or None,
         )
         for step in trace.steps
         if isinstance(step, AgentStep) and step.sample and step.sample.output_token_ids

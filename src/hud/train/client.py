@@ -111,12 +111,14 @@ class TrainingClient:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        in_flight: bool = False,
         save: bool = True,
         idempotency_key: str | None = None,
     ) -> OptimStepResult:
         """Apply what was accumulated, save it as a checkpoint under the head, and move the head to it.
 
-        With `save=False` it is applied only, and the answer names the head as it was: for many small steps.
+        With `save=False` it is applied only, and the answer names the head as it was: for many small steps. With
+        `in_flight`, turns that are being sampled are continued by the new weights instead of ended by the old ones.
         """
         request = OptimStepRequest(
             learning_rate=learning_rate,
@@ -125,11 +127,12 @@ class TrainingClient:
             eps=eps,
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
+            in_flight=in_flight,
             save=save,
             idempotency_key=idempotency_key,
         )
-        # `save` is ours: a server that does not know it is only told when it matters.
-        unsaid = {"save"} if save else set()
+        # These are ours: a server that does not know them is only told when it matters.
+        unsaid = {name for name, usual in (("save", save), ("in_flight", not in_flight)) if usual}
         return OptimStepResult.model_validate(await self._train("optim-step", request, unsaid))
 
     async def step(

@@ -169,10 +169,18 @@ def _as_floats(logprobs: Sequence[float | None], length: int) -> Floats:
 
 
 def _mean_lag(part: _Open, lag: Callable[[str | None], float | None] | None) -> float | None:
+    """Return the mean over its sampled tokens of how old the weights were that sampled each."""
     if lag is None:
         return None
-    known = [age for _, sample in part.outputs if (age := lag(sample.checkpoint)) is not None]
-    return sum(known) / len(known) if known else None
+    total, known = 0.0, 0
+    for _, sample in part.outputs:
+        began = [(0, sample.checkpoint), *(sample.swaps or ())]
+        ends = [place for place, _ in began[1:]] + [len(sample.output_token_ids)]
+        for (place, checkpoint), end in zip(began, ends, strict=True):
+            if (age := lag(checkpoint)) is not None:
+                total += age * (end - place)
+                known += end - place
+    return total / known if known else None
 
 
 def _check_sample(sample: TrajectorySample, where: str, supervised: bool) -> None:

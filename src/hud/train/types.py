@@ -49,6 +49,8 @@ class TrajectorySample(_Strict):
     """What the turn was sampled with; the trainer divides its logits by it."""
     checkpoint: str | None = None
     """Id of the checkpoint whose weights sampled the turn."""
+    swaps: list[tuple[int, str | None]] | None = None
+    """`(place, checkpoint)`: weights that took over on the way, and the first output token that they sampled."""
     weights: list[float] | None = None
     """For `cross_entropy`: one for each output id, 1 unless given, negative allowed."""
 
@@ -162,6 +164,8 @@ class OptimStepRequest(_Strict):
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float | None = Field(default=None, gt=0)
     """Scale the gradient down to this norm where it is longer."""
+    in_flight: bool = False
+    """True: turns that are being sampled are continued by the new weights; False: they are ended by the old ones."""
     save: bool = True
     """False: apply only. A later step's checkpoint stands for this one too; until then a kill loses it."""
     idempotency_key: str | None = None

@@ -104,6 +104,7 @@ class TurnReader:
     def _take(self, delta: TokenDelta, start: int, stop: int) -> list[Event]:
         ids = delta.token_ids[start:stop]
         self._cached, self._version = delta.cached_tokens, delta.version
+        self._swaps = delta.swaps
         self._ids += ids
         self._logprobs += delta.logprobs[start:stop]
         events: list[Event] = []
@@ -181,6 +182,7 @@ class TurnReader:
                 output_token_ids=self._ids,
                 output_logprobs=self._logprobs,
                 checkpoint=self._version,
+                swaps=[swap for swap in self._swaps if swap[0] < len(self._ids)],
                 temperature=self.request.sampling.temperature or 1.0,
             )
         return Finished(

@@ -212,6 +212,7 @@ def delta_of(drawn: Request, seen: int) -> TokenDelta:
         drawn.likeliest[seen:end] if drawn.top else None,
         drawn.cached,
         drawn.version,
+        [swap for swap in drawn.swaps if swap[0] < end],
     )
 
 

@@ -27,13 +27,23 @@ class RemoteStream:
         self._top: list[list[tuple[int, float]]] | None = None
         self._cached = 0
         self._version: str | None = None
+        self._drawn = 0
+        self._swaps: list[tuple[int, str | None]] = []
         self._waiter: asyncio.Future[None] | None = None
 
     def take(self) -> TokenDelta | None:
         """Return everything that was drawn since the last time; None where that is nothing."""
         if not self._ids:
             return None
-        delta = TokenDelta(self._ids, self._logprobs, self._top, self._cached, self._version)
+        self._drawn += len(self._ids)
+        delta = TokenDelta(
+            self._ids,
+            self._logprobs,
+            self._top,
+            self._cached,
+            self._version,
+            [swap for swap in self._swaps if swap[0] < self._drawn],
+        )
         self._ids, self._logprobs, self._top = [], [], None
         return delta
 
@@ -49,12 +59,13 @@ class RemoteStream:
         ids: list[int],
         logprobs: list[float],
         top: Any,
-        begun: list[Any] | None,
+        news: list[Any] | None,
         end: list[Any] | None,
     ) -> None:
-        """Add what came; `begun` stands beside the first tokens."""
-        if begun is not None:
-            self._cached, self._version = begun
+        """Add what came; `news` stands beside the first tokens, and where weights were swapped."""
+        if news is not None:
+            self._cached, self._version, swaps = news
+            self._swaps = [(place, checkpoint) for place, checkpoint in swaps]
         if ids:
             self._ids += ids
             self._logprobs += logprobs

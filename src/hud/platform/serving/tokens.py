@@ -4,7 +4,7 @@ chat formats and tool calls are its callers'."""
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
@@ -41,7 +41,9 @@ class TokenDelta:
     cached_tokens: int = 0
     """As in `TokenEnd`, for readers that stop before it comes."""
     version: str | None = None
-    """As in `TokenEnd`."""
+    """The checkpoint whose weights drew every token, up to the first swap; None: the base weights."""
+    swaps: list[tuple[int, str | None]] = field(default_factory=list)
+    """`(place, checkpoint)`: weights that took over on the way so far, and the first token that they drew."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class TokenEnd:
     cached_tokens: int
     """Prompt tokens that were not computed again."""
     version: str | None
-    """The checkpoint whose weights drew every token; None: the base weights."""
+    """As in `TokenDelta`."""
 
 
 class OverloadedError(HudError):

@@ -179,6 +179,7 @@ class _Stream:
     def __init__(self, drawn: Request) -> None:
         self.drawn = drawn
         self._seen = 0
+        self._swaps = -1
 
     def item(self, number: int) -> list[Any] | None:
         """Return what was drawn since the last item, and how it ended if it did; None where nothing is new."""
@@ -194,9 +195,17 @@ class _Stream:
             drawn.token_ids[seen:end],
             drawn.logprobs[seen:end],
             drawn.likeliest[seen:end] if drawn.top else None,
-            [drawn.cached, drawn.version] if seen == 0 else None,
+            self._news(),
             _packed_end(outcome),
         ]
+
+    def _news(self) -> list[Any] | None:
+        """What stands beside the first tokens, and again whenever weights were swapped."""
+        drawn, swaps = self.drawn, len(self.drawn.swaps)
+        if self._swaps == swaps:
+            return None
+        self._swaps = swaps
+        return [drawn.cached, drawn.version, drawn.swaps]
 
 
 def _packed_end(outcome: Drawn | HudError | None) -> list[Any] | None:

@@ -233,5 +233,6 @@ def _sample(identifier: str, step: int, payload: dict[str, Any]) -> dict[str, An
         "output": pack_ids(payload["output"]),
         "logprobs": pack_logprobs(payload["logprobs"]),
         "checkpoint": payload["checkpoint"],
+        "swaps": orjson.dumps(payload["swaps"]) if payload["swaps"] else None,
         "temperature": payload["temperature"],
     }

@@ -157,6 +157,7 @@ def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
                 "output_token_ids": output,
                 "output_logprobs": unpack_logprobs(row.logprobs),
                 "checkpoint": row.checkpoint,
+                "swaps": [] if row.swaps is None else orjson.loads(row.swaps),
                 "temperature": row.temperature,
             },
         )

@@ -118,6 +118,8 @@ samples = sa.Table(
     sa.Column("output", sa.LargeBinary, nullable=False),
     sa.Column("logprobs", sa.LargeBinary, nullable=False),
     sa.Column("checkpoint", sa.String(32)),
+    # JSON, [[place, checkpoint], ...]; NULL: one checkpoint's weights drew it all.
+    sa.Column("swaps", sa.LargeBinary),
     sa.Column("temperature", sa.Float, nullable=False, default=1.0),
 )
 

@@ -118,10 +118,22 @@ def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row 
         "output": pack_ids(_flat(sample.get("output_token_ids") or [])),
         "logprobs": pack_logprobs(_flat(sample.get("output_logprobs") or [])),
         "checkpoint": plain(str(checkpoint)) if is_id(str(checkpoint)) else None,
+        "swaps": _swaps(sample.get("swaps")),
         "temperature": float(temperature) if measured and temperature else 1.0,
     }
     rest = {name: value for name, value in sample.items() if name not in _TOKENS}
     return row, rest if rest.get("prompt_chunks") is not None else None
+
+
+def _swaps(swaps: Any) -> bytes | None:
+    if not isinstance(swaps, list):
+        return None
+    known = [
+        [swap[0], plain(str(swap[1])) if is_id(str(swap[1])) else None]
+        for swap in swaps
+        if isinstance(swap, list) and len(swap) == 2 and isinstance(swap[0], int)
+    ]
+    return orjson.dumps(known) if known else None
 
 
 def _flat(numbers: Any) -> list[Any]:

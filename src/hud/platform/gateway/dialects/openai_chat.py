@@ -198,6 +198,8 @@ def _ending(finished: Finished) -> dict[str, Any]:
         ending["prompt_token_ids"] = sample.prompt_token_ids
         ending["token_ids"] = sample.output_token_ids
         ending["checkpoint"] = sample.checkpoint
+        if sample.swaps:
+            ending["swaps"] = sample.swaps
         ending["temperature"] = sample.temperature
     return ending
 

@@ -251,6 +251,7 @@ def upgrade() -> None:
         sa.Column("output", sa.LargeBinary(), nullable=False),
         sa.Column("logprobs", sa.LargeBinary(), nullable=False),
         sa.Column("checkpoint", sa.String(length=32), nullable=True),
+        sa.Column("swaps", sa.LargeBinary(), nullable=True),
         sa.Column("temperature", sa.Float(), nullable=False),
         sa.PrimaryKeyConstraint("trace_id", "step_id", name=op.f("pk_samples")),
     )
