@@ -9,7 +9,7 @@ TEST_WORKERS ?= 2
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-null test check bench clean format
+.PHONY: help setup demo demo-null lab test check bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,10 @@ demo: $(STAMP)  ## Train a tool-using agent from scratch and watch it get better
 demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curve must stay flat
 	@$(BIN)/python examples/triage/demo.py --folder .demo-null --zero-advantages
 
+lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, broken for real; about 20 minutes)
+	@[ ! -x scripts/setup-worlds ] || scripts/setup-worlds
+	@$(BIN)/python examples/incident_lab/record.py --folder .lab
+
 test: $(STAMP) $(OFFICIAL)/.installed  ## Run the test suite, on SQLite and on PostgreSQL, the official client's part included
 	@$(PYTEST)
 	@scripts/test-on-postgresql $(PYTEST)
@@ -47,5 +51,5 @@ bench: $(STAMP)  ## Run the benchmarks behind benchmarks/perf/RESULTS.md
 	@$(BIN)/python benchmarks/perf/run_all.py
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .demo .demo-null dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .demo .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,89 @@
+"""Hierarchical: one model leads, and has six tools; each is a specialist with a model, tools and a reward of its own.
+
+    hud eval examples/incident_lab/hierarchical.py examples/incident_lab/scripted.py:team --all
+
+The same incidents, prompt, answer and step cap as in `flat.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from flat import MAX_STEPS, prompt
+from grading import grade_finding, grade_report
+from incidents import incidents
+from lab.facts import SIGNS
+from servers import AREAS, Desk
+
+from hud import Environment, Task, Taskset
+from hud.environment import AgentTool, Answer, GradingArg, Template
+from hud.trace import Message
+
+__all__ = ["env", "tasks"]
+
+SPECIALIST_STEPS = 8
+DUTIES = {
+    "errors": "Looks through the error tracker: which error a service reports, and whom it blames.",
+    "metrics": "Reads metrics and traces: what grows in a service, whether its connection pool is full.",
+    "database": "Works the database console: open transactions, slow queries, indexes, migrations.",
+    "changes": "Knows the deploy platform: the last deployment or feature flag that changed in a service.",
+    "queue": "Watches the cache and the queue of orders: what blocks it.",
+    "containers": "Watches the container orchestrator: pods, restarts, evictions, certificates.",
+}
+
+env = Environment("incident-lead", version="1.0.0")
+
+
+def specialist(area: str) -> Template:
+    """Return the template of an area's specialist, in an environment of its own."""
+    own = Environment(f"incident-{area}", version="1.0.0")
+    desk = Desk(own, area)
+    instructions = (
+        f"You are a specialist. {DUTIES[area]} Report on one service, as one JSON object: "
+        f'{{"sign": ..., "detail": ...}}. Signs: {SIGNS[area]}.'
+    )
+
+    @own.template(id=area, description=DUTIES[area])
+    async def report(service: str, incident: GradingArg = None) -> AsyncGenerator[object, Answer]:
+        """Report on a service.
+
+        Args:
+            service: the service to look at.
+        """
+        found = incidents()[incident]
+        await desk.open(found)
+        answer = yield [
+            Message(role="system", content=instructions),
+            Message(role="user", content=f"ALERT {found.page} Look at {service}."),
+        ]
+        truth = found.facts.get(area, {}).get(service)
+        # Of what is no service there is nothing to report.
+        yield 0.0 if truth is None else grade_report(answer, truth)
+
+    return report
+
+
+specialists = {area: specialist(area) for area in AREAS}
+for area, template in specialists.items():
+    env.add_tool(
+        AgentTool(template, model=f"incident-{area}", name=area, max_steps=SPECIALIST_STEPS)
+    )
+
+
+@env.template(
+    id="diagnose", description="Find the fault behind an alert, with a team of specialists."
+)
+async def diagnose(incident: str) -> AsyncGenerator[object, Answer]:
+    """One recorded incident, by name."""
+    found = incidents()[incident]
+    answer = yield prompt(found)
+    yield grade_finding(answer, found.finding)
+
+
+def task(name: str) -> Task:
+    """Return the task of an incident."""
+    wishes = {"slug": name, "agent_config": {"max_steps": MAX_STEPS}}
+    return diagnose(incident=name).model_copy(update=wishes)
+
+
+tasks = Taskset("incident-lab-hierarchical", map(task, incidents()))

@@ -1,0 +1,121 @@
+"""Record incidents: start the shop, break it, write down what is to be seen.
+
+    python examples/incident_lab/record.py --folder .lab            the 24 incidents, one of each fault
+    python examples/incident_lab/record.py --folder .lab --count 50 --seed 7
+    python examples/incident_lab/record.py --folder .lab --only leak-orders
+
+A folder of recordings holds `NAME.sqlite.gz` for each incident, and `findings.json`, which the tools never read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lab.database import ShopDatabase, postgresql
+from lab.facts import agrees, facts
+from lab.faults import FAULTS
+from lab.stage import play_incident
+
+ATTEMPTS = 3
+INTERRUPTED = 130
+
+
+def wanted(options: argparse.Namespace) -> list[str]:
+    """Return the names of the incidents to record: a fault, and a number after the first of its kind."""
+    faults = [options.only] if options.only else list(FAULTS)
+    count = options.count or len(faults)
+    names = []
+    for number in range(count):
+        fault, again = faults[number % len(faults)], number // len(faults)
+        names.append(fault if not again else f"{fault}-{again + 1}")
+    return names
+
+
+async def record(database: ShopDatabase, name: str, folder: Path, seed: int) -> None:
+    """Record one incident into the folder, again where customers noticed nothing."""
+    fault = FAULTS[name if name in FAULTS else name.rpartition("-")[0]]
+    for attempt in range(ATTEMPTS):
+        try:
+            recording, finding = await play_incident(database, fault, f"{seed}/{name}/{attempt}")
+            with recording.database() as made:
+                found = facts(made)
+            if agrees(finding, found):
+                break
+            print(f"  {name}: the fault left no trace of {finding}; again", flush=True)
+        except* ValueError as error:
+            print(f"  {name}: {error.exceptions[0]}; again", flush=True)
+    else:
+        raise SystemExit(f"Error: {name} could not be recorded in {ATTEMPTS} attempts.")
+    recording.save(folder / f"{name}.sqlite.gz")
+    file = folder / "findings.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    known[name] = {
+        "page": recording.rows["page"][0]["text"],
+        "service": finding.service,
+        "cause": finding.cause,
+        "culprit": finding.culprit,
+        "facts": {
+            area: {service: [fact.sign, fact.detail] for service, fact in by_service.items()}
+            for area, by_service in found.items()
+        },
+    }
+    file.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+
+
+async def record_all(options: argparse.Namespace) -> None:
+    """Record what is missing in the folder."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    names = wanted(options)
+    missing = [
+        name
+        for name in names
+        if options.fresh or not (options.folder / f"{name}.sqlite.gz").exists()
+    ]
+    print(f"{len(missing)} of {len(names)} incidents to record into {options.folder}", flush=True)
+    if not missing:
+        return
+    with tempfile.TemporaryDirectory(prefix="incident-lab-") as folder:
+        os.chmod(folder, 0o755)
+        with postgresql(Path(folder) / "postgresql") as database:
+            for name in missing:
+                began = perf_counter()
+                await record(database, name, options.folder, options.seed)
+                size = (options.folder / f"{name}.sqlite.gz").stat().st_size / 1024
+                print(f"  {name}: {perf_counter() - began:.0f} s, {size:.0f} KiB", flush=True)
+
+
+def main() -> int:
+    """Read the command line and record."""
+    parser = argparse.ArgumentParser(description="Record incidents of the lab's shop.")
+    parser.add_argument("--folder", type=Path, default=Path(".lab"))
+    parser.add_argument("--count", type=int, help="how many incidents (default: one of each fault)")
+    parser.add_argument("--only", choices=list(FAULTS), help="incidents of this fault alone")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fresh", action="store_true", help="record again what is there")
+    # A polite kill ends the shop's processes too, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = parser.parse_args()
+    try:
+        asyncio.run(record_all(options))
+    except KeyboardInterrupt:
+        print("Interrupted. The same command records what is missing.")
+        return INTERRUPTED
+    here = Path(__file__).parent.name
+    print(
+        f"INCIDENT_LAB={options.folder} hud eval examples/{here}/flat.py examples/{here}/scripted.py:oracle --all"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

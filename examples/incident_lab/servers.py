@@ -1,0 +1,69 @@
+"""The tools of an environment: the lab's four MCP servers over a recording, or a team's real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from desk import platform, tracker
+from desk.servers import EXECUTE_SQL, OPEN, TOOLS, server
+from incidents import REAL_SERVERS, Incident
+
+from hud import Environment
+
+Names = tuple[str, ...]
+
+
+def _names(queries: Sequence[Any]) -> Names:
+    return tuple(query.name for query in queries)
+
+
+AREAS: dict[str, dict[str, Names]] = {
+    "errors": {"tracker": _names(tracker.ISSUES)},
+    "metrics": {"tracker": _names(tracker.PERFORMANCE)},
+    "database": {"database": (*_names(TOOLS["database"]), EXECUTE_SQL)},
+    "changes": {"deploy": _names(platform.CHANGES)},
+    "queue": {"deploy": _names(platform.QUEUE)},
+    "containers": {"cluster": _names(TOOLS["cluster"])},
+}
+"""Which tools of which servers each specialist has."""
+
+
+class Desk:
+    """What an environment has of the servers: all tools, or those of one specialist's area."""
+
+    def __init__(self, env: Environment, area: str | None = None) -> None:
+        self.env = env
+        self.parts: list[Any] = []
+        chosen = None if area is None else AREAS[area]
+        if REAL_SERVERS:
+            self._connect_real(area)
+            return
+        for name in chosen or TOOLS:
+            self.parts.append(
+                env.connect_mcp(
+                    partial(server, name),
+                    name=name,
+                    prefix=name,
+                    include=None if chosen is None else chosen[name],
+                    exclude=(OPEN,),
+                )
+            )
+
+    async def open(self, incident: Incident) -> None:
+        """Have the servers of this run answer from an incident's recording; real ones answer as they are."""
+        for part in self.parts:
+            await self.env.opened(part).call(OPEN, {"file": str(incident.file)})
+
+    def _connect_real(self, area: str | None) -> None:
+        """Connect what the team's file names; its `areas` say which servers' tools a specialist has."""
+        config = json.loads(Path(str(REAL_SERVERS)).read_text())
+        servers = config["mcpServers"]
+        chosen = config.get("areas", {}).get(area) if area is not None else None
+        if area is not None and chosen is None:
+            raise SystemExit(f"Error: {REAL_SERVERS} says nothing of the area {area!r}.")
+        wanted = servers if chosen is None else {name: servers[name] for name in chosen}
+        self.env.connect_mcp_config({"mcpServers": wanted}, prefix=True, include=chosen)
