@@ -8,7 +8,7 @@ import json
 import httpx
 import pytest
 
-from hud.agents import openai_dialect
+from hud.agents import asking
 from hud.agents.openai_dialect import OpenAIChatModel
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import Continuation, SamplingParams, ToolSpec
@@ -60,7 +60,7 @@ def no_waiting(monkeypatch):
     async def sleep(seconds):
         waits.append(seconds)
 
-    monkeypatch.setattr(openai_dialect.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asking, "sleep", sleep)
     return waits
 
 

@@ -71,7 +71,10 @@ def test_a_model_is_added_by_its_url_and_played_without_a_server(home, provider)
 
 
 async def test_a_provider_that_is_down_is_infrastructure_that_failed(home, monkeypatch):
-    monkeypatch.setattr("hud.agents.openai_dialect.ATTEMPTS", 1)
+    async def at_once(seconds):
+        del seconds
+
+    monkeypatch.setattr("hud.agents.asking.sleep", at_once)
     config = {"url": "http://127.0.0.1:9"}
     await connect().post("/v2/models/provide", {"name": "standin", "provider": config})
     with pytest.raises(InfrastructureFault, match="cannot be reached"):

@@ -1,19 +1,25 @@
-"""Chat completions over HTTP, as a `ChatModel`: requests, answers, retries.
+"""Chat completions over HTTP, as a `ChatModel`: requests and answers.
 
 It speaks to any server of the dialect. With `return_token_ids` it also asks for the sampled ids and sends
-the exact prefix of later turns, so that a served policy is trained on what it sampled.
+the exact prefix of later turns, so that a served policy is trained on what it sampled; such a server is ours, and
+reads conversations as we write them. For others, they are written as the dialect's documentation has them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import orjson
 
+from hud.agents.asking import Provider, ask
+from hud.agents.chat_stream import joined
+from hud.agents.documented import documented_messages
 from hud.agents.lanes import Lanes
+from hud.agents.prices import cost_usd
+from hud.agents.wire_names import wire_names
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import (
     ChatMessage,
@@ -24,13 +30,28 @@ from hud.trace import (
     ToolCall,
     ToolSpec,
     Usage,
+    new_id,
     wire_messages,
 )
 
-ATTEMPTS = 5
-LONGEST_WAIT_SECONDS = 30.0
-RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+NO_LIMIT = 1_000_000
+"""From so many tokens on, how much a turn may have is the server's choice."""
+LONGEST_NAME = 64
+FILTERED = "The server's content filter stopped the turn."
 _DEFAULTS = SamplingParams()
+
+
+class _ErrorStatus(Exception):
+    """An answer with an error status, as `ask` reads it."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__(response.text[:500])
+        self.response = response
+        self.status_code = response.status_code
+        try:
+            self.body = orjson.loads(response.content)
+        except orjson.JSONDecodeError:
+            self.body = response.text
 
 
 class OpenAIChatModel:
@@ -44,6 +65,7 @@ class OpenAIChatModel:
         api_key: str | None = None,
         checkpoint: str | None = None,
         extra: dict[str, Any] | None = None,
+        stream: bool = False,
         timeout_seconds: float = 600.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -52,8 +74,15 @@ class OpenAIChatModel:
         self.extra = dict(extra or {})
         if checkpoint is not None:
             self.extra["checkpoint"] = checkpoint
-        if self.extra.get("return_token_ids"):
+        self.with_tokens = bool(self.extra.get("return_token_ids"))
+        if self.with_tokens:
             self.extra["logprobs"] = True
+        if stream and self.with_tokens:
+            raise UsageError(f"{model!r}: token ids come with whole answers; leave stream out.")
+        if stream:
+            self.extra |= {"stream": True, "stream_options": {"include_usage": True}}
+        self.stream = stream
+        self.provider = Provider(self.url, "HUD_API_KEY" if api_key else None)
         self.headers = {"content-type": "application/json"}
         if api_key:
             self.headers["authorization"] = f"Bearer {api_key}"
@@ -72,10 +101,18 @@ class OpenAIChatModel:
         trace_id: str | None = None,
     ) -> Completion:
         """Return the model's next turn; faults of the server and the network are retried."""
-        asked = continuation if self.extra.get("return_token_ids") else None
-        body = orjson.dumps(self._body(messages, tools, params, asked))
+        asked = continuation if self.with_tokens else None
+        # A server of ours renders the names that were trained with.
+        names = [] if self.with_tokens else [tool.name for tool in tools]
+        wire = wire_names(names, LONGEST_NAME)
+        body = orjson.dumps(self._body(messages, tools, params, asked, wire))
         headers = {**self.headers, "trace-id": trace_id} if trace_id else self.headers
-        return read_answer(await self._post(body, headers), self.name, asked)
+        answer = await ask(lambda: self._post(body, headers), self.provider)
+        completion = read_answer(answer, self.name, asked)
+        ours = {sent: name for name, sent in wire.items()}
+        for call in completion.tool_calls:
+            call.name = ours.get(call.name, call.name)
+        return completion
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -89,12 +126,25 @@ class OpenAIChatModel:
         tools: list[ToolSpec],
         params: SamplingParams,
         continuation: Continuation | None,
+        wire: Mapping[str, str],
     ) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self.name, "messages": wire_messages(messages)}
+        if self.with_tokens:
+            messages = wire_messages(messages)
+        else:
+            messages = documented_messages(messages, wire)
+        body: dict[str, Any] = {"model": self.name, "messages": messages}
         if tools:
-            body["tools"] = [{"type": "function", "function": tool.function()} for tool in tools]
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {**tool.function(), "name": wire.get(tool.name, tool.name)},
+                }
+                for tool in tools
+            ]
+        if params.max_tokens not in (_DEFAULTS.max_tokens, NO_LIMIT):
+            body["max_tokens"] = params.max_tokens
         # Only what differs from our defaults: a server's own defaults, and its refusals, stay its own.
-        for field in ("max_tokens", "temperature", "top_p", "top_k", "stop", "seed"):
+        for field in ("temperature", "top_p", "top_k", "stop", "seed"):
             value = getattr(params, field)
             if value != getattr(_DEFAULTS, field):
                 body[field] = value
@@ -105,28 +155,12 @@ class OpenAIChatModel:
         return body
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        wait = 0.5
-        for attempt in range(1, ATTEMPTS + 1):
-            asked_for: float | None = None
-            try:
-                response = await self._connected().post(self.url, content=body, headers=headers)
-            except httpx.HTTPError as error:
-                problem = f"{self.url} did not answer: {type(error).__name__}: {error}"
-            else:
-                if response.is_success:
-                    return _json_object(response, self.url)
-                problem = f"{self.url} answered {response.status_code}: {_detail(response)}"
-                if response.status_code not in RETRIED_STATUSES:
-                    raise UsageError(problem)
-                asked_for = _retry_after(response)
-            if attempt == ATTEMPTS:
-                raise InfrastructureFault(f"{problem} (after {ATTEMPTS} attempts).")
-            # Jitter keeps a thousand refused requests from coming back in one instant.
-            await asyncio.sleep(
-                asked_for if asked_for is not None else wait * random.uniform(0.5, 1.5)
-            )
-            wait = min(wait * 2, LONGEST_WAIT_SECONDS)
-        raise AssertionError("unreachable")
+        response = await self._connected().post(self.url, content=body, headers=headers)
+        if not response.is_success:
+            raise _ErrorStatus(response)
+        if self.stream and "json" not in response.headers.get("content-type", ""):
+            return joined(response.content)
+        return _json_object(response, self.url)
 
     def _connected(self) -> httpx.AsyncClient:
         """Return the HTTP client; connections belong to an event loop, so a new loop gets a new one."""
@@ -151,6 +185,7 @@ def read_answer(
             f"The server of {model!r} answered without choices: {str(answer)[:200]}"
         ) from None
     calls = [_tool_call(call) for call in message.get("tool_calls") or []]
+    reason = _finish_reason(choice, calls)
     sample = _sample(choice, answer)
     extended = True
     if continuation is not None and sample is not None:
@@ -160,10 +195,10 @@ def read_answer(
         content=message.get("content"),
         reasoning=message.get("reasoning_content") or message.get("reasoning"),
         tool_calls=calls,
-        finish_reason=_finish_reason(choice, calls),
-        refusal=message.get("refusal"),
+        finish_reason=reason,
+        refusal=message.get("refusal") or (FILTERED if reason == "content_filter" else None),
         model=answer.get("model") or model,
-        usage=_usage(answer.get("usage") or {}),
+        usage=_usage(answer.get("usage") or {}, model),
         sample=sample,
         extended=extended,
     )
@@ -177,15 +212,24 @@ def _finish_reason(choice: dict[str, Any], calls: list[ToolCall]) -> str:
 
 
 def _tool_call(call: dict[str, Any]) -> ToolCall:
-    function = call["function"]
-    text = function.get("arguments") or "{}"
     try:
-        arguments = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        arguments = text
-    if not isinstance(arguments, dict):
-        arguments = text
-    return ToolCall(id=call.get("id") or "", name=function["name"], arguments=arguments)
+        name = call["function"]["name"]
+        text = call["function"].get("arguments") or "{}"
+    except (KeyError, TypeError, AttributeError):
+        raise InfrastructureFault(
+            f"The server answered with a tool call that is none: {str(call)[:200]}"
+        ) from None
+    # Some servers write the object itself.
+    arguments = text
+    if isinstance(text, str):
+        try:
+            arguments = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            arguments = text
+        if not isinstance(arguments, dict):
+            arguments = text
+    # Some give no id; what the tool answers must still find its call.
+    return ToolCall(id=call.get("id") or f"call_{new_id()[:12]}", name=name, arguments=arguments)
 
 
 def _sample(choice: dict[str, Any], answer: dict[str, Any]) -> Sample | None:
@@ -204,18 +248,19 @@ def _sample(choice: dict[str, Any], answer: dict[str, Any]) -> Sample | None:
         output_token_ids=ids,
         output_logprobs=logprobs,
         checkpoint=choice.get("checkpoint"),
+        swaps=choice.get("swaps") or [],
         temperature=choice.get("temperature", 1.0),
     )
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
+def _usage(usage: dict[str, Any], model: str) -> Usage:
     details = usage.get("prompt_tokens_details") or {}
-    return Usage(
-        prompt_tokens=usage.get("prompt_tokens") or 0,
-        completion_tokens=usage.get("completion_tokens") or 0,
-        cached_tokens=details.get("cached_tokens") or 0,
-        cost_usd=usage.get("cost"),
-    )
+    prompt, drawn = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    cached = details.get("cached_tokens") or 0
+    cost = usage.get("cost")
+    if cost is None:
+        cost = cost_usd(model, prompt_tokens=prompt, completion_tokens=drawn, cached_tokens=cached)
+    return Usage(prompt_tokens=prompt, completion_tokens=drawn, cached_tokens=cached, cost_usd=cost)
 
 
 def _json_object(response: httpx.Response, url: str) -> dict[str, Any]:
@@ -228,24 +273,3 @@ def _json_object(response: httpx.Response, url: str) -> dict[str, Any]:
             f"{url} answered with something that is not a JSON object: {response.text[:200]}"
         )
     return answer
-
-
-def _detail(response: httpx.Response) -> str:
-    try:
-        body = orjson.loads(response.content)
-    except orjson.JSONDecodeError:
-        return response.text[:500]
-    if isinstance(body, dict):
-        detail = body.get("detail") or body.get("error") or body
-        if isinstance(detail, dict) and "message" in detail:
-            detail = detail["message"]
-        return str(detail)[:500]
-    return str(body)[:500]
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    try:
-        seconds = float(response.headers["retry-after"])
-    except (KeyError, ValueError):
-        return None
-    return min(max(seconds, 0.0), LONGEST_WAIT_SECONDS)

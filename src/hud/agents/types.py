@@ -53,6 +53,10 @@ class OpenAIChatConfig(AgentConfig):
     """None: `HUD_API_KEY`."""
     base_url: str | None = None
     """Where `/chat/completions` is; None: `HUD_GATEWAY_URL`, else `HUD_API_URL`."""
+    stream: bool = False
+    """Read answers as they are written; not with token ids, for training."""
+    request_timeout_seconds: float = Field(default=600.0, gt=0)
+    """Time for one request, or for the next piece of a streamed answer; what takes longer is asked again."""
     completion_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Sampling parameters (`max_tokens`, `temperature`, `top_p`, `top_k`, `stop`, `seed`); others are sent
     to a server as they are, and refused by a model in this process."""
@@ -121,8 +125,19 @@ class GeminiConfig(ProviderConfig):
     top_p: float | None = None
     top_k: int | None = None
     max_output_tokens: int = Field(default=8192, ge=1)
-    thinking_level: str | None = None
-    include_thoughts: bool = False
+    thinking_level: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+    include_thoughts: bool = True
+    """Record summaries of the model's thoughts."""
+    safety_checks: Literal["acknowledge", "stop"] = "acknowledge"
+    """As `OpenAIConfig.safety_checks`."""
+
+
+class GeminiCUAConfig(GeminiConfig):
+    """Settings of an agent that uses a computer with Gemini's own tool."""
+
+    model: str = Field(default="gemini-3.5-flash", alias="checkpoint_name")
+    max_steps: int = Field(default=50, ge=1)
+    tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
 
 
 __all__ = [
@@ -130,6 +145,7 @@ __all__ = [
     "AgentStep",
     "Citation",
     "ClaudeConfig",
+    "GeminiCUAConfig",
     "GeminiConfig",
     "OpenAIChatConfig",
     "OpenAIConfig",
