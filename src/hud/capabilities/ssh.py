@@ -201,21 +201,25 @@ class SSHClient(CapabilityClient):
         for attempt in range(_ATTEMPTS):
             try:
                 return await work(await self._connected())
-            except asyncssh.ChannelOpenError as error:
-                raise self._lost(error) from error
-            except (asyncssh.ConnectionLost, ConnectionError) as error:
-                await self.close()
-                if attempt + 1 == _ATTEMPTS:
+            except _LOST as error:
+                refused = isinstance(error, asyncssh.ChannelOpenError) and self._is_up()
+                if not refused:
+                    await self.close()
+                if refused or attempt + 1 == _ATTEMPTS:
                     raise self._lost(error) from error
                 await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
         raise AssertionError("unreachable")
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._connecting:
-            if self._connection is None or self._connection.is_closed():
+            if not self._is_up():
                 self._files = None
                 self._connection = await _connection(self._capability)
+            assert self._connection is not None
             return self._connection
+
+    def _is_up(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
 
     def _lost(self, error: Exception) -> InfrastructureFault:
         return InfrastructureFault(
@@ -258,6 +262,7 @@ async def _dial(capability: Capability) -> asyncssh.SSHClientConnection:
         config=[],
         agent_path=None,
         x509_trusted_certs=None,
+        x509_trusted_cert_paths=[],
         gss_host=None,
         preferred_auth="publickey,password",
         connect_timeout=CONNECT_SECONDS,

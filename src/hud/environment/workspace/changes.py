@@ -33,6 +33,7 @@ _CONTEXT = 3
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 Status = Literal["added", "modified", "deleted"]
+_Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
 
 
 class Changes:
@@ -142,32 +143,47 @@ def _lines(seen: Seen | None) -> list[str] | None:
 
 def unified(before: list[str], after: list[str], from_name: str, to_name: str) -> str:
     """Return a unified diff; one that would take long is of one piece."""
-    # Only what lies between the first and the last difference: whole files can take minutes, and be made to.
-    same = 0
-    while same < min(len(before), len(after)) and before[same] == after[same]:
-        same += 1
-    tail = 0
-    while tail < min(len(before), len(after)) - same and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    first, tail = max(0, same - _CONTEXT), max(0, tail - _CONTEXT)
-    old, new = before[first : len(before) - tail], after[first : len(after) - tail]
-    groups = [[("replace", 0, len(old), 0, len(new))]]
-    if len(old) * len(new) <= _COMPARED_LINES:
-        matcher = difflib.SequenceMatcher(None, old, new)
-        groups = [list(group) for group in matcher.get_grouped_opcodes(_CONTEXT)]
-    lines = [f"--- {from_name}\n", f"+++ {to_name}\n"] if groups else []
-    for group in groups:
-        spans = _span(first, group[0][1], group[-1][2]), _span(first, group[0][3], group[-1][4])
+    matcher = _Between(before, after)
+    lines = [f"--- {from_name}\n", f"+++ {to_name}\n"]
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        spans = _span(group[0][1], group[-1][2]), _span(group[0][3], group[-1][4])
         lines.append(f"@@ -{spans[0]} +{spans[1]} @@\n")
         for tag, old_from, old_to, new_from, new_to in group:
             if tag == "equal":
-                lines += [f" {line}" for line in old[old_from:old_to]]
+                lines += [f" {line}" for line in before[old_from:old_to]]
             else:
-                lines += [f"-{line}" for line in old[old_from:old_to]]
-                lines += [f"+{line}" for line in new[new_from:new_to]]
+                lines += [f"-{line}" for line in before[old_from:old_to]]
+                lines += [f"+{line}" for line in after[new_from:new_to]]
     return "".join(line if line.endswith("\n") else f"{line}{_NO_NEWLINE}" for line in lines)
 
 
-def _span(first: int, start: int, end: int) -> str:
+class _Between(difflib.SequenceMatcher[str]):
+    """Compares only what lies between the first and the last difference: whole files can be made to take minutes."""
+
+    def __init__(self, before: list[str], after: list[str]) -> None:
+        shorter = min(len(before), len(after))
+        self._head = next((at for at in range(shorter) if before[at] != after[at]), shorter)
+        shorter -= self._head
+        self._tail = next((at for at in range(shorter) if before[~at] != after[~at]), shorter)
+        self._ends = len(before) - self._tail, len(after) - self._tail
+        super().__init__(
+            None, before[self._head : self._ends[0]], after[self._head : self._ends[1]]
+        )
+
+    def get_opcodes(self) -> list[_Opcode]:
+        head, (old, new), tail = self._head, self._ends, self._tail
+        if (old - head) * (new - head) <= _COMPARED_LINES:
+            between: list[_Opcode] = [
+                (tag, head + a, head + b, head + c, head + d)
+                for tag, a, b, c, d in super().get_opcodes()
+            ]
+        else:
+            between = [("replace", head, old, head, new)]
+        first: list[_Opcode] = [("equal", 0, head, 0, head)] if head else []
+        last: list[_Opcode] = [("equal", old, old + tail, new, new + tail)] if tail else []
+        return first + between + last
+
+
+def _span(start: int, end: int) -> str:
     """Return lines `start` to `end` as a hunk's head counts them: from 1, or, of none, from the line before."""
-    return f"{first + start + (end > start)},{end - start}"
+    return f"{start + (end > start)},{end - start}"

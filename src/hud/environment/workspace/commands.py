@@ -16,7 +16,14 @@ from hud.environment.workspace.pipes import Outgoing
 from hud.environment.workspace.sandbox import Sandbox
 from hud.graders.command import CommandOutcome
 
-_OWN = {"PATH": SYSTEM_PATH, "HOME": "/nonexistent", "PYTHONNOUSERSITE": "1"}
+_OWN = {
+    "PATH": SYSTEM_PATH,
+    "HOME": "/nonexistent",
+    "PYTHONNOUSERSITE": "1",
+    # Compiled files that lie beside sources may be others than those that the sources would give.
+    "PYTHONPYCACHEPREFIX": "/nonexistent",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 _GONE = 137
 """Exit status of what was killed, for a command in a workspace that its agent brought down."""
 

@@ -31,9 +31,9 @@ class Peer:
             raise UsageError(
                 f"A peer's name must be a host's name in lower case, not {self.name!r}."
             )
-        if not 0 < self.port < 65536:
+        if not 1024 <= self.port < 65536:
             raise UsageError(
-                f"Peer {self.name!r}: its port must be from 1 to 65535, not {self.port}."
+                f"Peer {self.name!r}: its port must be from 1024 to 65535, not {self.port}; its target may have any."
             )
         _ = self.address
 

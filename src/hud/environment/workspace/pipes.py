@@ -104,8 +104,10 @@ class Ingoing(asyncio.BaseProtocol):
 
     def close(self) -> None:
         """Close it now."""
-        if self._transport is not None:
-            self._transport.abort()
+        transport = self._transport
+        if transport is None or (transport.is_closing() and not transport.get_write_buffer_size()):
+            return  # Closed already: asyncio would fail to do it twice.
+        transport.abort()
 
 
 def _waiting(descriptor: int) -> int:

@@ -28,6 +28,7 @@ from hud.errors import EnvironmentFault
 START_SECONDS = 30.0
 _PACKET_BYTES = 1 << 18
 _LAST_WORDS_BYTES = 2000
+_LAST_WORDS_SECONDS = 2.0
 _SO_PASSCRED, _SCM_CREDENTIALS = 16, 2
 _CREDENTIALS = struct.Struct("3i")
 _ENVIRONMENT = {
@@ -261,7 +262,8 @@ class Sandbox:
                 return
             if not packet:
                 self.loop.remove_reader(self._control)
-                self._over("Its process 1 ended.")
+                # Bubblewrap ends, too, and may tell why.
+                self.loop.call_later(_LAST_WORDS_SECONDS, self._over, "Its process 1 ended.")
                 return
             sender, passed = 0, []
             for level, kind, data in attached:
