@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hud.clients import connect
     from hud.environment import Environment
     from hud.eval import (
         Chat,
@@ -62,8 +63,9 @@ _HOMES = {
     "RuntimeResources": "hud.eval",
     "RuntimeTPU": "hud.eval",
     "instrument": "hud.trace.instrument",
+    "connect": "hud.clients",
 }
-_ROOMS = {"agents", "environment", "eval", "graders", "trace", "train"}
+_ROOMS = {"agents", "capabilities", "clients", "environment", "eval", "graders", "trace", "train"}
 
 __all__ = [
     "Chat",
@@ -88,6 +90,7 @@ __all__ = [
     "Taskset",
     "Trace",
     "TrainingClient",
+    "connect",
     "instrument",
 ]
 

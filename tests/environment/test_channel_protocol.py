@@ -189,6 +189,15 @@ async def test_an_exception_while_grading_is_told_as_the_grader_s():
         assert error["data"] == {"kind": "grader"}
 
 
+@pytest.mark.parametrize("name", ["connections", "workspace_routes"])
+async def test_ways_out_that_an_environment_cannot_keep_to_its_agents_are_refused(name):
+    async with served() as connect:
+        client = await connect()
+        code, message = await client.call("hello", {name: [{"name": "github"}]})
+        assert (code, message) == (-32602, f"hello: this environment takes no {name}")
+        assert "session_id" in await client.call("hello", {name: []})
+
+
 async def test_a_tunnel_to_a_capability_that_is_not_there_is_refused_and_closed():
     async with served() as connect:
         client = await connect()

@@ -38,7 +38,7 @@ class OpenClients:
         async with self._connecting:
             client = self._clients.get(capability.name)
             if client is None:
-                client = await _connect(await self._connection.reach(capability))
+                client = await connect_client(await self._connection.reach(capability))
                 self._clients[capability.name] = client
                 self._stack.push_async_callback(client.close)
         return client
@@ -61,7 +61,8 @@ class OpenClients:
         raise NotFoundError(f"The environment offers no {reference!r} (it offers: {known}).")
 
 
-async def _connect(capability: Capability) -> CapabilityClient:
+async def connect_client(capability: Capability) -> CapabilityClient:
+    """Return a client of a capability, connected."""
     home = _CLIENTS.get(capability.protocol)
     if home is None:
         raise NotFoundError(

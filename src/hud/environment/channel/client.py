@@ -67,14 +67,19 @@ class RemoteConnection(RemoteRun):
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def dial(cls, host: str, port: int, *, ready_timeout: float = 30.0) -> RemoteConnection:
-        """Connect and say hello, trying again until `ready_timeout` (seconds) has passed."""
+    async def dial(
+        cls, host: str, port: int, *, ready_timeout: float = 30.0, client: str | None = CLIENT
+    ) -> RemoteConnection:
+        """Connect and say hello, trying again until `ready_timeout` (seconds) has passed.
+
+        As `client` None, everything that it offers is announced as a capability, its tools and files included.
+        """
         problem: Exception | None = None
         try:
             async with asyncio.timeout(ready_timeout):
                 while True:
                     try:
-                        return await cls._greet(host, port)
+                        return await cls._greet(host, port, client)
                     except (OSError, InfrastructureFault) as error:
                         problem = error
                     await asyncio.sleep(_RETRY_SECONDS)
@@ -85,12 +90,12 @@ class RemoteConnection(RemoteRun):
             ) from problem
 
     @classmethod
-    async def _greet(cls, host: str, port: int) -> RemoteConnection:
+    async def _greet(cls, host: str, port: int, client: str | None) -> RemoteConnection:
         reader, writer = await asyncio.open_connection(host, port, limit=MAX_FRAME_BYTES)
         connection = cls(reader, writer, address=f"tcp://{host}:{port}")
         connection.endpoint = (host, port)
         try:
-            await connection.hello()
+            await connection.hello(client=client)
         except EnvironmentFault as error:
             answered = connection._lost is None
             await connection._hang_up()
@@ -102,10 +107,12 @@ class RemoteConnection(RemoteRun):
             raise
         return connection
 
-    async def hello(self, session_id: str | None = None) -> dict[str, Any]:
+    async def hello(
+        self, session_id: str | None = None, *, client: str | None = CLIENT
+    ) -> dict[str, Any]:
         """Introduce ourselves, or resume a parked session; returns what the environment says of itself."""
-        params = {"client": CLIENT} | ({"session_id": session_id} if session_id else {})
-        said = await self.call("hello", params)
+        params = {"client": client, "session_id": session_id}
+        said = await self.call("hello", {name: value for name, value in params.items() if value})
         self.learn(said, "hello")
         manifest: dict[str, Any] = said
         return manifest
@@ -125,6 +132,11 @@ class RemoteConnection(RemoteRun):
                 raise
         finally:
             await self._hang_up()
+
+    async def leave(self) -> None:
+        """Hang up without a goodbye: a started task stays there, parked."""
+        await self.close_tunnels()
+        await self._hang_up()
 
     @property
     def is_lost(self) -> bool:

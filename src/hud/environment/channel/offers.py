@@ -71,6 +71,8 @@ class Offers:
             session = self.sessions.find(session_id) if isinstance(session_id, str) else None
             if session is None:
                 raise ChannelError(BAD_STATE, f"tunnel.open: unknown session {session_id}")
+            if name == TOOLS:
+                return self.tools.capability(session)
             return self._of_one(session, name)
         if name == TOOLS:
             # One port for all: the path says whose tools they are.

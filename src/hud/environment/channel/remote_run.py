@@ -9,7 +9,6 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,8 +25,6 @@ from hud.trace import Message, ToolResult, ToolSpec, Trace
 
 _MESSAGES = TypeAdapter(list[Message])
 _SPECS = TypeAdapter(list[ToolSpec])
-_PUBLIC = ("https", "wss")
-"""Schemes whose certificates are for the name in the address: reached by it, past any tunnel."""
 TOOL_MARGIN_SECONDS = 10.0
 """How much longer than a tool's own limit an answer is waited for."""
 _logger = logging.getLogger("hud.environment")
@@ -132,7 +129,7 @@ class RemoteRun(ABC):
             await self._tunnels.close()
 
     async def reach(self, capability: Capability) -> Capability:
-        if self.endpoint is None or urlsplit(capability.url).scheme in _PUBLIC:
+        if self.endpoint is None:
             return capability
         if self._tunnels is None:
             self._tunnels = Tunnels(self.endpoint, self.session_id)

@@ -37,6 +37,8 @@ from hud.trace import Message, ToolResult, Trace, parse_trace
 _TASK_CALLS = ("tasks.start", "tasks.grade")
 _SUBAGENT_CALLS = ("subagents.delegate", "subagents.open", "subagents.close")
 _SLOW = (*_TASK_CALLS, *_SUBAGENT_CALLS, "tools.call", "tools.list", "run.observe")
+_REFUSED = ("connections", "workspace_routes")
+"""What some clients would have an environment reach for its agents, with credentials of theirs."""
 _Method = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
@@ -252,6 +254,9 @@ class _Connection:
         wanted = params.get("session_id")
         if wanted is not None and not isinstance(wanted, str):
             raise ChannelError(BAD_PARAMS, "hello: session_id must be a string")
+        for name in _REFUSED:
+            if params.get(name):
+                raise ChannelError(BAD_PARAMS, f"hello: this environment takes no {name}")
         if wanted is not None and (self.session is None or self.session.id != wanted):
             await self.move_to(self.sessions.resume(wanted))
         return await self._introduced(self.own_session(), ours=params.get("client") == CLIENT)

@@ -25,6 +25,8 @@ from hud.environment.channel.splice import splice
 from hud.errors import InfrastructureFault, RolloutError
 
 _OPEN_SECONDS = 30.0
+_PUBLIC = ("https", "wss")
+"""Schemes whose certificates are for the name in the address: reached by it, past any tunnel."""
 _Stream = tuple[StreamReader, StreamWriter]
 
 
@@ -43,14 +45,23 @@ class Tunnels:
     async def reach(self, capability: Capability) -> Capability:
         """Return `capability` with a port of this machine as its address. Raises where the environment refuses."""
         name = capability.name
+        if urlsplit(capability.url).scheme not in _PUBLIC:
+            async with self._opening:
+                if name not in self._listening:
+                    self._ready[name] = await self._open(name)
+        return await self.listen(capability)
+
+    async def listen(self, capability: Capability) -> Capability:
+        """Do the same, but let the first connection find out whether the environment refuses."""
+        name, place = capability.name, urlsplit(capability.url)
+        if place.scheme in _PUBLIC:
+            return capability
         async with self._opening:
             if name not in self._listening:
-                self._ready[name] = await self._open(name)
                 self._listening[name] = await asyncio.start_server(
                     partial(self._serve, name), "127.0.0.1", 0
                 )
         port = self._listening[name].sockets[0].getsockname()[1]
-        place = urlsplit(capability.url)
         user = f"{place.username}@" if place.username else ""
         return replace(capability, url=urlunsplit(place._replace(netloc=f"{user}127.0.0.1:{port}")))
 

@@ -34,14 +34,14 @@ class Runtime:
             raise UsageError(f"A runtime's address reads tcp://host:port, not {url!r}.")
         self.url = url
         self.params = params or {}
-        self._host, self._port = host, port
+        self.host, self.port = host, port
 
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
         """Connect for one rollout."""
         del task
         ready = float(self.params.get("ready_timeout", 30.0))
-        connection = await RemoteConnection.dial(self._host, self._port, ready_timeout=ready)
+        connection = await RemoteConnection.dial(self.host, self.port, ready_timeout=ready)
         try:
             yield connection
         finally:
