@@ -10,6 +10,7 @@ from hud.agents.agent import Agent, RunView
 if TYPE_CHECKING:
     from hud.agents.catalogue import create_agent
     from hud.agents.claude import ClaudeAgent
+    from hud.agents.gemini import GeminiAgent, GeminiCUAAgent
     from hud.agents.human import HumanAgent
     from hud.agents.openai_chat import OpenAIChatAgent
     from hud.agents.responses.agent import OpenAIAgent, OperatorAgent
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # Loaded when first used: the HTTP library alone costs more than the rest of the room.
 _HOMES = {
     "ClaudeAgent": "claude",
+    "GeminiAgent": "gemini",
+    "GeminiCUAAgent": "gemini",
     "HumanAgent": "human",
     "OpenAIAgent": "responses.agent",
     "OpenAIChatAgent": "openai_chat",
@@ -31,6 +34,8 @@ _HOMES = {
 __all__ = [
     "Agent",
     "ClaudeAgent",
+    "GeminiAgent",
+    "GeminiCUAAgent",
     "HumanAgent",
     "OpenAIAgent",
     "OpenAIChatAgent",

@@ -158,9 +158,7 @@ def _camel(value: Any) -> Any:
         return value
     free = ("args", "response", "parametersJsonSchema")
     named = {re.sub(r"_(\w)", lambda found: found[1].upper(), key): key for key in value}
-    return {
-        name: value[key] if name in free else _camel(value[key]) for name, key in named.items()
-    }
+    return {name: value[key] if name in free else _camel(value[key]) for name, key in named.items()}
 
 
 def _check_generation(config: dict[str, Any], model: str) -> None:

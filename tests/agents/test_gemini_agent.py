@@ -1,0 +1,550 @@
+"""Gemini's agents, through Google's own SDK, against a server that refuses what the documented wire forbids."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.agents.providers.gemini import KEY, GeminiContent, call, say, think
+from tests.agents.providers.loopback import (
+    PNG,
+    BreakOff,
+    Hang,
+    HangUp,
+    Raw,
+    Status,
+    StreamError,
+    closing_agent,
+)
+
+from hud.agents import Agent, GeminiAgent, GeminiCUAAgent, asking
+from hud.environment import Environment
+from hud.errors import RefusedError
+from hud.eval import rollouts
+from hud.eval.recording import NullRecorder
+from hud.eval.rollouts import rollout
+from hud.trace import ImageContent, TextContent, ToolResult, ToolSpec, ToolStep
+
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+PICTURE = ImageContent(data=PNG, mime_type="image/png")
+LEGACY = "gemini-2.5-computer-use-preview-10-2025"
+SIGN = "+/8A"
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch, tmp_path):
+    """Nobody waits between attempts; how long one would have is returned."""
+    found = []
+    sleep = asyncio.sleep
+
+    async def at_once(seconds):
+        found.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setenv("HUD_HOME", str(tmp_path))
+    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GEMINI_BASE_URL", "HUD_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(asking, "sleep", at_once)
+    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.01)
+    return found
+
+
+@pytest.fixture
+def task():
+    env = Environment("rooms")
+
+    @env.tool
+    async def look(where: str = "around") -> str:
+        """Look somewhere."""
+        return f"{where}: a door"
+
+    @env.tool
+    async def picture() -> ToolResult:
+        """Take a picture."""
+        return ToolResult(content=[TextContent(text="here:"), PICTURE])
+
+    @env.tool(name="doors.open wide")
+    async def wide() -> str:
+        """Open it."""
+        return "it is open"
+
+    @env.tool
+    async def navigate() -> str:
+        """Find the way on a map."""
+        return "north"
+
+    @env.tool
+    async def fail() -> ToolResult:
+        """Fail."""
+        return ToolResult.of_text("no luck", is_error=True)
+
+    @env.template()
+    async def escape(prompt: str = "Get out."):
+        """Find the way out."""
+        answer = yield prompt
+        yield float(answer == "door")
+
+    return escape()
+
+
+class Computer:
+    """A computer that remembers what it was told, and shows a picture after each action."""
+
+    def __init__(self, environment="browser", broken=()):
+        options = {"width": 1000, "height": 500, "environment": environment}
+        self.spec = ToolSpec(name="computer", native="computer", options=options)
+        self.broken = broken
+        self.did = []
+
+    async def call(self, arguments, timeout=None):
+        self.did.append(arguments)
+        if arguments["action"] in self.broken:
+            return ToolResult.of_text("there is no such place", is_error=True)
+        return ToolResult(content=[TextContent(text="At http://shop/lamp now."), PICTURE])
+
+
+class AtComputer(Agent):
+    """An agent that has a computer beside the environment's tools."""
+
+    def __init__(self, agent, *tools):
+        self.agent, self.tools = agent, tools
+
+    async def __call__(self, run):
+        for tool in self.tools:
+            run.attach(tool)
+        await self.agent(run)
+
+
+async def play(task, server, *tools, agent_type=GeminiAgent, **config):
+    config = {"base_url": server.url, "api_key": KEY, **config}
+    async with closing_agent(agent_type(**config)) as agent:
+        return await rollout(
+            task,
+            AtComputer(agent, *tools),
+            runtime=lambda task: task.environment.run(),
+            recorder=NullRecorder(),
+        )
+
+
+def agent_steps(run):
+    return [step for step in run.trace.steps if step.source == "agent"]
+
+
+def tool_steps(run):
+    return [step for step in run.trace.steps if isinstance(step, ToolStep)]
+
+
+@STREAMED
+async def test_signatures_go_back_as_they_came_and_parallel_calls_are_all_answered(task, stream):
+    server = GeminiContent(
+        [
+            think("first "),
+            think("thought"),
+            call("look", "f1", SIGN, where="up"),
+            call("look", "f2"),
+        ],
+        [say("I go."), call("picture", "f3", "AAAB"), call("fail", "f4")],
+        [say("door"), {"text": "", "thoughtSignature": "////"}],
+    )
+    async with server:
+        run = await play(
+            task, server, stream=stream, system_prompt="Be brief.", thinking_level="low", top_k=5
+        )
+    assert (run.reward, run.error, server.refused) == (1.0, None, [])
+    first, second, third = server.requests
+    assert first["systemInstruction"]["parts"] == [{"text": "Be brief."}]
+    assert first["generationConfig"] == {
+        "maxOutputTokens": 8192,
+        "topK": 5,
+        "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "LOW"},
+    }
+    assert [content["role"] for content in third["contents"]] == ["user", "model"] * 2 + ["user"]
+    responses = [part["functionResponse"] for part in second["contents"][2]["parts"]]
+    assert [response["response"] for response in responses] == [
+        {"output": "up: a door"},
+        {"output": "around: a door"},
+    ]
+    shown, failed = [part["functionResponse"] for part in third["contents"][4]["parts"]]
+    assert (shown["response"], len(shown["parts"])) == ({"output": "here:"}, 1)
+    assert failed["response"] == {"error": "no luck"}
+    steps = agent_steps(run)
+    assert [step.reasoning for step in steps] == ["first thought", None, None]
+    assert [step.finish_reason for step in steps] == ["tool_calls", "tool_calls", "stop"]
+    assert [len(step.tool_calls) for step in steps] == [2, 2, 0]
+    assert steps[1].content == "I go."
+    assert steps[0].model == "gemini-loopback-001"
+
+
+@STREAMED
+async def test_calls_without_ids_are_answered_in_their_order(task, stream):
+    server = GeminiContent([call("look", where="a"), call("look", where="b")], [say("door")])
+    async with server:
+        run = await play(task, server, stream=stream, model="gemini-2.5-flash")
+    assert (run.reward, server.refused) == (1.0, [])
+    ids = [step.call.id for step in tool_steps(run)]
+    assert len(set(ids)) == 2
+    parts = server.requests[1]["contents"][2]["parts"]
+    assert [part["functionResponse"]["response"]["output"] for part in parts] == [
+        "a: a door",
+        "b: a door",
+    ]
+
+
+async def test_older_models_have_pictures_beside_the_responses(task):
+    async with GeminiContent([call("picture"), call("look")], [say("door")]) as server:
+        run = await play(task, server, model="gemini-2.5-pro")
+    assert (run.reward, server.refused) == (1.0, [])
+    parts = server.requests[1]["contents"][2]["parts"]
+    assert [next(iter(part)) for part in parts] == ["functionResponse"] * 2 + ["inlineData"]
+
+
+@STREAMED
+async def test_tokens_and_their_cost_are_in_the_trace(task, stream):
+    async with GeminiContent([say("door")]) as server:
+        run = await play(task, server, stream=stream)
+    usage = run.trace.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (100, 20, 40)
+    assert usage.cost_usd == pytest.approx((60 * 2.0 + 40 * 0.2 + 20 * 12.0) / 1e6)
+
+
+REFUSALS = [
+    ({"parts": [], "finishReason": "PROHIBITED_CONTENT"}, "PROHIBITED_CONTENT"),
+    ({"parts": [say("I")], "finishReason": "SAFETY"}, "SAFETY"),
+    ({"promptFeedback": {"blockReason": "BLOCKLIST"}}, "BLOCKLIST"),
+]
+
+
+@STREAMED
+@pytest.mark.parametrize(("turn", "told"), REFUSALS, ids=["candidate", "midway", "prompt"])
+async def test_a_refusal_is_recorded_as_one(task, stream, turn, told):
+    async with GeminiContent(turn) as server:
+        run = await play(task, server, stream=stream, auto_respond=True)
+    (step,) = agent_steps(run)
+    assert told in step.refusal
+    assert (step.finish_reason, run.trace.stop_reason) == ("refusal", "done")
+
+
+@STREAMED
+async def test_sources_are_citations(task, stream):
+    grounding = {
+        "groundingChunks": [{"web": {"uri": "https://example.org", "title": "Doors"}}],
+        "groundingSupports": [
+            {
+                "segment": {"startIndex": 3, "endIndex": 7, "text": "Tür"},
+                "groundingChunkIndices": [0],
+            }
+        ],
+    }
+    turn = {"parts": [say("ja Tür")], "groundingMetadata": grounding}
+    async with GeminiContent(turn) as server:
+        run = await play(task, server, stream=stream, hosted_tools=[{"google_search": {}}])
+    (citation,) = agent_steps(run)[0].citations
+    assert (citation.text, citation.source, citation.title) == (
+        "Tür",
+        "https://example.org",
+        "Doors",
+    )
+    # The wire counts bytes.
+    assert (citation.start_index, citation.end_index) == (3, 6)
+    assert {"googleSearch": {}} in server.requests[0]["tools"]
+
+
+@STREAMED
+async def test_a_turn_that_was_cut_off_ends_the_run_or_is_gone_on_from(task, stream):
+    cut = {"parts": [say("hm")], "finishReason": "MAX_TOKENS"}
+    async with GeminiContent(cut) as server:
+        run = await play(task, server, stream=stream, max_output_tokens=64)
+    assert server.requests[0]["generationConfig"]["maxOutputTokens"] == 64
+    assert (run.trace.stop_reason, agent_steps(run)[0].finish_reason) == ("length", "length")
+    async with GeminiContent(cut, [say("door")]) as server:
+        run = await play(task, server, stream=stream, stop_on=[])
+    assert (run.reward, server.refused) == (1.0, [])
+
+
+@STREAMED
+async def test_a_call_that_cannot_be_read_is_said_to_be_one(task, stream):
+    broken = {"parts": [], "finishReason": "MALFORMED_FUNCTION_CALL"}
+    async with GeminiContent(broken) as server:
+        run = await play(task, server, stream=stream)
+    assert run.trace.stop_reason == "malformed_tool_call"
+    async with GeminiContent(broken, [say("door")]) as server:
+        run = await play(task, server, stream=stream, stop_on=[])
+    assert (run.reward, server.refused) == (1.0, [])
+
+
+async def test_names_that_the_wire_refuses_are_changed_and_found_again(task):
+    async with GeminiContent([call("doors_open_wide", "f1")], [say("door")]) as server:
+        run = await play(task, server)
+    (step,) = tool_steps(run)
+    assert (step.call.name, step.result.text) == ("doors.open wide", "it is open")
+
+
+@STREAMED
+async def test_busy_and_broken_servers_are_asked_again(task, stream, waits):
+    slow = {"error": {"code": 429, "message": "slow", "status": "RESOURCE_EXHAUSTED"}}
+    server = GeminiContent(
+        Status(429, slow, {"retry-after": "7"}),
+        Status(503, {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}),
+        HangUp(),
+        Raw(b"<html>bad gateway</html>", "text/html"),
+        [say("door")],
+    )
+    async with server:
+        run = await play(task, server, stream=stream)
+    assert (run.reward, len(server.requests), waits[0]) == (1.0, 5, 7.0)
+    assert len(agent_steps(run)) == 1
+
+
+async def test_streams_that_break_off_are_asked_again(task):
+    overloaded = {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}
+    server = GeminiContent(
+        BreakOff([say("wall")], 1),
+        BreakOff([say("wall")], 2, torn=True),
+        StreamError([say("wall")], 1, overloaded),
+        [say("door")],
+    )
+    async with server:
+        run = await play(task, server, stream=True)
+    assert (run.reward, len(server.requests)) == (1.0, 4)
+
+
+@STREAMED
+async def test_silence_is_asked_again_after_its_time(task, stream):
+    async with GeminiContent(Hang(), [say("door")]) as server:
+        run = await play(task, server, stream=stream, request_timeout_seconds=0.2)
+    assert (run.reward, len(server.requests)) == (1.0, 2)
+
+
+async def test_a_server_that_stays_broken_leaves_the_run_unmeasured(task):
+    async with GeminiContent(*[Status(529)] * 15) as server:
+        run = await play(task, server)
+    assert (run.reward, run.failure_kind) == (None, "infrastructure")
+    assert len(server.requests) == 15  # Five attempts, in each of three rollouts.
+
+
+async def test_a_model_that_there_is_not_ends_the_job(task):
+    gone = {"error": {"code": 404, "message": "no such model", "status": "NOT_FOUND"}}
+    async with GeminiContent(Status(404, gone)) as server:
+        with pytest.raises(RefusedError) as refused:
+            await play(task, server)
+    assert refused.value.everywhere
+    assert "no such model" in str(refused.value)
+
+
+TOO_LONG = {
+    "error": {
+        "code": 400,
+        "message": "The input token count (9) exceeds the maximum number of tokens allowed (8).",
+        "status": "INVALID_ARGUMENT",
+    }
+}
+
+
+async def test_a_conversation_that_outgrows_the_window_loses_its_oldest_pictures(task):
+    looks = [[call("picture", f"f{number}", SIGN)] for number in range(4)]
+    async with GeminiContent(*looks, Status(400, TOO_LONG), [say("door")]) as server:
+        run = await play(task, server, context_policy="drop_images")
+    assert (run.reward, server.refused, run.trace.extra["dropped_images"]) == (1.0, [], 2)
+    pictures = [
+        "parts" in part["functionResponse"]
+        for content in server.requests[-1]["contents"]
+        for part in content["parts"]
+        if "functionResponse" in part
+    ]
+    assert pictures == [False, False, True, True]
+
+
+NEWER = [
+    ("take_screenshot", {}, [{"action": "screenshot"}]),
+    (
+        "click",
+        {"x": 500, "y": 500, "intent": "Open it."},
+        [{"action": "click", "x": 500, "y": 250, "button": "left", "count": 1}],
+    ),
+    (
+        "double_click",
+        {"x": 1000, "y": 1000},
+        [{"action": "click", "x": 999, "y": 499, "button": "left", "count": 2}],
+    ),
+    (
+        "right_click",
+        {"x": 0, "y": 0},
+        [{"action": "click", "x": 0, "y": 0, "button": "right", "count": 1}],
+    ),
+    ("move", {"x": 10, "y": 10}, [{"action": "move", "x": 10, "y": 5}]),
+    ("mouse_down", {"x": 10, "y": 10}, [{"action": "mouse_down", "x": 10, "y": 5}]),
+    ("mouse_up", {"x": 20, "y": 20}, [{"action": "mouse_up", "x": 20, "y": 10}]),
+    ("type", {"text": "lamp"}, [{"action": "type", "text": "lamp"}]),
+    (
+        "type",
+        {"text": "lamp", "press_enter": True},
+        [{"action": "type", "text": "lamp"}, {"action": "key", "keys": ["Enter"]}],
+    ),
+    ("press_key", {"key": "Enter"}, [{"action": "key", "keys": ["Enter"]}]),
+    ("hotkey", {"keys": ["Control", "t"]}, [{"action": "key", "keys": ["Control", "t"]}]),
+    (
+        "scroll",
+        {"x": 10, "y": 10, "direction": "up", "magnitude_in_pixels": 120},
+        [{"action": "scroll", "x": 10, "y": 5, "scroll_x": 0, "scroll_y": -120}],
+    ),
+    (
+        "drag_and_drop",
+        {"start_x": 0, "start_y": 0, "end_x": 100, "end_y": 100},
+        [{"action": "drag", "path": [[0, 0], [100, 50]]}],
+    ),
+    ("wait", {}, [{"action": "wait", "seconds": 1}]),
+]
+BROWSING = [
+    ("navigate", {"url": "http://shop"}, [{"action": "navigate", "url": "http://shop"}]),
+    ("go_back", {}, [{"action": "back"}]),
+    ("go_forward", {}, [{"action": "forward"}]),
+]
+OLDER = [
+    ("open_web_browser", {}, [{"action": "screenshot"}]),
+    (
+        "click_at",
+        {"x": 371, "y": 470},
+        [{"action": "click", "x": 371, "y": 235, "button": "left", "count": 1}],
+    ),
+    ("hover_at", {"x": 10, "y": 10}, [{"action": "move", "x": 10, "y": 5}]),
+    (
+        "type_text_at",
+        {"x": 10, "y": 10, "text": "lamp"},
+        [
+            {"action": "click", "x": 10, "y": 5, "button": "left", "count": 1},
+            {"action": "key", "keys": ["ctrl", "a"]},
+            {"action": "key", "keys": ["Backspace"]},
+            {"action": "type", "text": "lamp"},
+            {"action": "key", "keys": ["Enter"]},
+        ],
+    ),
+    ("key_combination", {"keys": "Control+A"}, [{"action": "key", "keys": ["Control", "A"]}]),
+    (
+        "scroll_at",
+        {"x": 10, "y": 10, "direction": "down"},
+        [{"action": "scroll", "x": 10, "y": 5, "scroll_x": 0, "scroll_y": 400}],
+    ),
+    (
+        "scroll_document",
+        {"direction": "left"},
+        [{"action": "scroll", "x": 500, "y": 250, "scroll_x": -800, "scroll_y": 0}],
+    ),
+    (
+        "drag_and_drop",
+        {"x": 0, "y": 0, "destination_x": 100, "destination_y": 100},
+        [{"action": "drag", "path": [[0, 0], [100, 50]]}],
+    ),
+    ("wait_5_seconds", {}, [{"action": "wait", "seconds": 5}]),
+]
+
+
+@STREAMED
+@pytest.mark.parametrize(
+    ("model", "environment", "actions"),
+    [
+        ("gemini-3.5-flash", "linux", NEWER),
+        ("gemini-3.5-flash", "browser", NEWER + BROWSING),
+        (LEGACY, "browser", OLDER + BROWSING),
+    ],
+)
+async def test_what_gemini_does_at_a_computer_is_done(task, stream, model, environment, actions):
+    computer = Computer(environment, broken=("wait",))
+    turn = [call(name, f"f{number}", **given) for number, (name, given, _) in enumerate(actions)]
+    async with GeminiContent(turn, [say("door")]) as server:
+        run = await play(
+            task, server, computer, agent_type=GeminiCUAAgent, model=model, stream=stream
+        )
+    assert (run.reward, run.error, server.refused) == (1.0, None, [])
+    assert computer.did == [ours for _, _, several in actions for ours in several]
+    responses = [part["functionResponse"] for part in server.requests[1]["contents"][2]["parts"]]
+    assert {response["response"]["url"] for response in responses} == {
+        "http://shop/lamp",
+        "about:blank",
+    }
+    waited = [one for one in responses if "error" in one["response"]]
+    assert [one["name"] for one in waited] == [
+        name for name, _, ours in actions if ours[0]["action"] == "wait"
+    ]
+    assert all("parts" in one for one in responses if one not in waited)
+
+
+async def test_why_gemini_did_something_is_in_the_trace(task):
+    turn = [call("click", "f1", x=1, y=1, intent="Open the shop.")]
+    async with GeminiContent(turn, [say("door")]) as server:
+        run = await play(task, server, Computer(), agent_type=GeminiCUAAgent)
+    assert (run.reward, server.refused) == (1.0, [])
+    assert agent_steps(run)[0].extra["intents"] == {"f1": "Open the shop."}
+
+
+async def test_a_tool_that_is_called_as_an_action_has_another_name(task):
+    turn = [call("navigate_2", "f1"), call("navigate", "f2", url="http://shop")]
+    async with GeminiContent(turn, [say("door")]) as server:
+        run = await play(task, server, Computer(), model="gemini-3.5-flash")
+    assert (run.reward, server.refused) == (1.0, [])
+    assert [step.call.name for step in tool_steps(run)] == ["navigate", "computer"]
+
+
+async def test_a_desktop_of_an_older_model_has_nothing_of_a_browser(task):
+    async with GeminiContent([say("door")]) as server:
+        await play(task, server, Computer("linux"), agent_type=GeminiCUAAgent, model=LEGACY)
+    excluded = server.requests[0]["tools"][0]["computerUse"]["excludedPredefinedFunctions"]
+    assert {"navigate", "go_back", "search"} <= set(excluded)
+    assert server.refused == []
+
+
+async def test_a_model_without_a_computer_has_a_function(task):
+    computer = Computer()
+    turn = [call("computer", "f1", action="screenshot")]
+    async with GeminiContent(turn, [say("door")]) as server:
+        run = await play(task, server, computer, model="gemini-3-pro-preview")
+    assert (run.reward, server.refused) == (1.0, [])
+    assert computer.did == [{"action": "screenshot"}]
+
+
+DECISION = {"decision": "require_confirmation", "explanation": "It costs money."}
+
+
+@STREAMED
+async def test_a_safety_decision_is_acknowledged_and_said_so(task, stream):
+    computer = Computer()
+    turn = [call("click", "f1", x=1, y=1, safety_decision=DECISION)]
+    async with GeminiContent(turn, [say("door")]) as server:
+        run = await play(task, server, computer, agent_type=GeminiCUAAgent, stream=stream)
+    assert (run.reward, server.refused, len(computer.did)) == (1.0, [], 1)
+    (check,) = agent_steps(run)[0].extra["safety_checks"]
+    assert (check["explanation"], check["acknowledged"]) == ("It costs money.", True)
+
+
+@STREAMED
+async def test_or_ends_the_run_where_that_is_asked_for(task, stream):
+    computer = Computer()
+    turn = [say("I would buy."), call("click", "f1", x=1, y=1, safety_decision=DECISION)]
+    async with GeminiContent(turn) as server:
+        run = await play(
+            task,
+            server,
+            computer,
+            agent_type=GeminiCUAAgent,
+            stream=stream,
+            safety_checks="stop",
+        )
+    (step,) = agent_steps(run)
+    assert (step.refusal, step.finish_reason) == ("It costs money.", "safety_check")
+    assert (run.trace.stop_reason, computer.did) == ("done", [])
+
+
+async def test_the_gateway_is_asked_where_there_is_no_key(task, monkeypatch):
+    async with GeminiContent([say("door")], [say("door")]) as server:
+        monkeypatch.setenv("HUD_API_URL", server.url)
+        monkeypatch.setenv("HUD_API_KEY", KEY)
+        by_gateway = await play(task, server, base_url=None, api_key=None)
+        monkeypatch.setenv("HUD_API_URL", "http://127.0.0.1:9")
+        monkeypatch.setenv("GEMINI_API_KEY", KEY)
+        monkeypatch.setenv("GEMINI_BASE_URL", server.url)
+        by_key = await play(task, server, base_url=None, api_key=None)
+    assert (by_gateway.reward, by_key.reward, server.refused) == (1.0, 1.0, [])
+    assert all(len(head["trace-id"]) == 32 for head in map(_lowered, server.headers))
+
+
+def _lowered(head):
+    return {name.lower(): value for name, value in head.items()}
