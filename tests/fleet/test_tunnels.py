@@ -15,8 +15,31 @@ from hud.eval import HUDRuntime, NullRecorder, Task, Taskset, rollout
 from hud.eval.runtimes.tunnelled import _listening, _Tunnels
 
 ENV = """
+import asyncio
+from contextlib import asynccontextmanager
 from hud import Environment
-env = Environment("echo")
+from hud.capabilities import Capability
+from hud.environment import OpenPart, Part
+
+
+class Bell(Part):
+    name = "bell"
+
+    @asynccontextmanager
+    async def open(self, run):
+        async def ring(reader, writer):
+            writer.write((await reader.read(-1)).upper())
+            writer.close()
+
+        server = await asyncio.start_server(ring, "127.0.0.1", 0)
+        opened = OpenPart()
+        port = server.sockets[0].getsockname()[1]
+        opened.capability = Capability("bell", "bell/1", f"tcp://127.0.0.1:{port}")
+        yield opened
+        server.close()
+
+
+env = Environment("echo", capabilities=[Bell()])
 
 @env.tool
 def repeat(text: str) -> str:
@@ -75,6 +98,32 @@ async def test_rollouts_with_the_environment_there_and_the_agent_here(server, he
 
     job = await tasks.run(ScriptedAgent(play), runtime=HUDRuntime(), recorder=NullRecorder())
     assert [(run.reward, run.error) for run in job.runs] == [(1.0, None)] * 3
+    await until(lambda: not served(server))
+
+
+async def test_what_an_environment_there_offers_is_reached_from_here(server, here):
+    heard = []
+
+    async def ring(run):
+        (bell,) = run.capabilities
+        reached = await run.connection.reach(bell)
+        assert reached.url != bell.url
+        place = reached.url.removeprefix("tcp://").split(":")
+
+        async def say(text):
+            reader, writer = await asyncio.open_connection(*place)
+            writer.write(text)
+            writer.write_eof()
+            heard.append(await reader.read(-1))
+            writer.close()
+
+        await asyncio.gather(*(say(b"x" * (1 << 20)) for _ in range(3)))
+        return run.task.args["word"]
+
+    tasks = Taskset("t", [Task(env="echo", id="say", args={"word": word}) for word in "ab"])
+    job = await tasks.run(ScriptedAgent(ring), runtime=HUDRuntime(), recorder=NullRecorder())
+    assert [(run.reward, run.error) for run in job.runs] == [(1.0, None)] * 2
+    assert heard == [b"X" * (1 << 20)] * 6
     await until(lambda: not served(server))
 
 
