@@ -24,6 +24,7 @@ from hud.agents.conversation import (
     tool_message,
     user_message,
 )
+from hud.agents.native.attach import attach
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import UsageError
 from hud.trace import (
@@ -112,12 +113,10 @@ async def play(
         config = _for_task(config, run.agent_config)
     run.budget.limit(steps=config.total_steps, tokens=config.total_tokens)
     loop = _Loop(run, model, config, params or SamplingParams())
-    if config.timeout_seconds is None:
-        run.trace.stop_reason = await loop.run_to_end()
-        return
     limit = asyncio.timeout(config.timeout_seconds)
     try:
         async with limit:
+            await attach(run, config.native_tools)
             run.trace.stop_reason = await loop.run_to_end()
     except TimeoutError:
         if not limit.expired():

@@ -14,6 +14,10 @@ from hud.trace import AgentStep, Citation, Sample, SubagentStep, ToolStep, Usage
 StopCondition = Literal["length", "malformed_tool_call"]
 """A finish reason that may end the run: the turn hit its token limit, or its tool call was unreadable."""
 
+NativeTool = Literal["bash", "editor", "computer", "mcp"]
+"""Tools that an agent has of its own where its environment offers what they work over; `mcp`: those of servers."""
+_NATIVE: frozenset[NativeTool] = frozenset({"bash", "editor", "computer", "mcp"})
+
 
 class AgentConfig(BaseModel):
     """Settings of every agent that runs the tool loop."""
@@ -37,6 +41,9 @@ class AgentConfig(BaseModel):
     system_prompt: str | None = None
     stop_on: frozenset[StopCondition] = frozenset({"length", "malformed_tool_call"})
     """Finish reasons that end the run. For those left out, the model is told and goes on."""
+    native_tools: frozenset[NativeTool] = _NATIVE
+    """Which tools the agent makes of the environment's capabilities: a shell and an editor over `ssh`, a computer over
+    `cdp` or `rfb`, the tools of servers over `mcp`. A model without eyes does better without `computer`."""
     context_policy: Literal["stop", "drop_images"] = "stop"
     """What happens when the conversation outgrows the model's window: the run ends (stop reason `length`), or the
     older half of the tools' pictures is left out and the model is asked again, until one picture is left."""
@@ -147,6 +154,7 @@ __all__ = [
     "ClaudeConfig",
     "GeminiCUAConfig",
     "GeminiConfig",
+    "NativeTool",
     "OpenAIChatConfig",
     "OpenAIConfig",
     "OperatorConfig",

@@ -1,0 +1,84 @@
+"""What a run's capabilities become for its agent: tools of its own, beside the environment's.
+
+    ssh         a shell and an editor
+    mcp         each tool of the server
+
+An environment's own tool of the same name stays instead. Knows which tool goes with which capability; what a tool
+does is the tool's business, and each brings its protocol's library when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from typing import TYPE_CHECKING, Any, cast
+
+from hud.agents.agent import RunView
+from hud.agents.types import NativeTool
+from hud.capabilities import Capability
+from hud.capabilities.capability import MCP, SSH
+from hud.environment.parts import RunTool
+from hud.trace import ToolResult, ToolSpec
+
+if TYPE_CHECKING:
+    from hud.capabilities.mcp import MCPClient
+    from hud.capabilities.ssh import SSHClient
+
+_KINDS: dict[str, tuple[NativeTool, ...]] = {
+    SSH: ("bash", "editor"),
+    MCP: ("mcp",),
+}
+
+
+async def attach(run: RunView, wanted: Collection[NativeTool]) -> None:
+    """Give `run` the tools that its capabilities make possible, of the kinds in `wanted`.
+
+    Raises what connecting raises where a capability that was announced is not there: the run is not measured.
+    """
+    own = {tool.name for tool in run.tools}
+    attached: set[str] = set()
+    for capability in run.capabilities:
+        kinds = [kind for kind in _KINDS.get(capability.protocol, ()) if kind in wanted]
+        async for tool in _tools(run, capability, kinds, attached):
+            if tool.spec.name not in own:
+                attached.add(tool.spec.name)
+                run.attach(tool)
+
+
+async def _tools(
+    run: RunView, capability: Capability, kinds: list[NativeTool], taken: set[str]
+) -> AsyncIterator[RunTool]:
+    """Yield a capability's tools; those after the first of a name bear the capability's name, too."""
+
+    def name(plain: str) -> str:
+        return f"{capability.name}_{plain}" if plain in taken else plain
+
+    for kind in kinds:
+        client: Any = await run.open(capability.name)
+        if kind == "bash":
+            from hud.agents.native.bash import BashTool
+
+            yield BashTool(cast("SSHClient", client), name=name("bash"))
+        elif kind == "editor":
+            from hud.agents.native.editor import EditorTool
+
+            yield EditorTool(cast("SSHClient", client), name=name("editor"))
+        else:
+            server = cast("MCPClient", client)
+            for spec in await server.list_tools():
+                yield _ServerTool(server, spec, name(spec.name))
+
+
+class _ServerTool:
+    """One tool of an MCP server that the agent is connected to."""
+
+    def __init__(self, server: MCPClient, spec: ToolSpec, name: str) -> None:
+        self.spec = spec.model_copy(update={"name": name})
+        self._server = server
+        self._name = spec.name
+
+    async def call(
+        self, arguments: dict[str, Any] | str, timeout: float | None = None
+    ) -> ToolResult:
+        if isinstance(arguments, str):
+            return ToolResult.of_text("The arguments are no JSON object.", is_error=True)
+        return await self._server.call_tool(self._name, arguments, timeout=timeout)
