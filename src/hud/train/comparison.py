@@ -11,6 +11,7 @@ from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.scheduling import StopSignal
 from hud.eval.statistics import clustered_interval
+from hud.train.casting import cast_of, subagents_of
 from hud.train.config import TrainConfig
 from hud.train.progress import Reporter, SilentReporter
 from hud.train.sampling import Player, check_tasks
@@ -66,7 +67,8 @@ async def compare(
     """Play `tasks` with both checkpoints, on the same seeds, `eval_group` times each."""
     chosen = list(tasks)
     check_tasks(chosen, "tasks to compare on")
-    player = Player(config, runtime, reporter or SilentReporter(), stop or StopSignal())
+    subagents = subagents_of(config, chosen)
+    player = Player(config, runtime, reporter or SilentReporter(), stop or StopSignal(), subagents)
     client = connect()
     scores: list[dict[str, list[float]]] = []
     jobs: list[str] = []
@@ -74,7 +76,7 @@ async def compare(
         model = await client.chat_model(config.model, checkpoint)
         job = await Job.start(f"{config.model} {checkpoint}", group=config.eval_group)
         try:
-            await player.play_held_out(model, chosen, job)
+            await player.play_held_out(await cast_of(client, model, config, subagents), chosen, job)
         finally:
             await job.finish()
         jobs.append(job.id)

@@ -7,12 +7,35 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from hud.errors import UsageError
 from hud.train.loss_config import parse_loss
 from hud.train.schedules import ScheduleName, learning_rate
 from hud.train.types import AdvantageOptions
+
+
+class SubagentConfig(BaseModel):
+    """Who plays a subagent in training; what is None is as the orchestrator has it."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    model: str
+    """Slug of the model."""
+    max_turns: int | None = Field(default=None, ge=1)
+    """Most model calls in one of its runs; its tool may allow fewer."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens in a turn."""
+    system_prompt: str | None = None
+    """Said to it before every prompt; None says nothing."""
+
 
 # They say how to run, show or store, not what is learned: changing them continues the same run.
 _NOT_THE_EXPERIMENT = frozenset(
@@ -71,8 +94,14 @@ class TrainConfig(BaseModel):
     """What an environment's, grader's or machine's failure does to its group."""
     zero_advantages: bool = False
     """The null experiment: everything happens, and nothing can be learned."""
-    max_lag: int = 0
-    """Steps by which sampling may lag behind. Only 0, sample then train, is there."""
+    max_lag: int = Field(default=0, ge=0)
+    """Steps by which the weights that sample may be older than those that learn from it. 0: sample, then train. Above 0,
+    rollouts never wait for the trainer."""
+    stale: Literal["drop", "correct"] = "drop"
+    """What becomes of groups that are older than `max_lag` all the same: they are left out, or kept for a loss that bounds
+    its importance weights."""
+    swap: Literal["in_flight", "finish"] = "in_flight"
+    """With `max_lag`: turns that are being drawn when weights change are continued by the new ones, or finished by the old."""
 
     max_turns: int = Field(default=10, ge=1)
     """Most model calls in a run."""
@@ -98,6 +127,12 @@ class TrainConfig(BaseModel):
     eval_temperature: float = Field(default=1.0, ge=0)
     """Of sampling for held-out scores; 0 is greedy."""
 
+    subagents: dict[str, SubagentConfig] = Field(default_factory=dict)
+    """Who plays subagents: a model's slug, by the tool's name or by the model that the environment gives it.
+    Those that are not named play with the environment's model."""
+    joined: list[str] = Field(default_factory=list)
+    """Models of subagents that learn too, each from the runs that were played with it; the others are frozen."""
+
     seed: int = 0
     """Of the draws of tasks and tokens."""
     keep: int = Field(default=8, ge=0)
@@ -107,18 +142,36 @@ class TrainConfig(BaseModel):
     plot: str | None = None
     """PNG of the curves; where None, in the run's folder under HUD_HOME."""
 
+    @field_validator("subagents", mode="before")
+    @classmethod
+    def _models_by_slug(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: {"model": one} if isinstance(one, str) else one for name, one in value.items()
+        }
+
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
-        if self.max_lag != 0:
-            raise ValueError(
-                f"max_lag is {self.max_lag}, but sampling while training is not there yet: leave max_lag at 0"
-            )
         parse_loss(self.loss, self.loss_config)
+        if self.max_lag and self.joined:
+            raise ValueError(
+                "subagents that learn along (joined) learn from the same step, so max_lag must be 0 with them"
+            )
+        if self.stale == "correct" and not self._bounds_ratios():
+            raise ValueError(
+                f"stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo or dppo, not {self.loss}, "
+                "unless loss_config sets tis_token_cap or tis_sequence_cap"
+            )
         if self.loss == "cross_entropy":
             raise ValueError(
                 "cross_entropy learns from recorded runs, not from rollouts: give a job (--from-job) or use warm_up()"
             )
         return self
+
+    def _bounds_ratios(self) -> bool:
+        caps = {"tis_token_cap", "tis_sequence_cap"} & self.loss_config.keys()
+        return bool(caps) or self.loss in ("ppo", "cispo", "gspo", "dppo")
 
     @property
     def advantages(self) -> AdvantageOptions:
@@ -160,15 +213,19 @@ def load_config(path: Path | None, overrides: dict[str, Any]) -> TrainConfig:
     """Return the configuration of a TOML file with `overrides` (what the command line gave) on top."""
     if path is None:
         return make_config(overrides)
+    return make_config({**read_toml(path), **overrides}, str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file says; what is wrong with it is one sentence."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}.") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from None
-    return make_config({**values, **overrides}, str(path))
 
 
 def _first_problem(error: ValidationError) -> str:

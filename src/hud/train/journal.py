@@ -38,6 +38,16 @@ class TrainingRun:
     notes: list[str] = field(default_factory=list)
     metrics_file: Path = Path("metrics.jsonl")
     folder: Path = Path()
+    start: str | None = None
+    """The model's head when the run began."""
+
+    def checkpoint_before(self, step: int) -> str | None:
+        """Return the checkpoint that a step began with."""
+        return (
+            self.nodes[max(done)]
+            if (done := [one for one in self.nodes if one <= step])
+            else self.start
+        )
 
     def key(self, step: int) -> str:
         """The idempotency key of a step's update."""
@@ -134,7 +144,7 @@ async def _open_run(
         state = {"fingerprint": config.fingerprint, "start": head, "checkpoint": head}
         body = {"model": model_id, "config": config.model_dump(mode="json"), "state": state}
         row = await client.post("/v2/training-runs", body)
-        run = TrainingRun(client, row["id"], model_id, owner, next_step=0, head=head)
+        run = TrainingRun(client, row["id"], model_id, owner, next_step=0, head=head, start=head)
     run.notes = notes
     run.folder = settings.load().home / "training" / run.id
     run.metrics_file = _metrics_file(config, run.id)
@@ -194,4 +204,5 @@ def _resume(
         scores=[score for score in scores if score.step <= next_step],
         nodes=path,
         resumed=True,
+        start=state.get("start"),
     )

@@ -9,24 +9,23 @@ any instant and started again goes on from its last checkpoint as if nothing had
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hud.client import Client, connect
+from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.scheduling import StopSignal
 from hud.eval.taskset import Taskset
-from hud.train.client import TrainingClient
+from hud.train.casting import Cast, cast_of, subagents_of
 from hud.train.config import TrainConfig
-from hud.train.journal import TrainingRun, close_session, open_run
+from hud.train.learner import Learner
+from hud.train.pipeline import GroupStream
 from hud.train.plots import draw_curves
 from hud.train.progress import Reporter, Score, SilentReporter, Stopwatch
-from hud.train.pruning import prune
-from hud.train.sampling import Player, Sampled, check_tasks, fitted
-from hud.train.updating import update
+from hud.train.sampling import Player, Sampled, check_tasks, fitted, of_subagent
 from hud.train.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
@@ -102,25 +101,27 @@ class _Loop:
 
     def __init__(
         self,
-        config: TrainConfig,
-        client: Client,
-        run: TrainingRun,
+        learner: Learner,
+        joined: list[Learner],
         tasks: list[Task],
         held_out: list[Task],
         player: Player,
     ) -> None:
-        self.config = config
-        self.client = client
-        self.run = run
+        self.learner = learner
+        self.joined = joined
+        """The subagents' models that learn too."""
+        self.config = learner.config
+        self.client = learner.client
+        self.run = learner.run
         self.tasks = tasks
         self.held_out = held_out
         self.player = player
         self.reporter = player.reporter
         self.stop = player.stop
-        self.trainer = TrainingClient(run.model_id, client=client)
         self.totals = Sampled()
         self.empty_steps = 0
-        self.kept = set(run.nodes.values())
+        self.stream: GroupStream | None = None
+        """Where sampling may lag behind: the groups that are played ahead."""
 
     @classmethod
     async def open(
@@ -133,8 +134,12 @@ class _Loop:
         stop: StopSignal | None,
         fresh: bool,
     ) -> _Loop:
-        chosen = _load(tasks, config.tasks, "tasks")
-        scored = _load(held_out, config.held_out or "", "held-out tasks")
+        chosen = load_tasks(tasks, config.tasks, "tasks")
+        scored = (
+            load_tasks(held_out, config.held_out or "", "held-out tasks")
+            if held_out or config.held_out
+            else []
+        )
         shown = reporter if reporter is not None else SilentReporter()
         asked, config = config.tasks_per_step, fitted(config, chosen)
         if config.tasks_per_step < asked:
@@ -142,16 +147,24 @@ class _Loop:
                 f"There are {len(chosen)} tasks, so that a step plays {len(chosen)} rather than {asked}: none comes "
                 "twice in a step."
             )
+        subagents = subagents_of(config, [*chosen, *scored])
         if runtime is None:
             from hud.train.runtimes import runtime_named  # Loads sockets and processes.
 
             runtime = runtime_named(config.runtime, [*chosen, *scored])
-        client = connect()
-        run = await open_run(client, config, fresh=fresh)
-        for note in run.notes:
+        learners = [await Learner.open(config, connect(), fresh=fresh)]
+        try:
+            for model in config.joined:
+                if model != config.model:
+                    learners.append(await Learner.beside(learners[0], model))
+        except BaseException:
+            await _close(learners)
+            raise
+        for note in learners[0].run.notes:
             shown.note(note)
-        player = Player(config, runtime, shown, stop if stop is not None else StopSignal())
-        return cls(config, client, run, chosen, scored, player)
+        stop = stop if stop is not None else StopSignal()
+        player = Player(config, runtime, shown, stop, subagents)
+        return cls(learners[0], learners[1:], chosen, scored, player)
 
     async def run_to_end(self) -> TrainReport:
         """Take the steps that are left."""
@@ -166,83 +179,95 @@ class _Loop:
                     break
                 await self._step(run.next_step, job)
         finally:
+            if self.stream is not None:
+                await self.stream.close()
             job.interrupted = job.interrupted or self.stop.stopping
             await job.finish()
         finished = run.next_step >= config.steps and not self._due()
-        await run.end("finished" if finished else "stopped")
+        for learner in (*self.joined, self.learner):
+            await learner.run.end("finished" if finished else "stopped")
         return await self._report(first, finished, perf_counter() - started)
 
     async def close(self) -> None:
-        """Give the model's lease back, and close what the runtime holds."""
-        await close_session(self.client, self.run.model_id, self.run.owner)
+        """Give the models' leases back, and close what the runtime holds."""
+        await _close([self.learner, *self.joined])
         aclose = getattr(self.player.runtime, "aclose", None)
         if aclose is not None:
             await aclose()
 
+    async def _cast(self, step: int) -> Cast:
+        """Return the models as they were before a step."""
+        policy = await self.learner.policy(step)
+        cast = await cast_of(self.client, policy, self.config, self.player.subagents)
+        learning = {one.config.model: await one.policy(step) for one in self.joined}
+        return replace(cast, subagents={**cast.subagents, **learning})
+
     async def _step(self, step: int, job: Job) -> None:
         watch, config = Stopwatch(), self.config
         started = perf_counter()
-        # A step begins as a new process would: with nothing in the sampler's cache.
-        path = f"/v1/models/{self.run.model_id}/train/open"
-        await self.client.post(path, {"owner": self.run.owner}, retry=True)
         with watch.measure("rollouts"):
-            model = await self.client.chat_model(config.model)
-            sampled = await self.player.sample(model, self.tasks, step, job)
+            cast, sampled = await self._rollouts(step, job)
         # The job is for the record; holding every run of training in memory would be for nothing.
         job.runs.clear()
         if self.stop.stopping:
             return
-        self._count(sampled)
         self.reporter.phase("update", step, 0)
         metrics: dict[str, float] = {}
         checkpoint = None
-        if sampled.groups:
-            with watch.measure("update"):
-                metrics, checkpoint = await self._update(sampled, step)
+        with watch.measure("update"):
+            taught = [await self._teach(one, cast, sampled, step) for one in self.joined]
+            groups = sampled.groups
+            if config.model in config.joined:
+                # It calls itself: what it did as its own subagent it learns from too.
+                groups = [*groups, *of_subagent(sampled, cast.policy.name, config).groups]
+            self._count(sampled, any(taught) or bool(groups))
+            if groups:
+                metrics, checkpoint = await self.learner.learn(groups, step)
         seconds = perf_counter() - started
         metrics |= sampled.metrics()
         metrics |= {f"seconds_{name}:sum": value for name, value in watch.seconds.items()}
         metrics["seconds:sum"] = seconds
         metrics["tokens_per_second:mean"] = sampled.tokens / max(watch.seconds["rollouts"], 1e-9)
         metrics["learning_rate"] = config.learning_rate_of(step)
-        await self.run.report(step, metrics, checkpoint)
+        if self.stream is not None:
+            metrics["groups_waiting:mean"] = float(self.stream.waiting)
+        await self.learner.report(step, metrics, checkpoint)
+        if self.stream is not None:
+            self.stream.advance(self.run.head)
         self.reporter.stepped(step, metrics)
         if checkpoint is not None:
-            self.kept.add(checkpoint)
-            await self._prune()
+            await self.learner.prune(spare_head=self._due())
 
-    async def _update(self, sampled: Sampled, step: int) -> tuple[dict[str, float], str]:
-        """Learn from the groups; returns what was measured, and the new checkpoint."""
-        config = self.config
-        runs = [run for group in sampled.groups for run in group]
-        result, made = await update(
-            lambda: self.trainer.forward_backward(
-                runs,
-                loss_fn=config.loss,
-                loss_fn_config=config.loss_config or None,
-                group_ids=[run.group_id or "" for run in runs],
-                reward_scale=0.0 if config.zero_advantages else config.reward_scale,
-                advantages=config.advantages,
-                idempotency_key=self.run.key(step),
-            ),
-            lambda: self.trainer.optim_step(
-                learning_rate=config.learning_rate_of(step),
-                beta1=config.beta1,
-                beta2=config.beta2,
-                eps=config.eps,
-                weight_decay=config.weight_decay,
-                max_grad_norm=config.max_grad_norm,
-                idempotency_key=self.run.key(step),
-            ),
-        )
-        path = f"/v2/models/{self.run.model_id}/checkpoints/{made.checkpoint_id}"
-        node = await self.client.get(path)
-        return {**result.metrics, **node["metrics"]}, made.checkpoint_id
+    async def _rollouts(self, step: int, job: Job) -> tuple[Cast, Sampled]:
+        """Return what a step learns from, and who played it: now, or ahead of it."""
+        if self.stream is None:
+            for learner in (self.learner, *self.joined):
+                await learner.begin_step()
+            cast = await self._cast(step)
+            if not self.config.max_lag:
+                return cast, await self.player.sample(cast, self.tasks, step, job)
+            self.stream = GroupStream(self.player, cast, self.tasks, job, step)
+            self.stream.start(self.run.head)
+        return self.stream.cast, await self.stream.take()
 
-    def _count(self, sampled: Sampled) -> None:
+    async def _teach(self, learner: Learner, cast: Cast, sampled: Sampled, step: int) -> bool:
+        """Have a subagent's model learn from its runs, unless it has; returns whether there was anything to learn."""
+        if learner.run.next_step > step:
+            return True
+        own = of_subagent(sampled, cast.subagents[learner.config.model].name, self.config)
+        metrics: dict[str, float] = {}
+        checkpoint = None
+        if own.groups:
+            metrics, checkpoint = await learner.learn(own.groups, step)
+        await learner.report(step, {**metrics, **own.metrics()}, checkpoint)
+        if checkpoint is not None:
+            await learner.prune()
+        return checkpoint is not None
+
+    def _count(self, sampled: Sampled, learned: bool) -> None:
         self.totals.no_spread += sampled.no_spread
         self.totals.replaced += sampled.replaced
-        self.empty_steps = 0 if sampled.groups else self.empty_steps + 1
+        self.empty_steps = 0 if learned else self.empty_steps + 1
         if self.empty_steps >= MOST_EMPTY_STEPS:
             raise UsageError(
                 f"{MOST_EMPTY_STEPS} steps in a row had no group with spread: the policy does every task equally well, or "
@@ -261,25 +286,14 @@ class _Loop:
     async def _score_if_due(self) -> None:
         if not self._due():
             return
-        model = await self.client.chat_model(self.config.model)
-        score = await self.player.score(model, self.held_out, self.run.next_step)
+        cast = await self._cast(self.run.next_step)
+        score = await self.player.score(cast, self.held_out, self.run.next_step)
         if score is not None:
             score = Score(**{**score.as_dict(), "checkpoint_id": self.run.head})
             await self.run.add_score(score)
             self.reporter.scored(score)
         elif not self.stop.stopping:
             raise UsageError("No held-out run was measured: every one failed. hud jobs shows why.")
-
-    async def _prune(self) -> None:
-        """Delete the files of this run's older checkpoints, except those with a score."""
-        if not self.config.keep or len(self.kept) <= self.config.keep:
-            return
-        newest = [self.run.nodes[step] for step in sorted(self.run.nodes)][-self.config.keep :]
-        scored = {score.checkpoint_id for score in self.run.scores}
-        due = {self.run.head} if self._due() else set()
-        expendable = set(self.run.nodes.values()) - set(newest) - scored - due
-        await prune(self.client, self.run.model_id, expendable)
-        self.kept = set(newest)
 
     async def _report(self, first: int, finished: bool, seconds: float) -> TrainReport:
         run = self.run
@@ -305,11 +319,15 @@ class _Loop:
         return report
 
 
-def _load(given: Taskset | None, source: str, what: str) -> list[Task]:
+async def _close(learners: list[Learner]) -> None:
+    for learner in learners:
+        await learner.close()
+
+
+def load_tasks(given: Taskset | None, source: str, what: str) -> list[Task]:
+    """Return the tasks that were given, else those of a file or folder; refuses a set with nothing in it."""
     if given is None and not source:
-        if what == "tasks":
-            raise UsageError("There are no tasks: give a file or folder to train on.")
-        return []
+        raise UsageError(f"There are no {what}: give a file or folder.")
     tasks = list(given if given is not None else Taskset.from_file(source))
     check_tasks(tasks, what)
     return tasks

@@ -6,6 +6,7 @@ their place (dynamic sampling, DAPO, arXiv 2503.14476), a bounded number of time
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,17 +14,17 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from hud.agents import Agent
-from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
 from hud.eval.job import Job
+from hud.eval.rollouts import provider_for, release
 from hud.eval.run import Run
-from hud.eval.scheduling import StopSignal
+from hud.eval.scheduling import StopSignal, make_ready, plan, run_planned
 from hud.eval.statistics import clustered_interval
 from hud.eval.taskset import Taskset
-from hud.trace import ChatModel, SamplingParams
-from hud.train.config import TrainConfig
+from hud.train.casting import Cast, cast_agent
+from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.progress import Reporter, Score
-from hud.train.seeds import SeededAgent, draw_tasks
+from hud.train.seeds import draw_tasks
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -47,6 +48,10 @@ class Sampled:
     failed_runs: int = 0
     tokens: int = 0
     """Tokens that the policy drew."""
+    stale: int = 0
+    """Groups with spread that were left out because their tokens were too old."""
+    of_subagents: list[Run] = field(default_factory=list)
+    """Runs that these called, and that those called, whoever played them."""
 
     def metrics(self) -> dict[str, float]:
         """Return the counts under their metric names."""
@@ -57,6 +62,7 @@ class Sampled:
             "groups_without_spread:sum": float(self.no_spread),
             "groups_broken:sum": float(self.broken),
             "groups_replaced:sum": float(self.replaced),
+            "groups_stale:sum": float(self.stale),
             "failed_rollouts:sum": float(self.failed_runs),
             "sampled_tokens:sum": float(self.tokens),
         }
@@ -75,17 +81,20 @@ class Player:
         runtime: Provider | None,
         reporter: Reporter,
         stop: StopSignal,
+        subagents: dict[str, SubagentConfig] | None = None,
     ) -> None:
+        """`subagents` says who plays whom, by a tool's name or the model that its environment gives it."""
         self.config = config
+        self.subagents = subagents or {}
         self.runtime = runtime
         self.reporter = reporter
         self.stop = stop
 
-    async def sample(self, model: ChatModel, tasks: list[Task], step: int, job: Job) -> Sampled:
+    async def sample(self, cast: Cast, tasks: list[Task], step: int, job: Job) -> Sampled:
         """Play a step's tasks until enough groups have spread, or no more may be drawn."""
         config = self.config
         found = Sampled()
-        agent = self._agent(model, config.temperature, (config.seed, step))
+        agent = self._agent(cast, config.temperature, (config.seed, step))
         waiting = draw_tasks(tasks, config.seed, step, config.tasks_per_step)
         for wave in range(1 + config.dynamic_sampling):
             chosen = list(islice(waiting, config.tasks_per_step - len(found.groups)))
@@ -95,10 +104,35 @@ class Player:
             runs = await self._play(agent, chosen, config.group, job)
             found.drawn += len(chosen)
             found.replaced += len(chosen) if wave else 0
-            self._sort(runs, found)
+            found.of_subagents += subagents_runs(runs)
+            sort(runs, found, config)
         return found
 
-    async def score(self, model: ChatModel, tasks: list[Task], step: int) -> Score | None:
+    async def play_group(
+        self, cast: Cast, task: Task, place: tuple[object, ...], job: Job, limit: asyncio.Semaphore
+    ) -> list[Run]:
+        """Play one task as often as a group has runs, each once `limit` has room for it."""
+        config = self.config
+        agent = self._agent(cast, config.temperature, (config.seed, *place))
+        provider = self.runtime if self.runtime is not None else provider_for([task])
+        await make_ready(agent, None, config.rollout_timeout)
+        try:
+            return await run_planned(
+                plan([task], config.group),
+                agent,
+                job,
+                provider,
+                max_concurrent=config.group,
+                rollout_timeout=config.rollout_timeout,
+                stop=self.stop,
+                on_run=lambda run: self.reporter.run_ended(run.reward),
+                limit=limit,
+            )
+        finally:
+            if self.runtime is None:
+                await release(provider)
+
+    async def score(self, cast: Cast, tasks: list[Task], step: int) -> Score | None:
         """Play held-out tasks, and return their mean reward; None where nothing was measured.
 
         Their seeds are the same at every step, so that two scores differ by the policy alone.
@@ -107,7 +141,7 @@ class Player:
         self.reporter.phase("held-out", step, len(tasks) * config.eval_group)
         job = await Job.start(f"{config.model} held-out step {step}", group=config.eval_group)
         try:
-            runs = await self.play_held_out(model, tasks, job)
+            runs = await self.play_held_out(cast, tasks, job)
         finally:
             await job.finish()
         clusters = [
@@ -130,20 +164,14 @@ class Player:
             job_id=job.id,
         )
 
-    async def play_held_out(self, model: ChatModel, tasks: list[Task], job: Job) -> list[Run]:
+    async def play_held_out(self, cast: Cast, tasks: list[Task], job: Job) -> list[Run]:
         """Play tasks as they are scored: `eval_group` times each, on seeds that depend on the task alone."""
         place = (self.config.seed, "held-out")
-        agent = self._agent(model, self.config.eval_temperature, place)
+        agent = self._agent(cast, self.config.eval_temperature, place)
         return await self._play(agent, tasks, self.config.eval_group, job)
 
-    def _agent(self, model: ChatModel, temperature: float, place: tuple[object, ...]) -> Agent:
-        config = OpenAIChatConfig(
-            model=model.name,
-            max_steps=self.config.max_turns,
-            system_prompt=self.config.system_prompt,
-        )
-        params = SamplingParams(max_tokens=self.config.max_tokens, temperature=temperature)
-        return SeededAgent(model, config, params, place)
+    def _agent(self, cast: Cast, temperature: float, place: tuple[object, ...]) -> Agent:
+        return cast_agent(cast, self.config, self.subagents, temperature, place)
 
     async def _play(self, agent: Agent, tasks: Iterable[Task], group: int, job: Job) -> list[Run]:
         before = len(job.runs)
@@ -160,23 +188,47 @@ class Player:
         )
         return job.runs[before:]
 
-    def _sort(self, runs: list[Run], found: Sampled) -> None:
-        groups: dict[str, list[Run]] = {}
-        for run in runs:
-            found.tokens += run.trace.usage.completion_tokens
-            if _measured(run):
-                found.measured.append(run)
-            else:
-                found.failed_runs += 1
-            groups.setdefault(run.group_id or "", []).append(run)
-        for group in groups.values():
-            rewards = _rewards(group, self.config)
-            if rewards is None or len(group) < self.config.group:
-                found.broken += 1
-            elif max(rewards) == min(rewards) and self.config.baseline != "none":
-                found.no_spread += 1
-            else:
-                found.groups.append(group)
+
+def subagents_runs(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs that `runs` called, and that those called."""
+    return [
+        one for run in runs for child in run.children for one in (child, *subagents_runs([child]))
+    ]
+
+
+def of_subagent(sampled: Sampled, model: str, config: TrainConfig) -> Sampled:
+    """Return what a step gave to a subagent's model: the runs that were played with it.
+
+    A call and the calls of the same tool in the same place of the caller's other attempts are a group. Not every
+    attempt makes it, so that groups have whatever size they have, from two on.
+    """
+    found = Sampled()
+    sort([run for run in sampled.of_subagents if run.model == model], found, config, whole=False)
+    found.drawn = len(found.groups) + found.no_spread + found.broken
+    return found
+
+
+def sort(runs: list[Run], found: Sampled, config: TrainConfig, *, whole: bool = True) -> None:
+    """Count `runs` into `found`, and their groups: those to learn from, and those without spread or broken.
+
+    With `whole`, a group that misses runs is broken.
+    """
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        found.tokens += run.trace.usage.completion_tokens
+        if _measured(run):
+            found.measured.append(run)
+        else:
+            found.failed_runs += 1
+        groups.setdefault(run.group_id or "", []).append(run)
+    for group in groups.values():
+        rewards = _rewards(group, config)
+        if rewards is None or (whole and len(group) < config.group):
+            found.broken += 1
+        elif max(rewards) == min(rewards) and config.baseline != "none":
+            found.no_spread += 1
+        else:
+            found.groups.append(group)
 
 
 def _measured(run: Run) -> bool:

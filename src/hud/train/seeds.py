@@ -74,8 +74,14 @@ class SeededAgent(Agent):
         return self.model.name
 
     async def __call__(self, run: Any) -> None:
-        place = (*self.place, run.slug, run.attempt)
+        place = (*self.place, *_place_of(run))
         await play(run, _SeededModel(self.model, place), self.config, self.params)
+
+
+def _place_of(run: Any) -> tuple[object, ...]:
+    """Return what tells a run from all others of its step: a subagent's by which call of its caller it is."""
+    caller = getattr(run, "caller", None)
+    return (run.slug, run.attempt) if caller is None else (*_place_of(caller), *run.called_as)
 
 
 class _SeededModel:

@@ -1,0 +1,116 @@
+"""`Learner`: one model that learns in a training loop, with its run, its session and its checkpoints.
+
+A loop has one; a loop whose subagents learn along has one for each of their models. Knows updates and
+checkpoints; knows neither tasks nor rollouts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hud.client import Client
+from hud.errors import UsageError
+from hud.train.client import TrainingClient
+from hud.train.config import TrainConfig
+from hud.train.journal import TrainingRun, close_session, open_run
+from hud.train.pruning import prune
+from hud.train.updating import update
+
+if TYPE_CHECKING:
+    from hud.eval.run import Run
+    from hud.trace import ChatModel
+
+
+class Learner:
+    """One model, and the training run that it is in."""
+
+    def __init__(self, config: TrainConfig, client: Client, run: TrainingRun) -> None:
+        self.config = config
+        self.client = client
+        self.run = run
+        self.trainer = TrainingClient(run.model_id, client=client)
+        self.kept = set(run.nodes.values())
+
+    @classmethod
+    async def open(cls, config: TrainConfig, client: Client, *, fresh: bool) -> Learner:
+        """Take the model's lease, and find or begin its training run."""
+        return cls(config, client, await open_run(client, config, fresh=fresh))
+
+    @classmethod
+    async def beside(cls, leader: Learner, model: str) -> Learner:
+        """Open a subagent's model, which learns in the steps of the orchestrator's training run.
+
+        It learns first in every step, so that the step is done when the orchestrator's update is: a killed run
+        finds it where its orchestrator is, or one step ahead.
+        """
+        config = leader.config.model_copy(update={"model": model})
+        fresh = not leader.run.resumed
+        learner = await cls.open(config, leader.client, fresh=fresh)
+        ahead = learner.run.next_step - leader.run.next_step
+        if ahead in (0, 1) and learner.run.resumed == leader.run.resumed:
+            return learner
+        await learner.close()
+        raise UsageError(
+            f"Model {model!r} is not where the training run of {leader.config.model!r} left it, so the two cannot go "
+            "on together. Begin a new run with --fresh."
+        )
+
+    async def begin_step(self) -> None:
+        """Begin a step as a new process would: with nothing accumulated, and nothing in the sampler's cache."""
+        path = f"/v1/models/{self.run.model_id}/train/open"
+        await self.client.post(path, {"owner": self.run.owner}, retry=True)
+
+    async def policy(self, step: int) -> ChatModel:
+        """Return the model as it was before `step`: its head, unless a killed run has taught it that step already."""
+        pinned = self.run.checkpoint_before(step) if self.run.next_step > step else None
+        return await self.client.chat_model(self.config.model, pinned)
+
+    async def learn(self, groups: list[list[Run]], step: int) -> tuple[dict[str, float], str]:
+        """Learn from the groups; returns what was measured, and the new checkpoint."""
+        config = self.config
+        runs = [run for group in groups for run in group]
+        result, made = await update(
+            lambda: self.trainer.forward_backward(
+                runs,
+                loss_fn=config.loss,
+                loss_fn_config=config.loss_config or None,
+                group_ids=[run.group_id or "" for run in runs],
+                reward_scale=0.0 if config.zero_advantages else config.reward_scale,
+                advantages=config.advantages,
+                idempotency_key=self.run.key(step),
+            ),
+            lambda: self.trainer.optim_step(
+                learning_rate=config.learning_rate_of(step),
+                beta1=config.beta1,
+                beta2=config.beta2,
+                eps=config.eps,
+                weight_decay=config.weight_decay,
+                max_grad_norm=config.max_grad_norm,
+                in_flight=config.max_lag > 0 and config.swap == "in_flight",
+                idempotency_key=self.run.key(step),
+            ),
+        )
+        path = f"/v2/models/{self.run.model_id}/checkpoints/{made.checkpoint_id}"
+        node = await self.client.get(path)
+        return {**result.metrics, **node["metrics"]}, made.checkpoint_id
+
+    async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
+        """Record a step that is done."""
+        await self.run.report(step, metrics, checkpoint)
+        if checkpoint is not None:
+            self.kept.add(checkpoint)
+
+    async def prune(self, *, spare_head: bool = False) -> None:
+        """Delete the files of this run's older checkpoints, except those with a score."""
+        if not self.config.keep or len(self.kept) <= self.config.keep:
+            return
+        newest = [self.run.nodes[step] for step in sorted(self.run.nodes)][-self.config.keep :]
+        scored = {score.checkpoint_id for score in self.run.scores}
+        due = {self.run.head} if spare_head else set()
+        expendable = set(self.run.nodes.values()) - set(newest) - scored - due
+        await prune(self.client, self.run.model_id, expendable)
+        self.kept = set(newest)
+
+    async def close(self) -> None:
+        """Give the model's lease back."""
+        await close_session(self.client, self.run.model_id, self.run.owner)
