@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from hud.agents.native.bash import BashTool
+from hud.agents import OpenAIChatAgent
+from hud.agents.types import OpenAIChatConfig
 from hud.eval import Runtime, Task, Taskset
-from hud.trace import ToolCall
 
 BOOKS = '{"emma": 1815, "ulysses": 1922}'
 OURS = f'''\
@@ -254,13 +254,13 @@ def theirs(official):
 
 PLAY = """
 import asyncio, json
-from hud import Runtime, Task, Taskset
+from hud import HUDRuntime, Runtime, Task, Taskset
 
 tasks = [Task(env="shelf", id="when", args={{"title": title}}, slug=title.lower()) for title in ("Emma", "Ulysses")]
 
 
 async def main():
-    job = await Taskset("shelf", tasks).run(agent, runtime=Runtime("{url}"), group=3, max_concurrent=6)
+    job = await Taskset("shelf", tasks).run(agent, runtime={runtime}, group=3, max_concurrent=6)
     print(json.dumps([
         [run.slug, run.reward, run.trace.status, run.trace.content, [step.source for step in run.trace.steps]]
         for run in job.runs
@@ -273,7 +273,7 @@ asyncio.run(main())
 
 def test_an_environment_of_ours_is_played_by_the_official_agents(official, ours, stand_in):
     with ours(OURS) as url:
-        script = AGENT.format(model=stand_in.url) + PLAY.format(url=url)
+        script = AGENT.format(model=stand_in.url) + PLAY.format(runtime=f"Runtime({url!r})")
         runs = official.python(script)
     steps = ["task", "user", "agent", "tool", "agent", "task"]
     assert sorted(runs) == sorted(
@@ -284,6 +284,14 @@ def test_an_environment_of_ours_is_played_by_the_official_agents(official, ours,
     (tool,) = stand_in.asked[0]["tools"]
     assert tool["function"]["description"] == "Return the year in which a book came out."
     assert tool["function"]["parameters"]["required"] == ["title"]
+
+
+def test_its_tools_are_reached_where_the_platform_runs_it(official, stand_in):
+    official.write("env.py", OURS)
+    assert official.json("deploy", ".", "--yes", "--no-env")["success"]
+    script = AGENT.format(model=stand_in.url) + PLAY.format(runtime="HUDRuntime()")
+    runs = official.python(script)
+    assert [run[1:3] for run in runs] == [[1.0, "completed"]] * 6
 
 
 def test_the_official_raw_client_says_what_it_means_to_our_channel(official, ours):
@@ -341,12 +349,20 @@ asyncio.run(main())
     assert nothing == [-32600, "no task in progress"]
 
 
-async def test_an_official_environment_is_played_by_our_agents(theirs):
+@pytest.fixture
+def agent(stand_in):
+    """An agent of ours that the stand-in plays."""
+    return OpenAIChatAgent(
+        OpenAIChatConfig(model="stand-in", base_url=stand_in.url, api_key="none", max_steps=6)
+    )
+
+
+async def test_an_official_environment_is_played_by_our_agents(theirs, agent):
     titles = ("Emma", "Ulysses")
     tasks = [Task(env="shelf", id="when", args={"title": title}, slug=title) for title in titles]
     with theirs(THEIRS) as url:
         job = await Taskset("shelf", tasks).run(
-            ask, runtime=Runtime(url), group=3, max_concurrent=6
+            agent, runtime=Runtime(url), group=3, max_concurrent=6
         )
         broken = await Taskset("falls", [Task(env="shelf", id="fall")]).run(
             quiet, runtime=Runtime(url)
@@ -358,18 +374,14 @@ async def test_an_official_environment_is_played_by_our_agents(theirs):
             1.0,
             f"It was {years[run.slug]}.",
         )
+        sources = [step.source for step in run.trace.steps]
+        assert sources == ["task", "user", "agent", "tool", "agent", "task"]
+        assert run.trace.steps[3].result.content[0].text == str(years[run.slug])
     assert len(job.runs) == 6
     (run,) = broken.runs
     assert run.failure_kind == "environment"
     assert "the grader fell over" in run.error
     assert run.reward is None
-
-
-async def ask(run):
-    tools = await run.open("mcp")
-    assert [spec.name for spec in await tools.list_tools()] == ["year_of"]
-    answer = await tools.call_tool("year_of", {"title": run.slug})
-    await run.submit(f"It was {answer.content[0].text}.")
 
 
 async def quiet(run):
@@ -430,18 +442,13 @@ def their_desk(official):
     return THEIR_DESK.replace("/tmp/placeholder", str(folder))
 
 
-async def test_an_official_workspace_is_worked_in_by_our_agents(theirs, their_desk):
-    async def write(run):
-        run.attach(BashTool(await run.open("ssh")))
-        word = run.prompt.split()[1]
-        call = ToolCall(
-            id="1", name="bash", arguments={"command": f"cat todo.txt; echo {word} > note.txt"}
-        )
-        await run.call_tool(call)
-
+async def test_an_official_workspace_is_worked_in_by_our_agents(
+    theirs, their_desk, stand_in, agent
+):
+    stand_in.answer = write_down
     with theirs(their_desk) as url:
         task = Task(env="desk", id="note", args={"word": "red"})
-        job = await Taskset("desk", [task]).run(write, runtime=Runtime(url))
+        job = await Taskset("desk", [task]).run(agent, runtime=Runtime(url))
     (run,) = job.runs
     assert (run.error, run.reward) == (None, 1.0)
     (step,) = (step for step in run.trace.steps if step.source == "tool")
