@@ -548,6 +548,40 @@ async def test_a_computer_is_the_one_that_the_model_knows(task, stream, model, t
     assert [result["tool_use_id"] for result in refused] == ["t14"]
 
 
+SEEN = [
+    ("claude-sonnet-4-6", (1024, 768), (1024, 768)),
+    ("claude-sonnet-4-6", (1920, 1080), (1456, 819)),
+    ("claude-opus-5", (1920, 1080), (1920, 1080)),
+    ("claude-opus-5", (3840, 2160), (2576, 1449)),
+    ("claude-haiku-4-5", (1075, 1520), (924, 1307)),
+]
+
+
+@pytest.mark.parametrize(("model", "size", "seen"), SEEN)
+async def test_points_are_where_claude_saw_them(task, model, size, seen):
+    """The sizes are those of Anthropic's documentation."""
+    machine = Native("computer", width=size[0], height=size[1], environment="linux")
+    middle = [seen[0] // 2, seen[1] // 2]
+    newest = model == "claude-opus-5"
+    turn = [
+        act("left_click", "t1", coordinate=middle)
+        if newest
+        else call("computer", "t1", action="left_click", coordinate=middle)
+    ]
+    async with AnthropicMessages(turn, [say("door")]) as server:
+        run = await play(task, server, machine, model=model)
+    assert (run.reward, server.refused) == (1.0, [])
+    (click,) = machine.did
+    assert abs(click["x"] - size[0] // 2) <= 1
+    assert abs(click["y"] - size[1] // 2) <= 1
+    shown = [
+        (tool["display_width_px"], tool["display_height_px"])
+        for tool in server.requests[0]["tools"]
+        if "display_width_px" in tool
+    ]
+    assert shown == ([] if newest else [seen])
+
+
 async def test_a_key_that_is_repeated_is_pressed_so_often_and_answered_once(task):
     machine = computer()
     turn = [call("computer", "t1", action="key", text="Down", repeat=3)]

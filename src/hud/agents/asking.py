@@ -31,7 +31,7 @@ _EVERYWHERE = frozenset({401, 402, 403, 404})
 _PASSING = ("overloaded", "rate_limit", "server_error", "timeout", "api_error", "unavailable")
 """Parts of the error types that providers send inside a stream that began well."""
 _TOO_LONG = re.compile(
-    r"context[_ ]length|context window|maximum context|prompt is too long|too many (input )?tokens"
+    r"context[_ ]length|context window|context limit|maximum context|prompt is too long|too many (input )?tokens"
     r"|token count.{0,40}exceeds|exceeds.{0,40}(number of tokens|token limit)|request_too_large",
     re.IGNORECASE,
 )

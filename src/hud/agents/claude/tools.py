@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hud.agents.claude.actions import our_actions
+from hud.agents.claude.sight import Size, on_screen, seen_size
 from hud.agents.wire_names import wire_names
 from hud.trace import ToolCall, ToolSpec
 
@@ -26,6 +27,7 @@ _BETAS = {
 }
 _VERSION = re.compile(r"(?:(opus|sonnet|haiku)-)?(\d)(?:[-.](\d{1,2}))?(?!\d)")
 _UNKNOWN = (99, 0)
+_SHARP = (4, 7)
 _NAVIGATE = {
     "type": "object",
     "properties": {
@@ -71,6 +73,8 @@ class Declared:
     """That name, by our tool's."""
     computer: ToolSpec | None = None
     """The tool that is declared as Claude's own computer."""
+    seen: Size = (0, 0)
+    """How large Claude sees its screen."""
     navigator: str | None = None
     """Name of the function that moves a browser from page to page, which Claude's computer tool cannot."""
 
@@ -81,6 +85,7 @@ class Declared:
         if self.computer is not None and self._is_computer(block):
             action = name if block.get("toolset_name") else str(arguments.get("action", ""))
             plain = {key: value for key, value in arguments.items() if key != "action"}
+            plain = on_screen(plain, self.seen, _size(self.computer))
             return _numbered(block["id"], self.computer.name, our_actions(action, plain))
         if self.computer is not None and name == self.navigator:
             return [ToolCall(id=block["id"], name=self.computer.name, arguments=arguments)]
@@ -132,6 +137,7 @@ def _declare_own(
         declared.tools.append({"type": _OWN_TYPES[kind], "name": name})
         return
     declared.computer = spec
+    declared.seen = seen_size(_size(spec), sharp=model_version(model)[1] >= _SHARP)
     version = computer_version(model)
     if version == "computer_toolset_20260801":
         declared.tools.append({"type": version})
@@ -140,14 +146,18 @@ def _declare_own(
         tool: dict[str, Any] = {
             "type": version,
             "name": name,
-            "display_width_px": spec.options["width"],
-            "display_height_px": spec.options["height"],
+            "display_width_px": declared.seen[0],
+            "display_height_px": declared.seen[1],
         }
         if version == "computer_20251124":
             tool["enable_zoom"] = True
         declared.tools.append(tool)
     if spec.options.get("environment") == "browser":
         _declare_navigator(declared, taken)
+
+
+def _size(spec: ToolSpec) -> Size:
+    return spec.options["width"], spec.options["height"]
 
 
 def _declare_navigator(declared: Declared, taken: set[str]) -> None:

@@ -1,0 +1,47 @@
+"""How large Claude sees a screen, and where on the screen its points are.
+
+The API shrinks a picture that is too large before the model sees it, and the model's points are those of what it
+sees (https://platform.claude.com/docs/en/build-with-claude/vision-coordinates).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Size = tuple[int, int]
+
+_PATCH = 28
+_PLACES = ("coordinate", "start_coordinate", "region")
+
+
+def seen_size(size: Size, *, sharp: bool) -> Size:
+    """Return the size in which a picture of `size` is seen; `sharp` are models since 4.7."""
+    edge, tokens = (2576, 4784) if sharp else (1568, 1568)
+    width, height = size
+    longest = max(size)
+    for long in range(longest, 0, -1):
+        seen = max(1, round(width * long / longest)), max(1, round(height * long / longest))
+        across, along = -(-seen[0] // _PATCH), -(-seen[1] // _PATCH)
+        if max(across, along) * _PATCH <= edge and across * along <= tokens:
+            return seen
+    return size
+
+
+def on_screen(given: dict[str, Any], seen: Size, size: Size) -> dict[str, Any]:
+    """Return what an action was given with its points on the screen, not in the picture."""
+    if seen == size:
+        return given
+    return {
+        name: _moved(value, seen, size) if name in _PLACES else value
+        for name, value in given.items()
+    }
+
+
+def _moved(point: Any, seen: Size, size: Size) -> Any:
+    """Return points, x and y in turn; what are none stay as they are."""
+    if not isinstance(point, list) or not all(isinstance(one, int | float) for one in point):
+        return point
+    return [
+        min(round(one * size[index % 2] / seen[index % 2]), size[index % 2])
+        for index, one in enumerate(point)
+    ]
