@@ -1,6 +1,6 @@
 """Flat: one model has all of the desk's tools, about 100, and investigates alone.
 
-hud eval examples/incident_lab/flat.py examples/incident_lab/scripted.py:oracle --all
+hud eval examples/incident_lab/flat.py examples/incident_lab/players.py:oracle --all
 """
 
 from __future__ import annotations

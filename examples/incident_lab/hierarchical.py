@@ -1,6 +1,6 @@
 """Hierarchical: one model leads, and has six tools; each is a specialist with a model, tools and a reward of its own.
 
-    hud eval examples/incident_lab/hierarchical.py examples/incident_lab/scripted.py:team --all
+    hud eval examples/incident_lab/hierarchical.py examples/incident_lab/players.py:team --all
 
 The same incidents, prompt, answer and step cap as in `flat.py`.
 """
@@ -65,9 +65,7 @@ def specialist(area: str) -> Template:
 
 specialists = {area: specialist(area) for area in AREAS}
 for area, template in specialists.items():
-    env.add_tool(
-        AgentTool(template, model=f"incident-{area}", name=area, max_steps=SPECIALIST_STEPS)
-    )
+    env.add_tool(AgentTool(template, name=area, max_steps=SPECIALIST_STEPS))
 
 
 @env.template(

@@ -112,7 +112,7 @@ def main() -> int:
         return INTERRUPTED
     here = Path(__file__).parent.name
     print(
-        f"INCIDENT_LAB={options.folder} hud eval examples/{here}/flat.py examples/{here}/scripted.py:oracle --all"
+        f"INCIDENT_LAB={options.folder} hud eval examples/{here}/flat.py examples/{here}/players.py:oracle --all"
     )
     return 0
 

@@ -168,7 +168,7 @@ class Stage:
         expiring = [name for name in TLS_SERVICES if name not in self.certificates]
         for name in expiring:
             # Long enough for the start; how long it is valid after that does not matter.
-            self._certify(name, timedelta(seconds=QUIET_SECONDS + 35))
+            self._certify(name, timedelta(seconds=QUIET_SECONDS + 24))
         await self.cluster.start("cache")
         for name in SERVICES:
             await self.cluster.start(name)

@@ -1,0 +1,171 @@
+"""Flat against hierarchical on the same incidents: the difference of each pair, with its interval.
+
+    python examples/incident_lab/compare.py examples/incident_lab/players.py:oracle examples/incident_lab/players.py:team
+    python examples/incident_lab/compare.py MODEL MODEL --group 4
+
+The first plays `flat.py`, the second `hierarchical.py`: scripts, or models by their slugs (a lead's model plays its
+specialists too, unless `--specialists` names another).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hud.agents import Agent, create_agent
+from hud.cli.player import player
+from hud.eval import Job, LocalRuntime, Run, Taskset
+from hud.eval.statistics import clustered_interval
+
+HERE = Path(__file__).parent
+AREAS = ("errors", "metrics", "database", "changes", "queue", "containers")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to work, over all incidents."""
+
+    reward: float
+    solved: float
+    """Share of runs with the whole finding."""
+    turns: float
+    """Model calls of a run, its specialists' included."""
+    prompt_tokens: float
+    """Of a run, its specialists' included; 0 where the model counts none."""
+    completion_tokens: float
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The same incidents, both ways."""
+
+    incidents: int
+    runs: int
+    flat: Side
+    hierarchical: Side
+    difference: float
+    """Hierarchical minus flat, mean over incidents."""
+    low: float
+    high: float
+    """95% bootstrap over incidents."""
+    better: int
+    worse: int
+    specialists: dict[str, float]
+    """Mean reward of the specialists' own reports, by area."""
+
+
+def paired(flat: list[Run], hierarchical: list[Run]) -> Pairs:
+    """Return the comparison of two jobs of the same incidents; runs that were not measured leave their pair out."""
+    rewards = [_by_incident(flat), _by_incident(hierarchical)]
+    both = sorted(rewards[0].keys() & rewards[1].keys())
+    gains = [[b - fmean(rewards[0][name]) for b in rewards[1][name]] for name in both]
+    means = [fmean(gain) for gain in gains]
+    interval = clustered_interval([[mean] for mean in means])
+    reports = [child for run in hierarchical for child in run.children]
+    return Pairs(
+        incidents=len(both),
+        runs=len(flat) + len(hierarchical),
+        flat=_side(flat),
+        hierarchical=_side(hierarchical),
+        difference=fmean(means),
+        low=interval.low if interval else means[0],
+        high=interval.high if interval else means[0],
+        better=sum(mean > 0 for mean in means),
+        worse=sum(mean < 0 for mean in means),
+        specialists={
+            area: round(fmean(known), 4)
+            for area in AREAS
+            if (known := [r.reward for r in reports if r.task.id == area and r.reward is not None])
+        },
+    )
+
+
+async def compare(first: Agent, second: Agent, group: int = 1, concurrent: int = 8) -> Pairs:
+    """Play all incidents both ways."""
+    played = []
+    for name, agent in (("flat", first), ("hierarchical", second)):
+        tasks = Taskset.from_file(HERE / f"{name}.py")
+        job = await Job.start(f"incident lab, {name}", group=group)
+        await tasks.run(agent, runtime=LocalRuntime(), job=job, max_concurrent=concurrent)
+        await job.finish()
+        played.append(job.runs)
+    return paired(*played)
+
+
+def _by_incident(runs: list[Run]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if run.reward is not None:
+            found.setdefault(run.slug, []).append(run.reward)
+    return found
+
+
+def _side(runs: list[Run]) -> Side:
+    measured = [run.reward for run in runs if run.reward is not None]
+    spent = [_spent(run) for run in runs]
+    return Side(
+        reward=fmean(measured),
+        solved=fmean(reward == 1.0 for reward in measured),
+        turns=fmean(each[0] for each in spent),
+        prompt_tokens=fmean(each[1] for each in spent),
+        completion_tokens=fmean(each[2] for each in spent),
+    )
+
+
+def _spent(run: Run) -> tuple[int, int, int]:
+    steps = [step for step in run.trace.steps if step.source == "agent"]
+    usage = [step.usage for step in steps if step.usage is not None]
+    own = (
+        len(steps),
+        sum(each.prompt_tokens for each in usage),
+        sum(each.completion_tokens for each in usage),
+    )
+    return tuple(map(sum, zip(own, *(_spent(child) for child in run.children), strict=True)))
+
+
+def report(pairs: Pairs) -> str:
+    """Return the comparison in words."""
+    lines = [f"{pairs.incidents} incidents, {pairs.runs} runs"]
+    for name in ("flat", "hierarchical"):
+        side: Side = getattr(pairs, name)
+        lines.append(
+            f"{name:13} reward {side.reward:.3f}  solved {side.solved:.0%}  {side.turns:.1f} turns  "
+            f"{side.prompt_tokens:.0f} + {side.completion_tokens:.0f} tokens a run"
+        )
+    lines.append(
+        f"hierarchical minus flat: {pairs.difference:+.3f}  95% [{pairs.low:+.3f}, {pairs.high:+.3f}]  "
+        f"(better on {pairs.better} incidents, worse on {pairs.worse})"
+    )
+    if pairs.specialists:
+        told = ", ".join(f"{area} {mean:.2f}" for area, mean in pairs.specialists.items())
+        lines.append(f"specialists' own rewards: {told}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Read the command line and compare."""
+    parser = argparse.ArgumentParser(description="Flat against hierarchical, pair by pair.")
+    parser.add_argument("flat", help="who plays flat.py: a model, or path.py:agent")
+    parser.add_argument("hierarchical", help="who plays hierarchical.py")
+    parser.add_argument("--specialists", help="the model of all specialists (default: the lead's)")
+    parser.add_argument("--group", type=int, default=1, help="runs of each incident")
+    parser.add_argument("--max-concurrent", type=int, default=8)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    lead: Any = player(options.hierarchical, None, {})
+    if options.specialists:
+        lead.subagents = dict.fromkeys(AREAS, create_agent(options.specialists))
+    flat = player(options.flat, None, {})
+    pairs = asyncio.run(compare(flat, lead, options.group, options.max_concurrent))
+    print(json.dumps(asdict(pairs), indent=1) if options.json else report(pairs))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
