@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+import hud
 from hud.agents import OpenAIChatAgent
 from hud.agents.types import OpenAIChatConfig
 from hud.eval import Runtime, Task, Taskset
@@ -111,6 +113,18 @@ async def note(word: str):
     (shell.root / "todo.txt").write_text("Write it down.\\n")
     yield f"Write {word} into note.txt."
     yield 1.0 if (shell.root / "note.txt").read_text().strip() == word else 0.0
+"""
+OUR_BROWSER = """\
+from hud.environment import Environment
+
+env = Environment("web")
+browser = env.browser()
+
+
+@env.template(id="look")
+async def look():
+    yield "Look."
+    yield 1.0
 """
 AGENT = """\
 from hud.agents import OpenAIChatAgent
@@ -456,3 +470,41 @@ async def test_an_official_workspace_is_worked_in_by_our_agents(
     (patch,) = step.extra["files"]["patches"]
     assert (patch["path"], patch["status"]) == ("note.txt", "added")
     assert "+red" in patch["patch"]
+
+
+async def test_a_browser_of_ours_is_driven_from_elsewhere_by_their_client_and_by_ours(
+    official, ours
+):
+    if shutil.which("chromium") is None:
+        pytest.skip("there is no chromium here: scripts/setup-worlds")
+    with ours(OUR_BROWSER) as url:
+        titles = official.python(f"""
+import asyncio, json
+from hud import Runtime, connect
+
+
+async def main():
+    titles = []
+    async with connect(Runtime("{url}")) as one, connect(Runtime("{url}")) as two:
+        browsers = [await client.open("cdp") for client in (one, two)]
+        for browser, title in zip(browsers, ("red", "green")):
+            await browser.send("Page.navigate", {{"url": f"data:text/html,<title>{{title}}</title>"}})
+        for browser in browsers:
+            for _ in range(100):
+                said = await browser.send("Runtime.evaluate", {{"expression": "document.title"}})
+                if said["result"]["value"]:
+                    break
+                await asyncio.sleep(0.1)
+            picture = await browser.send("Page.captureScreenshot")
+            titles.append([said["result"]["value"], len(picture["data"]) > 1000])
+    print(json.dumps(titles))
+
+
+asyncio.run(main())
+""")
+        assert titles == [["red", True], ["green", True]]
+        async with hud.connect(url) as client:
+            browser = await client.open("cdp")
+            await browser.goto("data:text/html,<title>blue</title>")
+            assert await browser.evaluate("document.title") == "blue"
+            assert (await browser.screenshot()).startswith(b"\x89PNG")
