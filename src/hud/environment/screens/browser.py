@@ -17,8 +17,9 @@ from hud.capabilities.page import LOAD_SECONDS, Page
 from hud.capabilities.tabs import Tabs
 from hud.environment.parts import OpenPart, Part
 from hud.environment.screens.chromium import Chromium
+from hud.environment.screens.folders import run_folder
 from hud.environment.screens.gateway import Gateway
-from hud.environment.screens.sandbox import Box, run_folder
+from hud.environment.screens.sandbox import Box
 from hud.errors import RolloutError, UsageError
 from hud.trace import ImageContent
 

@@ -12,10 +12,8 @@ import contextlib
 import os
 import resource
 import shutil
-import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,18 +81,6 @@ class Box:
         for name, value in (*_ENVIRONMENT, *self.environment):
             words += ["--setenv", name, value]
         return [*words, "--", *program]
-
-
-@asynccontextmanager
-async def run_folder(name: str) -> AsyncIterator[Path]:
-    """Yield a folder with a `home` and a `tmp` for a box; it is gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix=f"hud-{name}-"))
-    try:
-        (folder / "home").mkdir()
-        (folder / "tmp").mkdir()
-        yield folder
-    finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 _ENVIRONMENT = (

@@ -1,0 +1,53 @@
+"""Temporary folders of runs, which do not outlast their makers for long.
+
+A process that is killed cannot remove what it made; the next one that makes a folder does it for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+_YOUNG_SECONDS = 10.0
+"""A folder may be so young that its maker does not hold it yet."""
+
+
+@asynccontextmanager
+async def run_folder(name: str) -> AsyncIterator[Path]:
+    """Yield a folder with a `home` and a `tmp` for a box; it is gone afterwards."""
+    prefix = f"hud-{name}-"
+    await asyncio.to_thread(_sweep, prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    # Held until we end, however we end: the kernel lets go of it for us.
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        (folder / "home").mkdir()
+        (folder / "tmp").mkdir()
+        yield folder
+    finally:
+        try:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        finally:
+            os.close(held)
+
+
+def _sweep(prefix: str) -> None:
+    """Remove the folders that nobody holds any more, where they are ours to remove."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                found = os.fstat(held)
+                if found.st_uid == os.getuid() and time.time() - found.st_ctime > _YOUNG_SECONDS:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(held)
