@@ -36,7 +36,9 @@ def test_settings_come_from_toml_and_the_command_line_wins(hud, tmp_path):  # no
     ("content", "told"),
     [
         ("lerning_rate = 1", "no setting 'lerning_rate'"),
-        ('model = "tiny"\nmax_lag = 2', "leave max_lag at 0"),
+        ('model = "tiny"\nmax_lag = -1', "greater than or equal to 0"),
+        ('model = "tiny"\nstale = "correct"', "bounds its importance weights"),
+        ('model = "tiny"\nmax_lag = 1\njoined = ["tiny"]', "max_lag must be 0"),
         ('model = "tiny"\nloss = "pppo"', "no loss 'pppo'"),
         ('model = "tiny"\n[loss_config]\nbeta = 1', "takes no key 'beta'"),
         ('model = "tiny"\nloss = "cross_entropy"', "--from-job"),

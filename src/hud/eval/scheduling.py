@@ -10,7 +10,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -138,28 +138,31 @@ async def run_planned(
     rollout_timeout: float | None = None,
     stop: StopSignal | None = None,
     on_run: Callable[[Run], None] | None = None,
+    limit: asyncio.Semaphore | None = None,
 ) -> list[Run]:
     """Do the planned runs and return those that ended, in the order of the plan.
 
-    `on_run` is called with each run as it ends. Raises what stops the whole job: the runtime cannot be
+    `on_run` is called with each run as it ends; `limit` bounds the runs of several calls together. Raises what stops the whole job: the runtime cannot be
     used, or the store cannot be written.
     """
     stop = stop if stop is not None else StopSignal()
     ended: dict[int, Run] = {}
     queue = iter(enumerate(planned))
+    room = limit if limit is not None else nullcontext()
 
     async def work() -> None:
         for index, item in queue:
-            if stop.stopping:
-                return
-            run = Run(
-                task=item.task,
-                job_id=job.id,
-                group_id=item.group_id,
-                attempt=item.attempt,
-                recorder=job.recorder,
-            )
-            run = await carry_out(run, agent, provider, rollout_timeout)
+            async with room:
+                if stop.stopping:
+                    return
+                run = Run(
+                    task=item.task,
+                    job_id=job.id,
+                    group_id=item.group_id,
+                    attempt=item.attempt,
+                    recorder=job.recorder,
+                )
+                run = await carry_out(run, agent, provider, rollout_timeout)
             ended[index] = run
             if on_run is not None:
                 on_run(run)

@@ -1,0 +1,177 @@
+"""Rollouts that never stop: groups are played while the weights learn from those before them.
+
+How far sampling may run ahead is bounded when a group is begun (as in AReaL, arXiv 2505.24298): with B groups to a step and
+`version` steps done, no more than (version + max_lag + 1) B groups are ever begun, not counting those that were left out. So a
+stream that is faster than the trainer waits for it, and one that is slower is waited for. Groups that took so long that they
+are older all the same are left out, or kept for losses that correct for it.
+
+Knows groups, rewards and the age of tokens; knows no weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from hud.eval.job import Job
+from hud.eval.run import Run
+from hud.trace import AgentStep
+from hud.train.casting import Cast
+from hud.train.sampling import Player, Sampled, sort, subagents_runs
+from hud.train.seeds import draw_tasks
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+
+
+@dataclass(frozen=True)
+class _Played:
+    """A group that ended."""
+
+    runs: list[Run]
+    version: int
+    """Steps done when the oldest of its tokens was drawn."""
+
+
+class GroupStream:
+    """The groups of a training run, played ahead of it. Begins with `start`, ends with `close`."""
+
+    def __init__(
+        self, player: Player, cast: Cast, tasks: list[Task], job: Job, first_step: int
+    ) -> None:
+        """`cast` must answer with the head's weights, whichever those are when it is asked."""
+        self.player, self.config = player, player.config
+        self.cast, self.tasks, self.job = cast, tasks, job
+        self.version = first_step
+        """Steps done."""
+        self._first = first_step
+        self._begun = 0
+        self._left_out = 0
+        self._versions: dict[str | None, int] = {}
+        self._ended: asyncio.Queue[_Played | BaseException] = asyncio.Queue()
+        self._lags: list[int] = []
+        """Of the groups that were taken last: steps done since the oldest of their tokens."""
+        self._playing: set[asyncio.Task[None]] = set()
+        self._limit = asyncio.Semaphore(self.config.max_concurrent)
+        self._places = self._tasks_from(first_step)
+
+    def start(self, checkpoint: str | None) -> None:
+        """Begin to play; `checkpoint` is what serves now."""
+        self._versions[checkpoint] = self.version
+        self._admit()
+
+    def advance(self, checkpoint: str | None) -> None:
+        """Say that a step is done; `checkpoint` is what serves from now on."""
+        self.version += 1
+        self._versions[checkpoint] = self.version
+        self._admit()
+
+    async def take(self) -> Sampled:
+        """Return the groups that the next step learns from, as soon as there are enough.
+
+        Fewer where too many in a row had no spread, and none once the player is to stop. Raises what ends a job: the runtime
+        cannot be used, or the store cannot be written.
+        """
+        config = self.config
+        found = Sampled()
+        self._lags = []
+        most = (1 + config.dynamic_sampling) * config.tasks_per_step
+        self.player.reporter.phase("rollouts", self.version, config.tasks_per_step * config.group)
+        while len(found.groups) < config.tasks_per_step and found.drawn < most:
+            played = await self._next()
+            if played is None:
+                break
+            self._sort(played, found)
+        found.replaced = max(0, found.drawn - config.tasks_per_step)
+        return found
+
+    async def close(self) -> None:
+        """Stop playing. What is in flight ends first where the player was asked to stop, and is cancelled otherwise."""
+        if not self.player.stop.stopping:
+            for one in self._playing:
+                one.cancel()
+        while self._playing:
+            await asyncio.wait(self._playing)
+
+    def metrics(self) -> dict[str, float]:
+        """Return what was measured of the last step's groups."""
+        found = {"groups_waiting:mean": float(self._ended.qsize())}
+        if self._lags:
+            found["group_lag:mean"] = fmean(self._lags)
+            found["group_lag:max"] = float(max(self._lags))
+        return found
+
+    def _tasks_from(self, first_step: int) -> Iterator[Task]:
+        step = first_step
+        while True:
+            drawn = draw_tasks(self.tasks, self.config.seed, step, self.config.tasks_per_step)
+            for _ in range(self.config.tasks_per_step):
+                yield next(drawn)
+            step += 1
+
+    def _admit(self) -> None:
+        """Begin as many groups as may be."""
+        ahead = min(self.version + self.config.max_lag + 1, self.config.steps) - self._first
+        room = ahead * self.config.tasks_per_step + self._left_out - self._begun
+        for _ in range(0 if self.player.stop.stopping else room):
+            number = self._begun
+            self._begun += 1
+            playing = asyncio.create_task(self._play(next(self._places), number))
+            self._playing.add(playing)
+            playing.add_done_callback(self._over)
+
+    async def _play(self, task: Task, number: int) -> None:
+        place = ("stream", self._first, number)
+        runs = await self.player.play_group(self.cast, task, place, self.job, self._limit)
+        versions = [self._version_of(run) for run in runs]
+        self._ended.put_nowait(_Played(runs, min(versions, default=self.version)))
+
+    def _over(self, playing: asyncio.Task[None]) -> None:
+        self._playing.discard(playing)
+        if playing.cancelled():
+            return
+        error = playing.exception()
+        if error is not None:
+            self._ended.put_nowait(error)
+
+    async def _next(self) -> _Played | None:
+        """Return the next group that ended; None once the player is to stop."""
+        while not self.player.stop.stopping:
+            # A stop is not an event of the queue's; half a second is soon enough to hear of it.
+            with suppress(TimeoutError):
+                ended = await asyncio.wait_for(self._ended.get(), 0.5)
+                if isinstance(ended, BaseException):
+                    raise ended
+                return ended
+        return None
+
+    def _sort(self, played: _Played, found: Sampled) -> None:
+        before = len(found.groups)
+        found.drawn += 1
+        found.of_subagents += subagents_runs(played.runs)
+        sort(played.runs, found, self.config)
+        if len(found.groups) > before and self._too_old(played):
+            found.groups.pop()
+            found.stale += 1
+        if len(found.groups) == before:
+            self._left_out += 1
+            self._admit()
+        else:
+            self._lags.append(self.version - played.version)
+
+    def _too_old(self, played: _Played) -> bool:
+        return self.config.stale == "drop" and self.version - played.version > self.config.max_lag
+
+    def _version_of(self, run: Run) -> int:
+        """Return how many steps were done when the run's first token was drawn."""
+        # What is not known yet is what a step that is just ending made.
+        drawn = [
+            self._versions.get(step.sample.checkpoint, self.version)
+            for step in run.trace.steps
+            if isinstance(step, AgentStep) and step.sample is not None
+        ]
+        return min(drawn, default=self.version)

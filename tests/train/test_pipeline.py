@@ -1,0 +1,246 @@
+"""Sampling ahead of training: how far, with which weights, and what becomes of what is too old."""
+
+import asyncio
+
+import pytest
+
+from hud import Environment
+from hud.client import connect, disconnect
+from hud.errors import UsageError
+from hud.eval import StopSignal, Taskset
+from hud.eval.grade import Grade
+from hud.eval.job import Job
+from hud.eval.run import Run
+from hud.trace import AgentStep, Sample
+from hud.train.casting import Cast
+from hud.train.config import TrainConfig, make_config
+from hud.train.loop import train
+from hud.train.pipeline import GroupStream
+from hud.train.progress import SilentReporter
+
+TEXTS = ["say red green blue yellow", "aeiou"] * 3
+SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
+WORDS = ["red", "green", "blue", "yellow", "black", "white"]
+SMALL = {
+    "model": "m",
+    "group": 4,
+    "tasks_per_step": 2,
+    "max_tokens": 8,
+    "max_turns": 1,
+    "steps": 4,
+    "lr": 1e-3,
+}
+
+env = Environment("vowels")
+
+
+@env.template()
+async def say(word: str):
+    answer = yield f"say {word}"
+    yield min(1.0, len(answer) / 30)
+
+
+@env.template()
+async def slowly(word: str):
+    await asyncio.sleep(0.05)
+    answer = yield f"say {word}"
+    await asyncio.sleep(0.05)
+    yield min(1.0, len(answer) / 30)
+
+
+@pytest.fixture
+async def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    monkeypatch.setenv("HUD_HOME", str(folder))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
+    yield folder
+    disconnect(folder)
+
+
+def words(template):
+    return Taskset("words", [template(word=word) for word in WORDS])
+
+
+class Scripted:
+    """Plays groups as a test says: rewards of group i, the checkpoint that drew it, and when it ends."""
+
+    def __init__(self, weights=None, rewards=None, **config):
+        self.config = TrainConfig(**{**SMALL, "max_lag": 1, **config})
+        self.reporter, self.stop = SilentReporter(), StopSignal()
+        self.weights, self.rewards = weights or {}, rewards or {}
+        self.begun, self.gates = [], {}
+
+    async def play_group(self, cast, task, place, job, limit):
+        number = place[-1]
+        self.begun.append(number)
+        if number in self.gates:
+            await self.gates[number].wait()
+        rewards = self.rewards.get(number, [0.0, 1.0, 0.0, 1.0])
+        return [self._run(task, number, reward) for reward in rewards]
+
+    def _run(self, task, number, reward):
+        if isinstance(reward, Exception):
+            raise reward
+        run = Run(task=task, group_id=f"group {number}", grade=Grade(reward=reward))
+        sample = Sample(output_token_ids=[1], checkpoint=self.weights.get(number, "start"))
+        run.trace.steps.append(AgentStep(content="x", sample=sample))
+        return run
+
+
+def stream_of(player):
+    stream = GroupStream(player, Cast(None), list(words(say)), Job("j", "training"), 0)
+    stream.start("start")
+    return stream
+
+
+def groups_in(sampled):
+    return [group[0].group_id for group in sampled.groups]
+
+
+async def settled():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3])
+async def test_no_more_is_begun_than_may_be_learned_from_in_time(lag):
+    player = Scripted(max_lag=lag, steps=20)
+    stream = stream_of(player)
+    await settled()
+    assert len(player.begun) == 2 * (lag + 1)
+    assert groups_in(await stream.take()) == ["group 0", "group 1"]
+    await settled()
+    assert len(player.begun) == 2 * (lag + 1)  # Learned from is not yet stepped.
+    stream.advance("one")
+    await settled()
+    assert len(player.begun) == 2 * (lag + 2)
+    await stream.close()
+
+
+async def test_nothing_is_begun_for_steps_that_never_come():
+    player = Scripted(max_lag=5, steps=3)
+    stream = stream_of(player)
+    await settled()
+    assert len(player.begun) == 6
+    await stream.close()
+
+
+async def test_groups_come_in_the_order_in_which_they_end_and_a_slow_one_holds_up_none():
+    player = Scripted()
+    player.gates[0] = asyncio.Event()
+    stream = stream_of(player)
+    assert groups_in(await stream.take()) == ["group 1", "group 2"]
+    stream.advance("one")
+    player.gates[0].set()
+    later = groups_in(await stream.take()) + groups_in(await stream.take())
+    assert sorted(later) == ["group 0", "group 3", "group 4", "group 5"]
+    await stream.close()
+
+
+async def test_groups_without_spread_are_replaced():
+    player = Scripted(rewards={0: [1.0] * 4, 1: [0.0] * 4})
+    stream = stream_of(player)
+    sampled = await stream.take()
+    assert groups_in(sampled) == ["group 2", "group 3"]
+    assert (sampled.drawn, sampled.no_spread, sampled.replaced) == (4, 2, 2)
+    await settled()
+    assert len(player.begun) == 6  # Four that may be learned from, two that may not.
+    await stream.close()
+
+
+async def test_a_step_gives_up_replacing_after_as_many_groups_as_it_may_draw():
+    player = Scripted(rewards={number: [1.0] * 4 for number in range(20)})
+    stream = stream_of(player)
+    sampled = await stream.take()
+    assert (groups_in(sampled), sampled.drawn) == ([], 4)
+    await stream.close()
+
+
+@pytest.mark.parametrize(("stale", "loss"), [("drop", "ppo"), ("correct", "ppo")])
+async def test_groups_that_are_too_old_are_left_out_or_kept(stale, loss):
+    player = Scripted(stale=stale, loss=loss, steps=9, weights=dict.fromkeys(range(4, 20), "two"))
+    player.gates[0] = asyncio.Event()
+    stream = stream_of(player)
+    assert groups_in(await stream.take()) == ["group 1", "group 2"]
+    stream.advance("one")
+    stream.advance("two")
+    await settled()
+    player.gates[0].set()
+    await settled()
+    found = [await stream.take() for _ in range(3)]
+    learned = [name for sampled in found for name in groups_in(sampled)]
+    # Of the weights that the run began with, now two steps ago; so is group 3.
+    assert ("group 0" in learned) == (stale == "correct")
+    assert sum(sampled.stale for sampled in found) == (2 if stale == "drop" else 0)
+    await stream.close()
+
+
+async def test_what_ends_a_job_ends_the_step_that_waits():
+    player = Scripted(rewards={1: [UsageError("The store is full.")]})
+    player.gates = {number: asyncio.Event() for number in (0, 2, 3)}
+    stream = stream_of(player)
+    with pytest.raises(UsageError, match="The store is full"):
+        await stream.take()
+    await stream.close()
+
+
+async def test_a_stop_ends_the_waiting_and_begins_nothing():
+    player = Scripted()
+    player.gates = {number: asyncio.Event() for number in range(9)}
+    stream = stream_of(player)
+    taking = asyncio.create_task(stream.take())
+    await settled()
+    player.stop.request()
+    assert groups_in(await taking) == []
+    closing = asyncio.create_task(stream.close())
+    await settled()
+    assert not closing.done()  # What is in flight may end.
+    for gate in player.gates.values():
+        gate.set()
+    await closing
+    assert len(player.begun) == 4
+
+
+async def test_training_ahead_takes_every_step_on_tokens_no_older_than_it_may(home):
+    config = TrainConfig(**SMALL, max_lag=2, stale="drop")
+    report = await train(config, tasks=words(slowly))
+    assert report.finished
+    assert [row["step"] for row in report.history] == [0, 1, 2, 3]
+    lags = [row["metrics"]["group_lag:max"] for row in report.history]
+    assert max(lags) <= 2
+    assert lags[1] > 0  # Begun with the weights before the first step.
+
+
+@pytest.mark.parametrize("swap", ["in_flight", "finish"])
+async def test_every_step_is_saved_whichever_weights_finish_a_turn(home, swap):
+    config = TrainConfig(**SMALL, max_lag=1, swap=swap, max_concurrent=8)
+    report = await train(config, tasks=words(slowly))
+    assert report.finished
+    assert report.head is not None
+    nodes = await connect().get(f"/v2/models/{await model_id()}/checkpoints")
+    assert [node["step"] for node in nodes] == [1, 2, 3, 4]
+
+
+async def test_a_run_ahead_that_was_stopped_goes_on_where_it_was(home):
+    stop = StopSignal()
+
+    class StopAfterOne(SilentReporter):
+        def stepped(self, step, metrics):
+            stop.request()
+
+    config = TrainConfig(**SMALL, max_lag=1, max_concurrent=8)
+    first = await train(config, tasks=words(slowly), reporter=StopAfterOne(), stop=stop)
+    assert (first.finished, first.next_step) == (False, 1)
+    second = await train(config, tasks=words(slowly))
+    assert (second.resumed, second.first_step, second.finished) == (True, 1, True)
+
+
+async def test_correcting_needs_a_loss_that_can():
+    with pytest.raises(UsageError, match="bounds its importance weights"):
+        make_config({**SMALL, "stale": "correct"})
+    make_config({**SMALL, "stale": "correct", "loss_config": {"tis_token_cap": 2.0}})
+
+
+async def model_id():
+    return (await connect().get("/v2/models/resolve", params={"model": "m"}))["id"]
