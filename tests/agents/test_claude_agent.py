@@ -315,6 +315,13 @@ async def test_a_turn_that_was_cut_off_ends_the_run_or_is_gone_on_from(task, str
     assert (run.reward, server.refused, tool_steps(run)) == (1.0, [], [])
 
 
+async def test_turns_that_may_take_long_are_streamed(task):
+    async with AnthropicMessages([call("look", "t1")], [say("door")]) as server:
+        run = await play(task, server, max_tokens=64_000, model="claude-opus-5")
+    assert run.reward == 1.0
+    assert [body.get("stream") for body in server.requests] == [True, True]
+
+
 async def test_a_budget_of_thoughts_fits_the_turn_or_is_left_out(task):
     thinking = {"type": "enabled", "budget_tokens": 2_000}
     turns = [[think("hm", "s1"), call("look", "t1")], [say("door")]]

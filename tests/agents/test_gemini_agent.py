@@ -250,6 +250,28 @@ async def test_sources_are_citations(task, stream):
 
 
 @STREAMED
+async def test_what_the_provider_looked_up_goes_back_with_the_functions_that_followed(task, stream):
+    search = {
+        "toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["doors"]}, "id": "g1"},
+        "thoughtSignature": SIGN,
+    }
+    found = {
+        "toolResponse": {"toolType": "GOOGLE_SEARCH_WEB", "response": {"ok": 1}, "id": "g1"},
+        "thoughtSignature": SIGN,
+    }
+    server = GeminiContent([search, found, call("look", "f1", SIGN)], [say("door")])
+    async with server:
+        run = await play(task, server, stream=stream, hosted_tools=[{"google_search": {}}])
+    assert (run.reward, server.refused) == (1.0, [])
+    sent = server.requests[1]["contents"][1]["parts"]
+    assert [part.keys() - {"thoughtSignature"} for part in sent] == [
+        {"toolCall"},
+        {"toolResponse"},
+        {"functionCall"},
+    ]
+
+
+@STREAMED
 async def test_a_turn_that_was_cut_off_ends_the_run_or_is_gone_on_from(task, stream):
     cut = {"parts": [say("hm")], "finishReason": "MAX_TOKENS"}
     async with GeminiContent(cut) as server:

@@ -19,7 +19,7 @@ from tests.agents.providers.loopback import LoopbackProvider, demand, fields, im
 KEY = "AIza-loopback"
 _PATH = re.compile(r"/v1beta/models/([\w.-]+):(generateContent|streamGenerateContent)")
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
-_TOP = {"systemInstruction": dict, "tools": list, "generationConfig": dict}
+_TOP = {"systemInstruction": dict, "tools": list, "toolConfig": dict, "generationConfig": dict}
 _GENERATION = {
     "maxOutputTokens": int,
     "temperature": (int, float),
@@ -120,6 +120,10 @@ class GeminiContent(LoopbackProvider):
         if "systemInstruction" in body:
             fields(body["systemInstruction"], "systemInstruction", {"parts": list}, {"role": str})
         names, actions = _check_tools(body, model)
+        told = body.get("toolConfig", {}).get("includeServerSideToolInvocations", False)
+        hosted = any("googleSearch" in tool for tool in body.get("tools", []))
+        if hosted and names | actions:
+            demand(told or "gemini-3" not in model, "Please enable server side tool invocations")
         self._check_contents(body["contents"], names, actions, model)
 
     def _check_contents(
@@ -205,6 +209,7 @@ def _check_computer(tool: dict[str, Any], where: str, model: str) -> set[str]:
 
 def _check_part(part: Any, where: str, model: str) -> None:
     kinds = {"text": str, "inlineData": dict, "functionCall": dict, "functionResponse": dict}
+    kinds |= {"toolCall": dict, "toolResponse": dict}
     more = {"thought": bool, "thoughtSignature": str}
     fields(part, where, {}, {**kinds, **more})
     demand(len(part.keys() & kinds.keys()) == 1, f"{where}: needs one kind of data: {part}")
@@ -249,7 +254,7 @@ def _check_responses(
 
 
 def _kept(part: dict[str, Any]) -> bool:
-    return "functionCall" in part or "thoughtSignature" in part
+    return bool(part.keys() & {"functionCall", "toolCall", "toolResponse", "thoughtSignature"})
 
 
 def _canonical(part: dict[str, Any]) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_PAUSES = 16
 """Times that a turn may pause for the provider's own tools."""
+LONGEST_WHOLE = 21_333
+"""Tokens that Anthropic's SDK lets a turn have without streaming: more may take over ten minutes."""
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
@@ -67,8 +69,10 @@ class ClaudeModel:
         asked = body["messages"]
         answers: list[dict[str, Any]] = []
 
+        stream = self.stream or params.max_tokens > LONGEST_WHOLE
+
         async def attempt() -> dict[str, Any]:
-            return await (self._streamed(body) if self.stream else self._whole(body))
+            return await (self._streamed(body) if stream else self._whole(body))
 
         while True:
             answers.append(await ask(attempt, self.endpoint.provider))

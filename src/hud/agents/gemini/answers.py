@@ -104,8 +104,8 @@ def read_answer(
 
 
 def _append(parts: list[Part], part: Part) -> None:
-    if not part:
-        return
+    if part.keys() <= {"text", "thought"} and not part.get("text"):
+        return  # An end that says nothing.
     last = parts[-1] if parts else {}
     plain = part.keys() <= {"text", "thought"} and last.keys() <= {"text", "thought"}
     if plain and "text" in last and last.get("thought") == part.get("thought"):

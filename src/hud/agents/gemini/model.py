@@ -99,6 +99,8 @@ class GeminiModel:
             config["system_instruction"] = instruction
         if declared.tools:
             config["tools"] = declared.tools
+        if declared.mixed:
+            config["tool_config"] = {"include_server_side_tool_invocations": True}
         if trace_id is not None:
             config["http_options"] = {"headers": {"trace-id": trace_id}}
         spoken = contents(messages, declared, sees_results=sees_results(self.name))

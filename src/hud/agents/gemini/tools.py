@@ -51,6 +51,8 @@ class Declared:
     """That name, by our tool's."""
     computer: ToolSpec | None = None
     """The tool that is declared as Gemini's own computer."""
+    mixed: bool = False
+    """True where functions stand beside tools that the provider runs: it must then tell of those, too."""
 
     def is_action(self, name: str) -> bool:
         """Say whether a function is an action of the computer."""
@@ -104,6 +106,7 @@ def declare(
         declared.named[names[spec.name]] = spec
         declared.wire[spec.name] = names[spec.name]
     declared.tools.extend(hosted_tools)
+    declared.mixed = bool(specs and hosted_tools) and model_version(model) >= (3, 0)
     return declared
 
 
