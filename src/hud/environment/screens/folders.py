@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-_YOUNG_SECONDS = 10.0
+_YOUNG_SECONDS = 2.0
 """A folder may be so young that its maker does not hold it yet."""
 
 

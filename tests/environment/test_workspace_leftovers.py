@@ -1,0 +1,22 @@
+"""Rollouts leave nothing behind, however they end."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "perf" / "leftovers.py"
+
+
+@pytest.mark.timeout(300)
+def test_rollouts_of_which_a_third_end_badly_leave_nothing_behind():
+    played = subprocess.run(
+        [sys.executable, str(SCRIPT), "20", "shells", "servers"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert "'cancelled': 2" in played.stdout
+    assert "'failed': 5" in played.stdout
