@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from contextlib import asynccontextmanager
 
 import httpx
@@ -283,6 +284,83 @@ async def test_a_run_that_does_not_come_up_fails_each_time_without_being_tried_a
             said = await client.call(method, stream, **params)
             assert "no power" in said["error"]["message"]
         assert len(tries) == 2
+
+
+async def test_a_run_goes_on_coming_up_when_the_call_that_needs_it_is_cancelled():
+    env = environment()
+    tries = []
+
+    @env.initialize
+    async def begin():
+        tries.append(1)
+        await asyncio.sleep(0.3)
+
+    async with served(env) as port:
+        client = Foreign(port)
+        reader, writer = await client.dial()
+        for number, method in enumerate(("tasks.start", "tasks.cancel", "tasks.start"), 1):
+            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": {"id": "count"}}
+            writer.write(json.dumps(request).encode() + b"\n")
+        async with asyncio.timeout(10):
+            said = [json.loads(await reader.readline()) for _ in range(3)]
+        assert [frame["id"] for frame in said] == [1, 2, 3]
+        assert "interrupted" in said[0]["error"]["message"]
+        assert said[2]["result"] == {"prompt": "How many r?"}
+        assert tries == [1]
+
+
+async def test_a_run_that_comes_up_when_its_client_hangs_up_is_brought_down():
+    env = environment()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @env.initialize
+    async def begin():
+        begun.set()
+        await asyncio.sleep(30)
+
+    @env.shutdown
+    async def end():
+        ended.set()
+
+    async with served(env) as port:
+        client = Foreign(port)
+        _, writer = await client.dial()
+        writer.write(b'{"jsonrpc": "2.0", "id": 1, "method": "tools.list"}\n')
+        async with asyncio.timeout(10):
+            await begun.wait()
+            writer.close()
+            await ended.wait()
+
+
+async def test_a_server_that_is_told_to_end_brings_its_runs_down(tmp_path):
+    (tmp_path / "env.py").write_text("""
+from hud.environment import Environment
+from pathlib import Path
+
+env = Environment("last")
+
+
+@env.shutdown
+def end():
+    Path("ended").touch()
+
+
+@env.template
+async def wait():
+    yield "Wait."
+    yield 1.0
+""")
+    command = (sys.executable, "-m", "hud.environment.channel", "env.py")
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+    )
+    port = int((await process.stdout.readline()).split(b"=")[1])
+    async with Foreign(port) as client:
+        await client.call("tasks.start", id="wait")
+        process.terminate()
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0
+    assert (tmp_path / "ended").exists()
 
 
 @asynccontextmanager

@@ -285,6 +285,34 @@ async def test_a_parked_session_is_resumed_by_its_id_only_while_nobody_is_connec
         assert events.count("begin") == 1
 
 
+async def test_a_parked_task_ends_when_nobody_comes_back_to_it():
+    async with served(parked_seconds=1.0) as connect:
+        left, back = await connect(), await connect()
+        sessions = []
+        for client in (left, back):
+            sessions.append((await client.call("hello"))["session_id"])
+            await client.call("tasks.start", {"id": "count", "args": {"word": "berry"}})
+            await client.hang_up()
+        other = await connect()
+        await other.call("hello", {"session_id": sessions[1]})
+        await asyncio.sleep(1.2)
+        assert events == ["begin", "begin", "finish"]
+        code, message = await (await connect()).call("hello", {"session_id": sessions[0]})
+        assert (code, message) == (-32600, f"hello: unknown session {sessions[0]}")
+        assert (await other.call("tasks.grade", {"answer": "3"}))["score"] == 1.0
+
+
+async def test_our_own_client_s_tasks_are_not_parked():
+    async with served() as connect:
+        client = await connect()
+        await client.call("hello", {"client": "openhud"})
+        await client.call("tasks.start", {"id": "count", "args": {"word": "berry"}})
+        await client.hang_up()
+        other = await connect()
+        assert await other.call("tasks.grade", {"answer": "3"}) == (-32600, "no task in progress")
+        assert events.count("finish") == 1
+
+
 async def test_several_parked_tasks_are_named_not_guessed():
     async with served() as connect:
         sessions = []

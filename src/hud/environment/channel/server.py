@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -29,7 +30,7 @@ from hud.environment.channel.framing import (
     result_frame,
 )
 from hud.environment.channel.offers import Offers
-from hud.environment.channel.sessions import Session, Sessions
+from hud.environment.channel.sessions import PARKED_SECONDS, Session, Sessions
 from hud.environment.environment import Environment
 from hud.errors import UsageError
 from hud.trace import Message, ToolResult, Trace, parse_trace
@@ -45,19 +46,30 @@ _Method = Callable[[dict[str, Any]], Awaitable[Any]]
 class ControlServer:
     """Serves one environment to any number of connections."""
 
-    def __init__(self, environment: Environment, *, max_frame: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        *,
+        max_frame: int = MAX_FRAME_BYTES,
+        parked_seconds: float = PARKED_SECONDS,
+    ) -> None:
         self.environment = environment
-        self.sessions = Sessions(environment)
+        self.sessions = Sessions(environment, parked_seconds=parked_seconds)
         self.offers = Offers(self.sessions)
         self.max_frame = max_frame
         self._connected: set[asyncio.Task[Any]] = set()
 
     async def serve(self, host: str = "127.0.0.1", port: int = 8765) -> None:
-        """Listen until cancelled. Prints `HUD_SERVE_PORT=<port>` once bound."""
+        """Listen until cancelled, or told to end (SIGTERM). Prints `HUD_SERVE_PORT=<port>` once bound."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+        with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+            # In the main thread, that is; elsewhere somebody else is told.
+            loop.add_signal_handler(signal.SIGTERM, told.cancel)
         server = await asyncio.start_server(self.connected, host, port, limit=self.max_frame)
         print(f"HUD_SERVE_PORT={server.sockets[0].getsockname()[1]}", flush=True)
         try:
-            await asyncio.get_running_loop().create_future()
+            await asyncio.wait({told})
         finally:
             server.close()
             for task in self._connected:
@@ -259,7 +271,9 @@ class _Connection:
                 raise ChannelError(BAD_PARAMS, f"hello: this environment takes no {name}")
         if wanted is not None and (self.session is None or self.session.id != wanted):
             await self.move_to(self.sessions.resume(wanted))
-        return await self._introduced(self.own_session(), ours=params.get("client") == CLIENT)
+        session = self.own_session()
+        session.parks = params.get("client") != CLIENT
+        return await self._introduced(session, ours=not session.parks)
 
     async def _introduced(self, session: Session, *, ours: bool) -> dict[str, Any]:
         environment = session.run.environment

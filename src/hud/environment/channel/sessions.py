@@ -11,7 +11,10 @@ from hud.environment.channel.framing import BAD_STATE, ChannelError
 from hud.environment.channel.tracking import FileTracking
 from hud.environment.environment import Environment
 from hud.environment.run import EnvironmentRun
-from hud.errors import EnvironmentFault, RolloutError
+from hud.errors import EnvironmentFault
+
+PARKED_SECONDS = 3600.0
+"""How long a task waits for somebody to come back to it: what its run holds (a browser, a shell) is held meanwhile."""
 
 
 class Session:
@@ -26,40 +29,57 @@ class Session:
         """The session whose run calls this one's as its subagent; None where nobody does."""
         self.started = False
         self.live = True
+        self.parks = True
+        """False for our own client's: it repeats a run that was interrupted, and never comes back to one."""
+        self.expiry: asyncio.TimerHandle | None = None
+        """Ends it, where it is parked."""
         self.announced: dict[str, str] = {}
         """Its own capabilities by the names under which they were announced to a client that names no session."""
         self.tracking: FileTracking | None = None
         """Its files, for clients of other makers."""
-        self._opening = asyncio.Lock()
-        self._opened = caller is not None
-        self._broken: RolloutError | None = None
+        self._opening: asyncio.Task[EnvironmentRun] | None = None
 
     @property
     def is_open(self) -> bool:
         """True once the run is up."""
-        return self._opened
+        if self._opening is None:
+            return self.caller is not None
+        task = self._opening
+        return task.done() and not task.cancelled() and task.exception() is None
 
     async def open(self) -> EnvironmentRun:
-        """Return the run, brought up once; where that failed, it fails again."""
-        async with self._opening:
-            if self._broken is not None:
-                raise self._broken
-            if not self._opened:
-                try:
-                    await self.run.open()
-                except RolloutError as error:
-                    self._broken = error
-                    raise
-                self._opened = True
-        return self.run
+        """Return the run, brought up once; where that failed, it fails again.
+
+        A call that is cancelled meanwhile leaves it to come up for the next one.
+        """
+        if self.is_open:
+            return self.run
+        if self._opening is None:
+            self._opening = asyncio.create_task(self.run.open())
+        return await asyncio.shield(self._opening)
+
+    async def close(self) -> None:
+        """Bring the run down, also where it was still coming up."""
+        self.started = False
+        self.live = False
+        if self.expiry is not None:
+            self.expiry.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+            if not self._opening.cancelled():
+                self._opening.exception()  # Whoever was there to hear of it has heard.
+        await self.run.close()
 
 
 class Sessions:
     """The sessions of one environment."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, *, parked_seconds: float = PARKED_SECONDS) -> None:
         self.environment = environment
+        self.parked_seconds = parked_seconds
         self._sessions: dict[str, Session] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
@@ -95,8 +115,7 @@ class Sessions:
             raise ChannelError(BAD_STATE, f"hello: unknown session {session_id}")
         if session.live:
             raise ChannelError(BAD_STATE, f"hello: session {session_id} has a live connection")
-        session.live = True
-        return session
+        return _back(session)
 
     def adopt(self) -> Session:
         """Return the only parked session with a started task, live again."""
@@ -106,32 +125,49 @@ class Sessions:
         if len(parked) > 1:
             names = ", ".join(one.id for one in parked)
             raise ChannelError(BAD_STATE, f"several tasks are parked; name a session: {names}")
-        parked[0].live = True
-        return parked[0]
+        return _back(parked[0])
 
     async def leave(self, session: Session) -> None:
-        """The connection is gone: a started task stays parked, anything else ends."""
+        """The connection is gone: a started task stays parked for a while, anything else ends."""
         session.live = False
-        await self._drop_nested(session)
-        if not session.started:
-            with contextlib.suppress(EnvironmentFault):  # Nobody is left to hear of it.
-                await self.drop(session)
+        if session.started and session.parks:
+            await self._drop_nested(session)
+            loop = asyncio.get_running_loop()
+            session.expiry = loop.call_later(self.parked_seconds, self._expire, session)
+        else:
+            await self._drop_quietly(session)
 
     async def drop(self, session: Session) -> None:
         """End a session, its run and the runs nested in it."""
         self._sessions.pop(session.id, None)
         await self._drop_nested(session)
-        session.started = False
-        await session.run.close()
+        await session.close()
 
     async def _drop_nested(self, session: Session) -> None:
         for other in self:
             if other.caller is session:
-                with contextlib.suppress(EnvironmentFault):  # Nobody is left to hear of it.
-                    await self.drop(other)
+                await self._drop_quietly(other)
+
+    async def _drop_quietly(self, session: Session) -> None:
+        with contextlib.suppress(EnvironmentFault):  # Nobody is left to hear of it.
+            await self.drop(session)
+
+    def _expire(self, session: Session) -> None:
+        ending = asyncio.create_task(self._drop_quietly(session))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
         """End every session."""
-        for session in list(self._sessions.values()):
-            with contextlib.suppress(EnvironmentFault):
-                await self.drop(session)
+        for session in self:
+            await self._drop_quietly(session)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+
+def _back(session: Session) -> Session:
+    """Have somebody connected to a parked session again."""
+    session.live = True
+    if session.expiry is not None:
+        session.expiry.cancel()
+    return session
