@@ -153,6 +153,30 @@ async def test_what_a_step_changed_is_told_once_with_patches(root):
         ]
 
 
+async def test_those_who_follow_the_files_are_told_each_for_himself():
+    async with workspace() as (shell, client):
+        await client.run("echo early > early")
+        follower = await shell.opened.follow_files()
+        await client.run(
+            "mkdir a; echo late > a/late; ln -s a b; ln -s /etc/passwd link; mkfifo pipe"
+        )
+        assert [patch["path"] for patch in (await follower.changed())["patches"]] == ["a/late"]
+        assert await follower.changed() == {}
+        assert len((await shell.opened.observe())["files"]["patches"]) == 2
+        assert [(file["path"], file["size"]) for file in follower.files()] == [
+            ("a/late", 5),
+            ("early", 6),
+        ]
+        assert await follower.read("a/late", 5) == b"late\n"
+        for path in ("b/late", "link", "pipe", "a", "a/../early/x", "nothing"):
+            assert await follower.read(path, 5000) is None, path
+        assert await follower.read("early", 5) is None
+    async with workspace(track_files=False) as (shell, client):
+        await client.run("echo x > file")
+        assert await shell.opened.observe() == {}
+        assert await shell.opened.follow_files() is None
+
+
 def test_patches_can_be_applied(tmp_path):
     """Our own diffs, of random texts, are what `patch` takes."""
     draw = random.Random(7)
