@@ -153,3 +153,19 @@ async def test_nobody_there_is_told_when_the_time_is_up():
     with pytest.raises(InfrastructureFault, match="No environment answers"):
         async with hud.connect(runtime):
             pass
+
+
+async def test_the_names_that_guides_import():
+    from hud.capabilities import Capability, CDPClient, MCPClient, SSHClient
+    from hud.clients import HudClient, Manifest, ServerInfo, connect
+    from hud.environment import Mount, Workspace, bind, serve
+
+    clients = {CDPClient: "cdp/1.3", MCPClient: "mcp/2025-11-25", SSHClient: "ssh/2"}
+    assert {client: client.protocol for client in clients} == clients
+    assert hud.connect is connect
+    assert all((Capability, HudClient, Manifest, Mount, ServerInfo, Workspace, serve))
+    env = Environment("letters", version="3.1.0")
+    async with await bind(env) as listening:
+        url = f"tcp://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with hud.connect(url) as client:
+            assert await client.list_tasks() == []

@@ -1,8 +1,27 @@
 """Capabilities: what an environment lets an agent reach directly (a shell, a browser, a screen, an MCP server).
 
-`Capability` says what it is and where; a `CapabilityClient` speaks its protocol.
+`Capability` says what it is and where; a `CapabilityClient` speaks its protocol. Clients load when they are first
+used: each brings its protocol's library.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from hud.capabilities.capability import Capability, CapabilityClient
 
-__all__ = ["Capability", "CapabilityClient"]
+if TYPE_CHECKING:
+    from hud.capabilities.cdp import CDPClient
+    from hud.capabilities.mcp import MCPClient
+    from hud.capabilities.ssh import SSHClient
+
+__all__ = ["CDPClient", "Capability", "CapabilityClient", "MCPClient", "SSHClient"]
+
+_HOMES = {"CDPClient": "cdp", "MCPClient": "mcp", "SSHClient": "ssh"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"hud.capabilities.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'hud.capabilities' has no attribute {name!r}")

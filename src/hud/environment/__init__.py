@@ -8,6 +8,12 @@ async def count(word: str):
     yield 1.0 if answer == str(len(word)) else 0.0
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from hud.capabilities import Capability
 from hud.environment.agent_tool import AgentTool, Delegation
 from hud.environment.answer import Answer
 from hud.environment.arguments import GradingArg
@@ -21,9 +27,14 @@ from hud.environment.task import Task
 from hud.environment.template import Template
 from hud.environment.workspace import Mount, Peer, WorkspaceLimits
 
+if TYPE_CHECKING:
+    from hud.environment.channel import bind, serve
+    from hud.environment.workspace.part import Workspace
+
 __all__ = [
     "AgentTool",
     "Answer",
+    "Capability",
     "Connection",
     "Delegation",
     "Environment",
@@ -39,6 +50,21 @@ __all__ = [
     "Task",
     "Template",
     "ToolOutcome",
+    "Workspace",
     "WorkspaceLimits",
+    "bind",
     "load_environment",
+    "serve",
 ]
+
+_HOMES = {
+    "Workspace": "hud.environment.workspace.part",
+    "bind": "hud.environment.channel",
+    "serve": "hud.environment.channel",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'hud.environment' has no attribute {name!r}")

@@ -99,6 +99,12 @@ class ControlServer:
             self._connected.discard(current)
 
 
+async def bind(environment: Environment, host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:
+    """Listen for an environment's clients in this process, and return the listener; `serve` also brings all down."""
+    server = ControlServer(environment)
+    return await asyncio.start_server(server.connected, host, port, limit=server.max_frame)
+
+
 async def serve(environment: Environment, *, host: str = "127.0.0.1", port: int = 8765) -> None:
     """Serve an environment over TCP until cancelled; port 0 takes a free one."""
     try:
