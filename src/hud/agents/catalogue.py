@@ -78,9 +78,8 @@ class CatalogueAgent(ToolLoopAgent):
 
     async def aclose(self) -> None:
         """Close the connections to the model's server, where there are any."""
-        close = getattr(self.player, "aclose", None)
-        if close is not None:
-            await close()
+        if self.player is not None and self.player.model is not self.lookup:
+            await self.player.aclose()
 
     async def _found(self) -> ToolLoopAgent:
         """Return the agent of the kind that the catalogue says, or else of the one that the name says."""

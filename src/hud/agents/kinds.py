@@ -6,6 +6,7 @@ It loads no agent before one is made: each kind needs a provider's SDK, and one 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class AgentKind:
     home: str
     agent: str
     settings: type[AgentConfig]
+    sdk: str | None = None
+    """The provider's library that it needs."""
     models: str | None = None
     """Pattern of the models that are this kind's by their names."""
 
@@ -44,12 +47,15 @@ class AgentKind:
 KINDS = {
     kind.name: kind
     for kind in (
-        AgentKind("claude", "hud.agents.claude", "ClaudeAgent", ClaudeConfig, r"claude-"),
+        AgentKind(
+            "claude", "hud.agents.claude", "ClaudeAgent", ClaudeConfig, "anthropic", r"claude-"
+        ),
         AgentKind(
             "operator",
             "hud.agents.responses.agent",
             "OperatorAgent",
             OperatorConfig,
+            "openai",
             r"computer-use-preview",
         ),
         AgentKind(
@@ -57,6 +63,7 @@ KINDS = {
             "hud.agents.responses.agent",
             "OpenAIAgent",
             OpenAIConfig,
+            "openai",
             r"gpt-[3-9]|chatgpt-|codex-|o[1-9](-|$)",
         ),
         AgentKind(
@@ -64,9 +71,12 @@ KINDS = {
             "hud.agents.gemini",
             "GeminiCUAAgent",
             GeminiCUAConfig,
+            "google.genai",
             r"gemini-.*computer-use",
         ),
-        AgentKind("gemini", "hud.agents.gemini", "GeminiAgent", GeminiConfig, r"gemini-"),
+        AgentKind(
+            "gemini", "hud.agents.gemini", "GeminiAgent", GeminiConfig, "google.genai", r"gemini-"
+        ),
         AgentKind(SERVED, "hud.agents.openai_chat", "OpenAIChatAgent", OpenAIChatConfig),
     )
 }
@@ -79,6 +89,23 @@ def kind_of_model(model: str) -> str | None:
         if kind.models is not None and re.match(kind.models, model):
             return kind.name
     return None
+
+
+def kind_of_settings(settings: object) -> str:
+    """Return the kind that settings are for."""
+    found = (kind.name for kind in KINDS.values() if type(settings) is kind.settings)
+    return next(found, SERVED)
+
+
+def is_installed(kind: str) -> bool:
+    """Say whether the library that a kind needs is here."""
+    sdk = KINDS[kind].sdk
+    if sdk is None:
+        return True
+    try:
+        return importlib.util.find_spec(sdk) is not None
+    except ModuleNotFoundError:  # Its parent is not.
+        return False
 
 
 def settings_of(
@@ -100,8 +127,10 @@ def settings_of(
 
 
 def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> ToolLoopAgent:
-    """Return an agent of a kind; `fields` go over the settings."""
+    """Return an agent of a kind; `fields` go over the settings. Raises `UsageError` where its library is missing."""
     known = KINDS[kind]
+    if not is_installed(kind):
+        raise UsageError(f"{known.agent} needs {known.sdk}: pip install 'openhud[agents]'.")
     made: ToolLoopAgent = getattr(importlib.import_module(known.home), known.agent)(
         settings, **fields
     )

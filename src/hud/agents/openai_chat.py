@@ -45,8 +45,3 @@ class OpenAIChatAgent(ToolLoopAgent):
             config,
             sampling_params({"max_tokens": NO_LIMIT, **sampling}),
         )
-
-    async def aclose(self) -> None:
-        """Close the connections to the server."""
-        if isinstance(self.model, OpenAIChatModel):
-            await self.model.aclose()

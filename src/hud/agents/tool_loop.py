@@ -74,6 +74,12 @@ class ToolLoopAgent(Agent):
     async def __call__(self, run: RunView) -> None:
         await play(run, self.model, self.config, self.params)
 
+    async def aclose(self) -> None:
+        """Close the connections to the model's server, where there are any."""
+        close = getattr(self.model, "aclose", None)
+        if close is not None:
+            await close()
+
 
 def split_completion_kwargs(
     completion_kwargs: dict[str, Any],

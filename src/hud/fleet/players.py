@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
-from hud.agents.openai_chat import OpenAIChatAgent
-from hud.agents.types import OpenAIChatConfig
+from hud.agents.kinds import KINDS, SERVED, agent_of, is_installed, settings_of
+from hud.agents.tool_loop import ToolLoopAgent
 from hud.errors import UsageError
 
-KINDS = ("openai_compatible", "openai", "claude", "gemini")
-"""Kinds of agent that are played here: all of them through the gateway, which speaks for every model."""
+_PRIVATE = frozenset({"api_key", "base_url"})
 
 
 def refuse_unplayable(kind: str, config: dict[str, Any]) -> None:
@@ -22,28 +19,35 @@ def refuse_unplayable(kind: str, config: dict[str, Any]) -> None:
         raise UsageError("The agent's config names no model; give config.model.")
 
 
-def player_of(given: dict[str, Any], gateway_url: str) -> OpenAIChatAgent:
-    """Return the agent of a rollout. Raises `UsageError` for one that cannot be played here."""
+def player_of(given: dict[str, Any], gateway_url: str) -> ToolLoopAgent:
+    """Return the agent of a rollout. Raises `UsageError` for one that cannot be played here.
+
+    Each asks the gateway, which speaks every dialect and holds the providers' keys.
+    """
     agent = given["spec"]["agent"]
     refuse_unplayable(agent["type"], agent.get("config") or {})
-    known = OpenAIChatConfig.model_fields.keys() - {"api_key", "base_url"}
+    # Tokens come with chat completions alone, and no library is needed for those.
+    kind = SERVED if given["samples"] or not is_installed(agent["type"]) else agent["type"]
+    known = KINDS[kind].settings.model_fields.keys() - _PRIVATE
     config = {
         name: value
         for name, value in (agent.get("config") or {}).items()
         if name in known and value is not None
     }
+    if kind == SERVED:
+        config["completion_kwargs"] = _with_tokens(config, wanted=given["samples"])
+    if given["samples"]:
+        config.pop("stream", None)
+    config |= {"base_url": gateway_url, "api_key": given["pass"]}
+    return agent_of(kind, settings_of(kind, config, whose="The agent's config is not right"))
+
+
+def _with_tokens(config: dict[str, Any], *, wanted: bool) -> dict[str, Any]:
     extra = config.get("completion_kwargs") or {}
     body = extra.get("extra_body") if isinstance(extra, dict) else None
     if not isinstance(extra, dict) or not isinstance(body or {}, dict):
         raise UsageError("The agent's completion_kwargs, and extra_body in it, must be objects.")
-    if given["samples"]:
-        # Playing and collecting training data are one thing: the tokens come with the answers.
-        extra = {**extra, "extra_body": {**(body or {}), "return_token_ids": True}}
-    config |= {"completion_kwargs": extra, "base_url": gateway_url, "api_key": given["pass"]}
-    try:
-        return OpenAIChatAgent(OpenAIChatConfig(**config))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise UsageError(
-            f"The agent's config is not right: {'.'.join(map(str, problem['loc']))}: {problem['msg']}."
-        ) from None
+    if not wanted:
+        return extra
+    # Playing and collecting training data are one thing: the tokens come with the answers.
+    return {**extra, "extra_body": {**(body or {}), "return_token_ids": True}}

@@ -58,11 +58,6 @@ class OpenAIAgent(ToolLoopAgent):
         """Return the computer tool that `model` knows; None has it as a function like any other."""
         return known_tool(model)
 
-    async def aclose(self) -> None:
-        """Close the connections to the server."""
-        if isinstance(self.model, ResponsesModel):
-            await self.model.aclose()
-
 
 class OperatorAgent(OpenAIAgent):
     """Plays runs that have a screen: the computer is always OpenAI's own tool, and the model is told to act alone."""

@@ -134,6 +134,8 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         raise UsageError(
             "HostedRuntime plays agents that the platform can make: create_agent(MODEL), not code of this process."
         )
+    from hud.agents.kinds import kind_of_settings  # The tool loop loads only where agents play.
+
     private = {"api_key", "base_url"}
     settings = config.model_dump(mode="json", exclude_none=True, exclude=private)
     task = run.task
@@ -147,7 +149,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         "attempt": run.attempt,
         "args": task.args,
         "agent": {
-            "type": "openai_compatible",
+            "type": kind_of_settings(config),
             "config": {**settings, **(task.agent_config or {}), "model": run.model},
         },
         "runtime_config": _limited(task.runtime_config, run.limit_seconds, run_timeout),
