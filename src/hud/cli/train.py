@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -15,8 +17,11 @@ from hud.cli.output import console, interval, number, print_json, seconds
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig
     from hud.train.loop import TrainReport
+    from hud.train.progress import Reporter
+    from hud.train.recipe import Recipe, StageReport
     from hud.train.warm_up import WarmUpReport
 
+_REPEATED = {"loss_config": "KEY=NUMBER", "subagents": "NAME=MODEL", "joined": "MODEL"}
 _WARM_UP_ONLY = ("epochs", "batch", "min_reward")
 
 
@@ -29,8 +34,8 @@ def _config_options(function: Any) -> Any:
             continue
         flag = f"--{name.replace('_', '-')}"
         text = " ".join((field.description or "").split())
-        if name == "loss_config":
-            option = click.option(flag, multiple=True, metavar="KEY=NUMBER", help=text)
+        if name in _REPEATED:
+            option = click.option(flag, multiple=True, metavar=_REPEATED[name], help=text)
         elif field.annotation is bool:
             option = click.option(flag, is_flag=True, default=None, help=text)
         else:
@@ -56,7 +61,10 @@ def _click_type(annotation: Any) -> Any:
 @click.argument("model", required=False)
 @click.argument("tasks", required=False)
 @click.option(
-    "--config", "file", type=click.Path(path_type=Path), help="TOML file of these settings."
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="TOML file of these settings; with [[stages]], a recipe of several trainings.",
 )
 @click.option(
     "--from-job", metavar="JOB", help="Learn from this job's recorded runs (cross_entropy)."
@@ -87,9 +95,12 @@ def command(
     """Train MODEL on its own rollouts of TASKS (.py, .json, .jsonl, or a folder)."""
     from hud.errors import UsageError
     from hud.train.config import load_config
+    from hud.train.recipe import is_recipe
 
     values = {"model": model, "tasks": tasks, **given}
     values["loss_config"] = _numbers(given["loss_config"]) or None
+    values["subagents"] = dict(_pairs("subagents", "NAME=MODEL", given["subagents"])) or None
+    values["joined"] = list(given["joined"]) or None
     values = {name: value for name, value in values.items() if value is not None}
     supervised = {name: values.pop(name) for name in _WARM_UP_ONLY if name in values}
     if from_job is not None:
@@ -97,8 +108,68 @@ def command(
     if supervised:
         option = next(iter(supervised)).replace("_", "-")
         raise UsageError(f"--{option} goes with --from-job.")
+    if file is not None and is_recipe(file):
+        return _follow(file, values, fresh=fresh, as_json=as_json)
     config = load_config(file, values)
     return asyncio.run(_train(config, fresh=fresh, as_json=as_json))
+
+
+def _follow(file: Path, values: dict[str, Any], *, fresh: bool, as_json: bool) -> int:
+    """Train the stages of a recipe."""
+    from hud.errors import UsageError
+    from hud.train.recipe import load_recipe
+
+    if "model" in values or "tasks" in values:
+        raise UsageError(f"{file} is a recipe, whose stages name models and tasks; give neither.")
+    recipe = load_recipe(file, values)
+    return asyncio.run(_train_stages(recipe, fresh=fresh, as_json=as_json))
+
+
+async def _train_stages(recipe: Recipe, *, fresh: bool, as_json: bool) -> int:
+    from hud.cli.train_panel import reporter
+    from hud.eval import StopSignal
+    from hud.train.recipe import Stage, follow
+
+    stop = StopSignal()
+
+    @contextmanager
+    def shown(stage: Stage) -> Iterator[Reporter]:
+        place = f"{recipe.stages.index(stage) + 1}/{len(recipe.stages)}"
+        if not as_json:
+            console().print(f"\nStage {place}: {stage.name}", markup=False)
+        with reporter(stage.config, stop, quiet=as_json) as shown_to:
+            yield shown_to
+
+    with stop.on_interrupt():
+        reports = await follow(recipe, showing=shown, stop=stop, fresh=fresh)
+    if as_json:
+        rows = [asdict(report) for report in reports]
+        print_json({"stages": rows, "interrupted": stop.stopping})
+    else:
+        _tell_stages(reports, len(recipe.stages))
+    return INTERRUPTED if stop.stopping else 0
+
+
+def _tell_stages(reports: list[StageReport], stages: int) -> None:
+    out = console()
+    finished = sum(report.finished for report in reports)
+    out.print(f"\n{finished} of {stages} stages are finished.")
+    for report in reports:
+        scored = (
+            [("before", report.scores[0]), ("after", report.scores[-1])] if report.scores else []
+        )
+        for name, score in scored[: len(report.scores)]:
+            out.print(
+                f"  {report.name:<16} held-out {name:<7} {number(score.mean)} {interval(score.low, score.high)}",
+                markup=False,
+            )
+        for model, score in report.joined.items():
+            out.print(
+                f"  {model:<16} held-out joined  {number(score.mean)} {interval(score.low, score.high)}",
+                markup=False,
+            )
+    if finished < stages:
+        out.print("Give the same command again to go on.")
 
 
 async def _train(config: TrainConfig, *, fresh: bool, as_json: bool) -> int:
@@ -189,10 +260,22 @@ def _numbers(pairs: tuple[str, ...]) -> dict[str, float]:
     from hud.errors import UsageError
 
     found = {}
-    for pair in pairs:
-        key, _, text = pair.partition("=")
+    for key, text in _pairs("loss-config", "KEY=NUMBER", pairs):
         try:
             found[key] = float(text)
         except ValueError:
-            raise UsageError(f"--loss-config takes KEY=NUMBER, not {pair!r}.") from None
+            raise UsageError(f"--loss-config takes KEY=NUMBER, not '{key}={text}'.") from None
+    return found
+
+
+def _pairs(option: str, form: str, given: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return what an option of the form NAME=VALUE was given, each time."""
+    from hud.errors import UsageError
+
+    found = []
+    for pair in given:
+        key, equals, text = pair.partition("=")
+        if not (key and equals and text):
+            raise UsageError(f"--{option} takes {form}, not {pair!r}.")
+        found.append((key, text))
     return found

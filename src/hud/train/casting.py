@@ -5,7 +5,7 @@ Knows configurations and the subagents that environments name; knows neither rol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,28 +31,53 @@ class Cast:
     """By slug."""
 
 
-def subagents_of(config: TrainConfig, tasks: Iterable[Task]) -> dict[str, SubagentConfig]:
+def subagents_of(
+    config: TrainConfig,
+    tasks: Iterable[Task],
+    played_as: Mapping[str, SubagentConfig] | None = None,
+) -> dict[str, SubagentConfig]:
     """Return who plays subagents, by a tool's name or a model that an environment gives it.
 
-    Those that the configuration does not name play with the environment's model. Raises `UsageError` for a
-    model that is to learn and that nobody plays with.
+    Those that the configuration does not name play with the environment's model. `played_as` says how models
+    play, by slug, where the configuration says no more than which. Raises `UsageError` for a subagent that there is
+    not, and for a model that is to learn and that none plays with.
     """
-    found: dict[str, SubagentConfig] = {}
-    seen: set[int] = set()
-    for task in tasks:
-        if task.environment is not None:
-            for tool in _tools(task.environment, seen):
-                if tool.model is not None and not {tool.name, tool.model} & config.subagents.keys():
-                    found[tool.model] = SubagentConfig(model=tool.model)
-    found |= config.subagents
-    played = {one.model for one in found.values()} | {config.model}
+    found = dict(config.subagents)
+    tools = _tools_of(tasks)
+    for tool in tools:
+        if tool.model is not None and not {tool.name, tool.model} & found.keys():
+            found[tool.model] = SubagentConfig(model=tool.model)
+    if tools:  # Else the environments are elsewhere, and nobody here knows what they call.
+        known = {tool.name for tool in tools} | {tool.model for tool in tools if tool.model}
+        if unknown := sorted(found.keys() - known):
+            raise UsageError(
+                f"subagents names {unknown[0]!r}, but the environments of these tasks have no such subagent (there "
+                f"are: {', '.join(sorted(known))})."
+            )
+    own = config.model in config.joined and any(tool.model is None for tool in tools)
+    played = {one.model for one in found.values()} | ({config.model} if own else set())
     for model in config.joined:
         if model not in played:
-            known = ", ".join(sorted(played - {config.model})) or "none"
             raise UsageError(
-                f"joined names {model!r}, with which no subagent plays (their models are: {known})."
+                f"joined names {model!r}, with which no subagent plays (their models are: "
+                f"{', '.join(sorted(played)) or 'none'})."
             )
-    return found
+    return {key: _as_played(one, played_as or {}) for key, one in found.items()}
+
+
+def _as_played(one: SubagentConfig, played_as: Mapping[str, SubagentConfig]) -> SubagentConfig:
+    known = played_as.get(one.model)
+    if known is None:
+        return one
+    unset = known.model_fields_set - one.model_fields_set
+    return one.model_copy(update={name: getattr(known, name) for name in unset})
+
+
+def _tools_of(tasks: Iterable[Task]) -> list[AgentTool]:
+    """Return the subagents of the tasks' environments, and those that they may call."""
+    seen: set[int] = set()
+    bound = [task.environment for task in tasks if task.environment is not None]
+    return [tool for environment in bound for tool in _tools(environment, seen)]
 
 
 async def cast_of(

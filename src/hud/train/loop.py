@@ -9,6 +9,7 @@ any instant and started again goes on from its last checkpoint as if nothing had
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +21,7 @@ from hud.eval.job import Job
 from hud.eval.scheduling import StopSignal
 from hud.eval.taskset import Taskset
 from hud.train.casting import Cast, cast_of, subagents_of
-from hud.train.config import TrainConfig
+from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.learner import Learner
 from hud.train.pipeline import GroupStream
 from hud.train.plots import draw_curves
@@ -83,13 +84,15 @@ async def train(
     reporter: Reporter | None = None,
     stop: StopSignal | None = None,
     fresh: bool = False,
+    played_as: Mapping[str, SubagentConfig] | None = None,
 ) -> TrainReport:
     """Train `config.model`, going on where an unfinished run of the same configuration stopped.
 
     `tasks`, `held_out` and `runtime` replace what the configuration names. Ask `stop` once to end after what is in
-    flight; the step that it interrupts is done again next time. `fresh` begins a new run from the head.
+    flight; the step that it interrupts is done again next time. `fresh` begins a new run from the head. `played_as`
+    says how models play as subagents, by slug, where the configuration says no more than which.
     """
-    loop = await _Loop.open(config, tasks, held_out, runtime, reporter, stop, fresh)
+    loop = await _Loop.open(config, tasks, held_out, runtime, reporter, stop, fresh, played_as)
     try:
         return await loop.run_to_end()
     finally:
@@ -133,6 +136,7 @@ class _Loop:
         reporter: Reporter | None,
         stop: StopSignal | None,
         fresh: bool,
+        played_as: Mapping[str, SubagentConfig] | None,
     ) -> _Loop:
         chosen = load_tasks(tasks, config.tasks, "tasks")
         scored = (
@@ -147,7 +151,7 @@ class _Loop:
                 f"There are {len(chosen)} tasks, so that a step plays {len(chosen)} rather than {asked}: none comes "
                 "twice in a step."
             )
-        subagents = subagents_of(config, [*chosen, *scored])
+        subagents = subagents_of(config, [*chosen, *scored], played_as)
         if runtime is None:
             from hud.train.runtimes import runtime_named  # Loads sockets and processes.
 
@@ -230,7 +234,7 @@ class _Loop:
         metrics["tokens_per_second:mean"] = sampled.tokens / max(watch.seconds["rollouts"], 1e-9)
         metrics["learning_rate"] = config.learning_rate_of(step)
         if self.stream is not None:
-            metrics["groups_waiting:mean"] = float(self.stream.waiting)
+            metrics |= self.stream.metrics()
         await self.learner.report(step, metrics, checkpoint)
         if self.stream is not None:
             self.stream.advance(self.run.head)

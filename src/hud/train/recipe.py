@@ -1,0 +1,247 @@
+"""A recipe: several trainings in order, such as the subagents first and then the orchestrator that calls them.
+
+    [[stages]]
+    model = "clerk"
+    tasks = "clerk_tasks.py"
+    held_out = "clerk_held_out.py"
+
+    [[stages]]
+    model = "manager"
+    tasks = "tasks.py"
+    held_out = "held_out.py"
+    joined = ["clerk"]        # leave it out, and the clerk is frozen
+
+Every stage is a training run with the settings of `TrainConfig`; what stands above the stages holds for all of
+them. A recipe that is stopped or killed goes on in the stage, and at the step, where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hud import settings
+from hud.client import Client, connect
+from hud.errors import NotFoundError, UsageError
+from hud.train.config import SubagentConfig, TrainConfig, make_config, read_toml
+from hud.train.loop import TrainReport, train
+from hud.train.progress import Reporter, Score, SilentReporter
+from hud.train.scoring import score
+
+if TYPE_CHECKING:
+    from hud.eval.scheduling import StopSignal
+    from hud.eval.taskset import Taskset
+
+_HANDED_ON = ("max_turns", "max_tokens", "system_prompt")
+"""Settings with which a subagent plays as it does in the stage that trained it."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training of a recipe."""
+
+    name: str
+    config: TrainConfig
+    tasks: Taskset | None = None
+    """Replaces what the configuration names."""
+    held_out: Taskset | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Trainings in order."""
+
+    stages: list[Stage]
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for recipes that describe the same experiment."""
+        whole = ":".join(f"{stage.name}={stage.config.fingerprint}" for stage in self.stages)
+        return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+@dataclass
+class StageReport:
+    """What a stage of a recipe gave."""
+
+    name: str
+    model: str
+    scores: list[Score]
+    """Held-out scores, oldest first."""
+    finished: bool
+    report: TrainReport | None = None
+    """None where an earlier call had finished the stage already."""
+    joined: dict[str, Score] = field(default_factory=dict)
+    """Scores of the subagents that learned along, after it, on the held-out tasks of their own stages."""
+
+
+Showing = Callable[[Stage], AbstractContextManager[Reporter]]
+"""Opens who is shown a stage's progress."""
+
+
+def is_recipe(path: Path | None) -> bool:
+    """True for a TOML file that has stages."""
+    return path is not None and "stages" in read_toml(path)
+
+
+def load_recipe(path: Path, overrides: dict[str, Any] | None = None) -> Recipe:
+    """Return the recipe of a TOML file; `overrides` hold for every stage."""
+    return make_recipe(read_toml(path), overrides, str(path))
+
+
+def make_recipe(
+    values: dict[str, Any], overrides: dict[str, Any] | None = None, where: str = "The recipe"
+) -> Recipe:
+    """Return a checked recipe; what is wrong is one sentence that names the stage."""
+    rows = values.get("stages")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise UsageError(f"{where}: stages must be tables, each [[stages]] with a model and tasks.")
+    shared = {name: value for name, value in values.items() if name != "stages"}
+    stages: list[Stage] = []
+    for number, row in enumerate(rows, start=1):
+        given = {**shared, **row, **(overrides or {})}
+        name = str(given.pop("name", given.get("model", number)))
+        place = f"{where}: stage {name!r}"
+        if any(name == other.name for other in stages):
+            raise UsageError(f"{place} is there twice; give one of them another name.")
+        config = make_config(given, place)
+        if not config.tasks:
+            raise UsageError(f"{place} has no tasks.")
+        stages.append(Stage(name, config))
+    return Recipe(stages)
+
+
+def _played_as(config: TrainConfig) -> SubagentConfig:
+    """Return how the model of a stage plays as the subagent of a later one: as it was trained to."""
+    return SubagentConfig(
+        model=config.model, **{name: getattr(config, name) for name in _HANDED_ON}
+    )
+
+
+async def follow(
+    recipe: Recipe,
+    *,
+    showing: Showing | None = None,
+    stop: StopSignal | None = None,
+    fresh: bool = False,
+) -> list[StageReport]:
+    """Train the stages in order; those that an earlier, unfinished call finished are not trained again.
+
+    `fresh` begins with the first stage, from the models' heads.
+    """
+    progress = _Progress(recipe, fresh=fresh)
+    client = connect()
+    reports: list[StageReport] = []
+    played_as: dict[str, SubagentConfig] = {}
+    for stage in recipe.stages:
+        report = await progress.finished(client, stage)
+        if report is None:
+            opened = nullcontext(SilentReporter()) if showing is None else showing(stage)
+            with opened as reporter:
+                trained = await train(
+                    stage.config,
+                    tasks=stage.tasks,
+                    held_out=stage.held_out,
+                    reporter=_Noting(reporter, partial(progress.began, stage)),
+                    stop=stop,
+                    # What this recipe began goes on; what another command left unfinished is not its own.
+                    fresh=not progress.is_begun(stage),
+                    played_as=played_as,
+                )
+            report = StageReport(
+                stage.name, stage.config.model, trained.scores, trained.finished, report=trained
+            )
+        played_as[stage.config.model] = _played_as(stage.config)
+        reports.append(report)
+        if not report.finished:
+            return reports
+        if stage.config.joined and not report.joined:
+            report.joined = await _scores_after(recipe, stage, stop)
+            progress.joined(stage, report.joined)
+    progress.forget()
+    return reports
+
+
+async def _scores_after(recipe: Recipe, stage: Stage, stop: StopSignal | None) -> dict[str, Score]:
+    """Score the subagents that learned along, each on the held-out tasks of the stage that trained it."""
+    found: dict[str, Score] = {}
+    for own in recipe.stages[: recipe.stages.index(stage)]:
+        has_tasks = own.held_out is not None or own.config.held_out is not None
+        if own.config.model in stage.config.joined and has_tasks:
+            measured = await score(own.config, held_out=own.held_out, stop=stop)
+            if measured is not None:
+                found[own.config.model] = measured
+    return found
+
+
+class _Progress:
+    """Which stages of a recipe were begun, and by which training runs; kept in a file until all are done."""
+
+    def __init__(self, recipe: Recipe, *, fresh: bool) -> None:
+        self.file = settings.load().home / "training" / f"recipe-{recipe.fingerprint}.json"
+        self.stages: dict[str, dict[str, Any]] = {}
+        if self.file.exists() and not fresh:
+            self.stages = json.loads(self.file.read_text(encoding="utf-8"))
+
+    def is_begun(self, stage: Stage) -> bool:
+        return stage.name in self.stages
+
+    def began(self, stage: Stage, run_id: str) -> None:
+        self.stages.setdefault(stage.name, {})["run_id"] = run_id
+        self._write()
+
+    def joined(self, stage: Stage, scores: dict[str, Score]) -> None:
+        rows = {model: one.as_dict() for model, one in scores.items()}
+        self.stages.setdefault(stage.name, {})["joined"] = rows
+        self._write()
+
+    async def finished(self, client: Client, stage: Stage) -> StageReport | None:
+        """Return what a stage gave that is finished; None for one that is not."""
+        known = self.stages.get(stage.name)
+        if known is None:
+            return None
+        try:
+            row = await client.get(f"/v2/training-runs/{known['run_id']}")
+        except NotFoundError:
+            return None
+        if row["status"] != "finished":
+            return None
+        return StageReport(
+            stage.name,
+            stage.config.model,
+            [Score(**one) for one in row["state"].get("scores", [])],
+            finished=True,
+            joined={model: Score(**one) for model, one in known.get("joined", {}).items()},
+        )
+
+    def forget(self) -> None:
+        """All is done: the same recipe begins anew next time."""
+        self.file.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.file.with_suffix(".tmp")
+        draft.write_text(json.dumps(self.stages), encoding="utf-8")
+        os.replace(draft, self.file)
+
+
+class _Noting:
+    """A reporter that also notes the training run's id, when it is known."""
+
+    def __init__(self, shown: Reporter, began: Callable[[str], None]) -> None:
+        self._shown = shown
+        self._began = began
+
+    def started(self, run_id: str, first_step: int, steps: int) -> None:
+        self._began(run_id)
+        self._shown.started(run_id, first_step, steps)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shown, name)
