@@ -90,6 +90,8 @@ class Cluster:
         self.recording = recording
         self.luck = luck
         self.settings = settings
+        self.names: dict[str, str] = {}
+        """What is called otherwise in this incident than in the shop's code."""
         self.services: dict[str, Service] = {}
 
     def declare(self, service: Service) -> None:
@@ -100,13 +102,16 @@ class Cluster:
         """Make the image of a release: the shop's code, with one piece of the service's own replaced."""
         image = self.folder / "images" / f"{service}-{release}"
         shutil.copytree(SHOP, image / "shop", ignore=shutil.ignore_patterns("__pycache__"))
+        file = image / "shop" / f"{service}.py"
+        code = file.read_text()
         if change is not None:
-            file = image / "shop" / f"{service}.py"
             before, after = change
-            code = file.read_text()
             if code.count(before) != 1:
                 raise LabError(f"{before!r} does not stand once in {file.name}.")
-            file.write_text(code.replace(before, after))
+            code = code.replace(before, after)
+        for name, here in self.names.items():
+            code = code.replace(name, here)
+        file.write_text(code)
         return image
 
     async def start(self, name: str, why: str = "Scaled up replica set") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,13 @@ SCHEMA = Path(__file__).parents[1] / "shop" / "schema.sql"
 ROLES = ("storefront", "catalog", "orders", "payments", "bank", "worker")
 SLOW_MS = 250
 FIRST_MIGRATION = 43
+INDEXES = (
+    "customers_region_idx",
+    "products_category_idx",
+    "orders_customer_id_idx",
+    "shipments_order_id_idx",
+    "payments_order_id_idx",
+)
 
 
 class ShopDatabase:
@@ -50,12 +57,19 @@ class ShopDatabase:
         where = urlsplit(self.server)
         return f"postgresql://shop_{service}@{where.hostname}:{where.port}/shop"
 
-    def fresh(self) -> None:
-        """Make the database anew."""
+    def fresh(self, names: Mapping[str, str]) -> None:
+        """Make the database anew, its indexes called by these names."""
         self.next_migration = FIRST_MIGRATION
         with psycopg.connect(self.server, autocommit=True) as connection:
             connection.execute("DROP DATABASE IF EXISTS shop WITH (FORCE)")
             connection.execute("CREATE DATABASE shop TEMPLATE model_shop")
+        with psycopg.connect(self._named("shop"), autocommit=True) as connection:
+            for index in INDEXES:
+                connection.execute(f"ALTER INDEX {index} RENAME TO {names[index]}")
+                connection.execute(
+                    "UPDATE schema_migrations SET statement = replace(statement, %s, %s)",
+                    (f" {index} ", f" {names[index]} "),
+                )
         self.log_offset = self.log.stat().st_size
 
     def migrate(self, version: str, author: str, statement: str) -> None:

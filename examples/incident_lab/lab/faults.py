@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lab.database import INDEXES
 from lab.finding import Finding
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ def pool(service: str, path: str) -> Fault:
     async def inject(stage: Stage) -> str:
         async def ask() -> None:
             while True:
-                await stage.get(service, path, timeout=20)
+                await stage.get(service, stage.names[path], timeout=20)
 
         for _ in range(9):
             stage.background(ask())
-        return f"GET {path}"
+        return f"GET {stage.names[path]}"
 
     return Fault("pool_exhaustion", service, inject)
 
@@ -54,8 +55,8 @@ def index(service: str, name: str, table: str) -> Fault:
     """A migration drops an index that looked unused."""
 
     async def inject(stage: Stage) -> str:
-        await stage.migrate(f"drop_{table}_idx", f"DROP INDEX {name}")
-        return name
+        await stage.migrate(f"drop_{table}_idx", f"DROP INDEX {stage.names[name]}")
+        return stage.names[name]
 
     return Fault("dropped_index", service, inject)
 
@@ -90,7 +91,7 @@ def leak(service: str, memo: str, path: str) -> Fault:
 
         for _ in range(4):
             stage.background(crawl())
-        return memo
+        return stage.names[memo]
 
     return Fault("memory_leak", service, inject, seconds=24.0)
 
@@ -99,8 +100,8 @@ def flag(service: str, key: str) -> Fault:
     """A flag is turned on for data that does not carry what it needs."""
 
     async def inject(stage: Stage) -> str:
-        stage.set_flag(key, True)
-        return key
+        stage.set_flag(stage.names[key], True)
+        return stage.names[key]
 
     return Fault("wrong_flag", service, inject)
 
@@ -178,15 +179,30 @@ FAULTS: dict[str, Fault] = {
 """By name."""
 
 HARMLESS_FLAGS = (
-    "catalog.compact_cards", "catalog.stock_badges", "orders.gift_notes", "orders.order_emails",
-    "payments.receipt_layout", "payments.masked_logs", "storefront.new_header",
-    "storefront.dark_mode", "worker.batch_labels", "worker.eager_start",
-)  # fmt: skip
-"""Flags that change nothing; they are turned on and off in every incident."""
-FLAGS = (
-    *HARMLESS_FLAGS,
-    *(f for f in ("catalog.member_prices", "orders.green_delivery", "payments.instant_settlement")),
+    "catalog.compact_cards",
+    "catalog.stock_badges",
+    "orders.gift_notes",
+    "orders.order_emails",
+    "payments.receipt_layout",
+    "payments.masked_logs",
+    "storefront.new_header",
+    "storefront.dark_mode",
+    "worker.batch_labels",
+    "worker.eager_start",
 )
+"""Flags that change nothing; they are turned on and off in every incident."""
+RISKY_FLAGS = (
+    "catalog.member_prices",
+    "orders.green_delivery",
+    "payments.instant_settlement",
+)
+MEMOS = ("campaign_pages", "price_lists", "viewer_pages")
+REPORTS = {
+    "orders": "/exports/ledger",
+    "catalog": "/audit/prices",
+    "payments": "/reconciliation",
+}
+"""What the accountants ask each service for."""
 HARMLESS_MIGRATIONS = (
     ("products_add_shelf", "ALTER TABLE products ADD COLUMN shelf text"),
     ("customers_add_locale", "ALTER TABLE customers ADD COLUMN locale text"),
@@ -210,14 +226,22 @@ async def disturb(stage: Stage, fault: Fault, luck: random.Random, seconds: floa
     await asyncio.sleep(pause)
     await stage.deploy(luck.choice(others), luck.choice(HARMLESS_MESSAGES))
     await asyncio.sleep(pause)
-    stage.set_flag(luck.choice(HARMLESS_FLAGS), luck.random() < 0.5, force=True)
+    harmless = [stage.names[flag] for flag in HARMLESS_FLAGS]
+    stage.set_flag(luck.choice(harmless), luck.random() < 0.5, force=True)
     await stage.migrate(*luck.choice(HARMLESS_MIGRATIONS))
     await asyncio.sleep(pause)
-    for key in luck.sample(HARMLESS_FLAGS, 2):
+    for key in luck.sample(harmless, 2):
         stage.set_flag(key, True, force=True)
-    for service, path in (
-        ("orders", "/exports/ledger"),
-        ("catalog", "/audit/prices"),
-        ("payments", "/reconciliation"),
-    ):
-        stage.background(stage.get(service, path, timeout=20))
+    for service, path in REPORTS.items():
+        stage.background(stage.get(service, stage.names[path], timeout=20))
+
+
+def names(luck: random.Random) -> dict[str, str]:
+    """Return what things are called in one incident, so that no culprit is known before it is found."""
+    numbers = iter(luck.sample(range(100, 1000), 40))
+    return {
+        **{flag: f"{flag}_{next(numbers)}" for flag in (*HARMLESS_FLAGS, *RISKY_FLAGS)},
+        **{memo: f"{memo}_{next(numbers)}" for memo in MEMOS},
+        **{index: f"{index}_{next(numbers)}" for index in INDEXES},
+        **{path: f"{path}-{next(numbers)}" for path in REPORTS.values()},
+    }

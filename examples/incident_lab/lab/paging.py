@@ -22,11 +22,13 @@ def add_page(recording: Recording, began: str) -> None:
         (alert for route in after if (alert := _alert(route, before[route], after[route]))),
         reverse=True,
     )
-    backlog = [row["value"] for row in recording.rows["metrics"] if row["metric"] == "queue_depth"][
-        -1:
+    waiting = [
+        row["value"]
+        for row in recording.rows["metrics"]
+        if row["metric"] == "queue_depth" and not row["labels"].endswith(":taken")
     ]
-    if not alerts and backlog and backlog[0] >= BACKLOG:
-        alerts = [(1.0, f"{backlog[0]:.0f} paid orders wait for fulfilment (normally none).")]
+    if not alerts and waiting and waiting[-1] >= BACKLOG:
+        alerts = [(1.0, f"{waiting[-1]:.0f} paid orders wait for fulfilment (normally none).")]
     if not alerts:
         raise ValueError("customers noticed nothing of the fault")
     text = " ".join(text for _, text in alerts[:2])

@@ -21,7 +21,7 @@ from lab import snapshot
 from lab.certificates import Authority, Certificate
 from lab.cluster import Cluster, Service, free_port, python_service
 from lab.database import ShopDatabase
-from lab.faults import FLAGS, Fault, disturb
+from lab.faults import HARMLESS_FLAGS, RISKY_FLAGS, Fault, disturb, names
 from lab.finding import Finding
 from lab.ingest import Ingest
 from lab.recording import Recording, clock
@@ -47,7 +47,8 @@ class Stage:
         self.ingest = Ingest()
         self.authority = Authority(folder / "certificates")
         self.certificates: dict[str, Certificate] = {}
-        self.flags = dict.fromkeys(FLAGS, False)
+        self.names = names(self.luck)
+        self.flags = {self.names[flag]: False for flag in (*HARMLESS_FLAGS, *RISKY_FLAGS)}
         self.flags_file = folder / "flags.json"
         self.flags_file.write_text(json.dumps(self.flags))
         self.group: asyncio.TaskGroup | None = None
@@ -61,6 +62,7 @@ class Stage:
                 "FULFILMENT_QUEUE": QUEUE,
             },
         )  # fmt: skip
+        self.cluster.names = self.names
 
     async def play(self, fault: Fault) -> Finding:
         """Play the incident; the recording is complete afterwards."""
@@ -202,6 +204,6 @@ async def play_incident(
     """Play an incident from nothing, and return its recording and what is to be found in it."""
     with tempfile.TemporaryDirectory(prefix="incident-") as folder:
         stage = Stage(database, Path(folder), seed)
-        await asyncio.to_thread(database.fresh)
+        await asyncio.to_thread(database.fresh, stage.names)
         finding = await stage.play(fault)
         return stage.recording, finding

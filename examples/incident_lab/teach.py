@@ -1,0 +1,93 @@
+"""Teach small policies to investigate by imitation: one alone (flat), and a lead and a specialist (hierarchical).
+
+    INCIDENT_LAB=.lab/varied python examples/incident_lab/teach.py --home .lab/home
+    HUD_HOME=.lab/home python examples/incident_lab/compare.py lab-flat lab-lead --specialists lab-specialist --group 4
+
+All three have the same size, start from random weights, and see the oracle play the same incidents once. Judge them on
+incidents that they were not taught with: the second command plays those of the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from pathlib import Path
+from time import perf_counter
+
+import players
+
+from hud.client import connect
+from hud.eval import LocalRuntime, NullRecorder, Run, Taskset
+from hud.train.corpus import texts_of_messages
+from hud.train.recorded import conversation_of
+from hud.train.warm_up import warm_up
+
+HERE = Path(__file__).parent
+SIZES = {"vocab_size": 2048, "hidden": 128, "layers": 3, "max_context": 8192}
+SPOKEN_RUNS = 150
+"""Runs whose words a tokenizer is learned from."""
+
+
+async def played(name: str, agent: players.Agent) -> list[Run]:
+    """Have the oracle play; runs that did not come out right are left out."""
+    tasks = Taskset.from_file(HERE / f"{name}.py")
+    options = {"recorder": NullRecorder(), "runtime": LocalRuntime(), "max_concurrent": 4}
+    job = await tasks.run(agent, **options)
+    return [run for run in job.runs if run.reward == 1.0]
+
+
+async def teach(model: str, runs: list[Run], options: argparse.Namespace) -> dict[str, float]:
+    """Make a model and teach it with these runs."""
+    client = connect()
+    if model in {each["model_name"] for each in (await client.get("/v2/models"))["items"]}:
+        await client.delete(f"/v2/models/{model}")
+    spoken = [conversation_of(run.trace) for run in runs[:: max(1, len(runs) // SPOKEN_RUNS)]]
+    texts = [text for messages in spoken for text in texts_of_messages(messages)]
+    offered = {tool.name: tool for run in runs for tool in run.tools}
+    # As often as the words of a few runs: every prompt begins with them.
+    texts += [
+        f"\n{tool.name}({', '.join(tool.parameters['properties'])})" for tool in offered.values()
+    ] * 40
+    await client.post(
+        "/v2/models/create", {"name": model, "texts": texts, "seed": options.seed, "sizes": SIZES}
+    )
+    began = perf_counter()
+    told = await warm_up(
+        model, runs, epochs=options.epochs, batch=options.batch, lr=options.lr, seed=options.seed
+    )
+    return {
+        "runs": len(runs),
+        "steps": told.steps,
+        "first_loss": round(told.first_loss, 4),
+        "last_loss": round(told.last_loss, 4),
+        "seconds": round(perf_counter() - began, 1),
+    }
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Teach all three, and say how it went."""
+    flat = await played("flat", players.oracle)
+    print(f"{len(flat)} runs alone", flush=True)
+    led = await played("hierarchical", players.team)
+    reports = [child for run in led for child in run.children if child.reward == 1.0]
+    print(f"{len(led)} runs with a team, {len(reports)} reports", flush=True)
+    for model, runs in (("lab-lead", led), ("lab-specialist", reports), ("lab-flat", flat)):
+        if options.only in (None, model):
+            print(json.dumps({"model": model, **await teach(model, runs, options)}), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Teach small policies by imitation.")
+    parser.add_argument("--home", type=Path, default=Path(".lab/home"))
+    parser.add_argument("--only", choices=("lab-flat", "lab-lead", "lab-specialist"))
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    os.environ["HUD_HOME"] = str(chosen.home.resolve())
+    os.environ.pop("HUD_API_URL", None)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    asyncio.run(main(chosen))
