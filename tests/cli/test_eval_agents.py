@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tests.agents.providers.loopback import Hang, beside
-from tests.agents.providers.openai_responses import KEY, OpenAIResponses, call, say
+from tests.agents.providers.openai_responses import KEY, OpenAIResponses, call, refuse, say
 
 import hud.client
 from hud.cli.main import run
@@ -83,6 +83,8 @@ def test_a_kind_of_agent_plays_with_its_own_model_and_the_cost_is_in_the_summary
     assert row["cost_usd"] == pytest.approx(dollars)
     assert run(["jobs", found["job_id"]]) == 0
     assert f"${dollars:.4f}" in capsys.readouterr().out
+    assert run(["trace", row["trace_id"]]) == 0
+    assert f"200 tokens in, 40 out  ${dollars:.4f}" in capsys.readouterr().out
     assert run(["trace", row["trace_id"], "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["trace"]["steps"]
     assert sum((s.get("usage") or {}).get("cost_usd", 0) for s in steps) == pytest.approx(dollars)
@@ -144,3 +146,17 @@ def test_without_a_key_it_is_said_where_one_goes(world, capsys, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     assert "set OPENAI_API_KEY" in " ".join(refused(capsys, world, "openai").split())
     assert "set OPENAI_API_KEY" in " ".join(refused(capsys, world, "gpt-5").split())
+
+
+def test_a_trace_shows_refusals_and_sources(world, capsys, monkeypatch):
+    note = {"type": "url_citation", "url": "https://example.org", "title": "Doors"}
+    cited = say("door", annotations=[{**note, "start_index": 0, "end_index": 4}])
+    with beside(OpenAIResponses([cited], [refuse("I will not.")])) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        found = played(capsys, world, "openai", "--all", "--max-concurrent", "1")
+    shown = ""
+    for row in found["runs"]:
+        assert run(["trace", row["trace_id"]]) == 0
+        shown += capsys.readouterr().out
+    assert "https://example.org" in shown
+    assert "I will not." in shown

@@ -59,12 +59,17 @@ async def _show(reference: str, as_json: bool, full: bool) -> None:
     out.print(
         f"[bold]{run['slug']}[/bold]  {run['id']}  {run['status']}  reward {number(run['reward'])}"
     )
-    for step in parse_trace(recorded["trace"]).steps:
+    trace = parse_trace(recorded["trace"])
+    for step in trace.steps:
         for label, text in _told(step):
             out.print(f"[dim]{step.step_id:>3}[/dim] [bold]{label:<10}[/bold]", end="")
             out.print(text if full else _short(text), markup=False)
     for line in _grade_tree((run["grade"] or {}).get("subscores") or []):
         out.print(line, markup=False)
+    usage = trace.usage
+    if usage.llm_call_count:
+        cost = "" if usage.cost_usd is None else f"  ${usage.cost_usd:.4f}"
+        out.print(f"{usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out{cost}")
     if recorded["spans"]:
         out.print(f"{recorded['spans']} more beside the steps: hud trace {run['id']} --spans")
     if run["error"]:
@@ -81,12 +86,14 @@ def _told(step: Any) -> list[tuple[str, str]]:
     if isinstance(step, AgentStep):
         told += [("reasoning", step.reasoning)] if step.reasoning else []
         told += [("agent", step.content)] if step.content else []
+        told += [("refusal", step.refusal)] if step.refusal else []
         for call in step.tool_calls:
             arguments = call.arguments
             shown = arguments if isinstance(arguments, str) else json.dumps(arguments)
             told.append(("call", f"{call.name} {shown}"))
+        told += [("source", f"{one.source}  {one.text}".rstrip()) for one in step.citations]
     elif isinstance(step, ToolStep) and step.result is not None:
-        told.append(("error" if step.result.is_error else "result", step.result.text))
+        told.append(("error" if step.result.is_error else "result", _result(step.result)))
     elif step.source == "user":
         told += [(message.role, message.text) for message in step.messages]
     elif step.task_call is not None:
@@ -96,6 +103,16 @@ def _told(step: Any) -> list[tuple[str, str]]:
     if step.error:
         told.append(("error", step.error))
     return told
+
+
+def _result(result: Any) -> str:
+    from hud.trace import ImageContent
+
+    pictures = sum(isinstance(block, ImageContent) for block in result.content)
+    shown = [result.text] if result.text else []
+    if pictures:
+        shown.append(f"[{pictures} picture{'s' * (pictures > 1)}]")
+    return "\n".join(shown)
 
 
 def _short(text: str) -> str:
