@@ -35,7 +35,7 @@ class Person:
         line = self.lines.pop(0)
         if line is None:
             self.patience.wait(10)
-            return "answer late"
+            return "answer the red door"
         return line
 
     def agent(self, **more):
@@ -119,8 +119,22 @@ async def test_an_end_of_input_ends_the_run(task):
 async def test_a_person_who_says_nothing_runs_out_of_time(task):
     person = Person(None)
     run = await play(task, person.agent(timeout_seconds=0.1))
-    person.patience.set()
     assert (run.trace.stop_reason, run.reward) == ("timeout", 0.0)
+
+
+async def test_what_is_typed_after_a_runs_time_is_the_next_runs(task):
+    person = Person(None)
+    agent = person.agent(timeout_seconds=0.1)
+    late = await play(task, agent)
+    agent.timeout_seconds = None
+    person.patience.set()
+    found = await play(task, agent)
+    assert (late.trace.stop_reason, found.reward) == ("timeout", 1.0)
+
+
+async def test_answers_may_have_several_lines(task):
+    run = await play(task, Person("answer", "a", "", "b ", ".").agent())
+    assert run.content == "a\n\nb "
 
 
 async def test_a_person_plays_one_run_at_a_time(task):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ HELP = """\
   tools                 what there is to call
   prompt                the task again
   answer TEXT           the answer; the run ends
+  answer                the same, over several lines, up to one that is a dot
   quit                  no answer; the run ends"""
 
 Ask = Callable[[str], str]
@@ -61,6 +63,7 @@ class HumanAgent(Agent):
         self.tool_timeout_seconds = tool_timeout_seconds
         self.name = name
         self._turn = asyncio.Lock()
+        self._reading: Future[str] | None = None
 
     @property
     def model_name(self) -> str | None:
@@ -85,6 +88,29 @@ class HumanAgent(Agent):
                 self.say("\nThe time is over.")
                 run.trace.stop_reason = "timeout"
 
+    async def line(self) -> str:
+        """Wait for a line without holding up the rest.
+
+        Nobody can take back a question at a terminal: a line that comes after its run is over is the next run's.
+        """
+        if self._reading is None:
+            self._reading = Future()
+            # A daemon: a thread that waits at a terminal must not keep the program from ending.
+            threading.Thread(target=self._read, args=(self._reading,), daemon=True).start()
+        reading = self._reading
+        line = asyncio.shield(asyncio.wrap_future(reading))
+        try:
+            return await line
+        finally:
+            if reading.done():
+                self._reading = None
+
+    def _read(self, into: Future[str]) -> None:
+        try:
+            into.set_result(self.ask("> "))
+        except BaseException as error:
+            into.set_exception(error)
+
 
 class _Sitting:
     """One run, as a person plays it."""
@@ -108,7 +134,7 @@ class _Sitting:
             if word == "quit":
                 return "done"
             if word == "answer":
-                self._answer(rest.strip(), started)
+                self._answer(rest.strip() or await self._lines(), started)
                 return "done"
             if word == "tools":
                 self._show_tools()
@@ -120,27 +146,14 @@ class _Sitting:
                 self.agent.say(f"There is no {word!r} here.\n{HELP}")
 
     async def _line(self) -> str:
-        """Wait for a line without holding up the rest; a line that comes too late is nobody's."""
-        waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        loop = asyncio.get_running_loop()
+        return await self.agent.line()
 
-        def tell(take: Callable[[Any], None], value: Any) -> None:
-            if not waiting.done():
-                take(value)
-
-        def read() -> None:
-            try:
-                line = self.agent.ask("> ")
-            except BaseException as error:
-                found: tuple[Callable[[Any], None], Any] = (waiting.set_exception, error)
-            else:
-                found = (waiting.set_result, line)
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(tell, *found)
-
-        # A daemon: a thread that waits at a terminal must not keep the program from ending.
-        threading.Thread(target=read, daemon=True).start()
-        return await waiting
+    async def _lines(self) -> str:
+        """Return the lines up to one that is a dot."""
+        lines: list[str] = []
+        while (line := await self._line()) != ".":
+            lines.append(line)
+        return "\n".join(lines)
 
     def _answer(self, text: str, started: datetime) -> None:
         self.run.trace.content = text
