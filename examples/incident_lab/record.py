@@ -22,11 +22,12 @@ from time import perf_counter
 sys.path.insert(0, str(Path(__file__).parent))
 
 from lab.database import ShopDatabase, postgresql
-from lab.facts import agrees, facts
+from lab.facts import facts
 from lab.faults import FAULTS
 from lab.stage import play_incident
+from solvable import problem
 
-ATTEMPTS = 3
+ATTEMPTS = 5
 INTERRUPTED = 130
 
 
@@ -42,25 +43,34 @@ def wanted(options: argparse.Namespace) -> list[str]:
 
 
 async def record(database: ShopDatabase, name: str, folder: Path, seed: int) -> None:
-    """Record one incident into the folder, again where customers noticed nothing."""
+    """Record one incident into the folder, again where it makes no task."""
     fault = FAULTS[name if name in FAULTS else name.rpartition("-")[0]]
+    file = folder / f"{name}.sqlite.gz"
+    draft = file.with_suffix(".draft")
     for attempt in range(ATTEMPTS):
+        unnoticed = None
         try:
             recording, finding = await play_incident(database, fault, f"{seed}/{name}/{attempt}")
-            with recording.database() as made:
-                found = facts(made)
-            if agrees(finding, found):
-                break
-            print(f"  {name}: the fault left no trace of {finding}; again", flush=True)
         except* ValueError as error:
-            print(f"  {name}: {error.exceptions[0]}; again", flush=True)
+            unnoticed = error.exceptions[0]
+        if unnoticed is not None:
+            print(f"  {name}: {unnoticed}; again", flush=True)
+            continue
+        recording.save(draft)
+        with recording.database() as made:
+            found = facts(made)
+        page = recording.rows["page"][0]["text"]
+        wrong = problem(draft, page, finding, found)
+        if wrong is None:
+            break
+        print(f"  {name}: {wrong}; again", flush=True)
     else:
+        draft.unlink(missing_ok=True)
         raise SystemExit(f"Error: {name} could not be recorded in {ATTEMPTS} attempts.")
-    recording.save(folder / f"{name}.sqlite.gz")
-    file = folder / "findings.json"
-    known = json.loads(file.read_text()) if file.exists() else {}
+    known_file = folder / "findings.json"
+    known = json.loads(known_file.read_text()) if known_file.exists() else {}
     known[name] = {
-        "page": recording.rows["page"][0]["text"],
+        "page": page,
         "service": finding.service,
         "cause": finding.cause,
         "culprit": finding.culprit,
@@ -69,7 +79,8 @@ async def record(database: ShopDatabase, name: str, folder: Path, seed: int) -> 
             for area, by_service in found.items()
         },
     }
-    file.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    known_file.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    draft.replace(file)
 
 
 async def record_all(options: argparse.Namespace) -> None:

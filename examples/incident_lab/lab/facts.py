@@ -1,7 +1,6 @@
 """What is true of a service in each area of an incident, read from the recording: what specialists are judged by.
 
-The incident's own finding comes from who injected the fault. It must agree with these (`agrees`), or the incident
-is recorded again: then the fault left no trace that anybody could find.
+The incident's own finding comes from who injected the fault, not from here.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from dataclasses import dataclass
-
-from lab.finding import Finding
 
 SERVICES = ("storefront", "catalog", "orders", "payments", "bank", "worker", "cache")
 MANY_ENTRIES = 50
@@ -61,11 +58,6 @@ def facts(database: sqlite3.Connection) -> dict[str, dict[str, Fact]]:
         "queue": _queue, "containers": _containers,
     }  # fmt: skip
     return {area: {name: look(database, name) for name in SERVICES} for area, look in looks.items()}
-
-
-def agrees(finding: Finding, found: dict[str, dict[str, Fact]]) -> bool:
-    """True where the area that should show the culprit does."""
-    return found[AREAS[finding.cause]][finding.service].detail == finding.culprit
 
 
 def _errors(database: sqlite3.Connection, service: str) -> Fact:

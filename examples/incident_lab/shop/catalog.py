@@ -29,7 +29,7 @@ def rows(query, values):
 
 
 def price_list(currency):
-    return [f"{currency} {cents / 100:.2f}" for cents in range(6000)]
+    return [f"{currency} {cents / 100:.2f}" for cents in range(12_000)]
 
 
 @app.get("/products/{product}")

@@ -53,7 +53,7 @@ def take(basket: dict):
 
 
 def page_for(viewer):
-    return bytearray(400_000) + viewer.encode()
+    return bytearray(800_000) + viewer.encode()
 
 
 @app.get("/regions/{region}/latest")

@@ -6,7 +6,7 @@ frame = Frame("storefront")
 app = frame.app
 
 
-PAGE = b"<li>" * 100_000
+PAGE = b"<li>" * 200_000
 
 
 def banner(campaign):
