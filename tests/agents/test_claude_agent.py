@@ -99,9 +99,13 @@ class Native:
     def __init__(self, kind, broken=(), **options):
         self.spec = ToolSpec(name=kind, native=kind, description="Ours.", options=options)
         self.broken = broken
+        self.called = 0
         self.did = []
 
     async def call(self, arguments, timeout=None):
+        # The first take the longest: together, they would overtake one another.
+        self.called += 1
+        await asyncio.sleep(max(0.0, 0.02 - 0.001 * self.called))
         self.did.append(arguments)
         if arguments.get("action") in self.broken:
             return ToolResult.of_text("there is no such place", is_error=True)
@@ -208,7 +212,7 @@ async def test_the_prefix_of_the_conversation_is_cached(task):
 @STREAMED
 async def test_a_refusal_is_recorded_as_one_and_its_calls_are_not_made(task, stream):
     refusal = {
-        "content": [say("I"), call("look", "t1")],
+        "content": [say("I"), call("look", "t1"), call("look", "t2")],
         "stop_reason": "refusal",
         "stop_details": {"type": "refusal", "category": "cyber", "explanation": "I will not."},
     }

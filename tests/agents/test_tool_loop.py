@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from hud.agents import ScriptedAgent, ToolLoopAgent, create_agent
+from hud.agents.asking import ContextOverflow
 from hud.agents.conversation import opening_messages, spoken_messages, tool_message
 from hud.agents.tool_loop import CARRY_ON, DECIDE_ALONE
 from hud.agents.types import ClaudeConfig, OpenAIChatConfig
@@ -257,6 +258,26 @@ def test_messages_of_text_and_images():
     assert spoken_messages(messages) == 1
     structured = ToolResult(structured_content={"a": 1})
     assert tool_message(ToolCall(id="1", name="t"), structured)["content"] == '{"a":1}'
+
+
+async def test_what_is_left_out_is_no_prefix_any_more(task):
+    image = ImageContent(data="QUJD", mime_type="image/png")
+
+    @task.environment.tool
+    async def shoot() -> ToolResult:
+        """Take a picture."""
+        return ToolResult(content=[image])
+
+    overflow = ContextOverflow("It is too long.")
+    model = Model(call("shoot", "shoot", sample=sampled([1], [2])), overflow, say("door"))
+    run = await play(task, model, context_policy="drop_images")
+    assert (run.reward, run.trace.extra["dropped_images"]) == (1.0, 1)
+    assert model.asked[1][3].token_ids == [1, 2]
+    assert model.asked[2][3] is None
+    model = Model(call("shoot"), overflow)
+    run = await play(task, model, context_policy="drop_images")
+    assert (run.trace.stop_reason, run.failure_kind) == ("length", None)
+    assert run.trace.extra["context_overflow"] == "It is too long."
 
 
 async def test_a_scripted_policy_plays_through_the_same_loop(task):
