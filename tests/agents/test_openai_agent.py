@@ -327,3 +327,61 @@ async def test_a_key_of_the_provider_goes_before_the_gateway(task, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
         by_key = await play(task, server, base_url=None, api_key=None)
     assert (by_gateway.reward, by_key.reward, server.refused) == (1.0, 1.0, [])
+
+
+class Everybody(OpenAIResponses):
+    """Answers many conversations at once, each by what it holds so far."""
+
+    async def answer(self, request, body, turn):
+        del turn
+        await asyncio.sleep(0.01)
+        answered = [i["call_id"] for i in body["input"] if i["type"] == "function_call_output"]
+        if len(answered) < 2:
+            said = [think("hm"), call("look", f"c{len(answered)}", {"where": str(len(answered))})]
+        else:
+            said = [say("door")]
+        return await super().answer(request, body, said)
+
+
+@STREAMED
+async def test_one_agent_plays_many_runs_at_once(task, stream):
+    server = Everybody(*range(100))
+    async with server:
+        config = {"base_url": f"{server.url}/v1", "api_key": KEY, "stream": stream}
+        async with closing_agent(OpenAIAgent(**config)) as agent:
+            runs = await asyncio.gather(
+                *(
+                    rollout(
+                        task,
+                        agent,
+                        runtime=lambda task: task.environment.run(),
+                        recorder=NullRecorder(),
+                    )
+                    for _ in range(30)
+                )
+            )
+    assert (server.refused, {run.reward for run in runs}) == ([], {1.0})
+    assert {len(agent_steps(run)) for run in runs} == {3}
+    traces = [headers["trace-id"] for headers in server.headers]
+    assert {traces.count(run.trace_id) for run in runs} == {3}
+
+
+async def test_a_run_that_is_cancelled_leaves_no_request_behind(task):
+    come, left = asyncio.Event(), asyncio.Event()
+
+    class Slow(OpenAIResponses):
+        async def answer(self, request, body, turn):
+            come.set()
+            try:
+                await self.closing.wait()
+            finally:
+                left.set()
+            return await super().answer(request, body, turn)
+
+    async with Slow([say("door")]) as server:
+        playing = asyncio.create_task(play(task, server))
+        await come.wait()
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        await asyncio.wait_for(left.wait(), 5)

@@ -193,7 +193,7 @@ class LoopbackProvider:
     async def __aenter__(self) -> LoopbackProvider:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_post("/{path:.*}", self.handle)
-        self.runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self.runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
         await site.start()
