@@ -13,6 +13,12 @@ from hud.eval import LocalRuntime, Taskset
 from hud.trace import ToolCall, ToolStep
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+
+
 @contextlib.asynccontextmanager
 async def connected():
     env = Environment("desk")

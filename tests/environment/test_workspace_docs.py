@@ -11,6 +11,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "workspace.md"
 
 async def test_the_pages_snippets_work_together(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
     for path, text in {
         "repos/calc/calc.py": "def add(a, b):\n    return a + b  # TODO: name it\n",
         "hidden/tests/test_calc.py": (

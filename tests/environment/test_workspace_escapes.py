@@ -11,6 +11,8 @@ import asyncssh
 import pytest
 
 from hud import Environment
+from hud.agents.native.bash import BashTool
+from hud.agents.native.editor import EditorTool
 from hud.capabilities.ssh import SSHClient
 from hud.environment import WorkspaceLimits
 from hud.errors import EnvironmentFault
@@ -19,6 +21,7 @@ numbered = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="it names system calls by their numbers on x86-64"
 )
 SMALL = WorkspaceLimits(memory_mb=192, processes=40, disk_mb=24, scratch_mb=8)
+OURS = {"cwd": None, "timeout": 10, "alone": False, "env": None}
 SECRET = "the-host-keeps-this"
 
 
@@ -400,3 +403,12 @@ async def test_when_its_time_is_up_everything_ends_and_nothing_starts():
         after = await client.run("echo more")
         assert after.stdout == ""
         assert "its time is up" in after.stderr
+        said = await BashTool(client).call({"command": "echo more"})
+        assert "its time is up (0.7 s)\n[The shell ended with status 126" in said.content[0].text
+        refused = await EditorTool(client).call(
+            {"command": "create", "path": "x", "file_text": "y"}
+        )
+        assert refused.is_error
+        assert "gives no access to files" in refused.content[0].text
+        assert (await client.opened.bash("echo ours", **OURS)).stdout == "ours\n"
+        assert client.opened.fault() is None

@@ -14,6 +14,7 @@ MOST_CHARACTERS = 30_000
 """Of a command's output; the middle of a longer one is left out."""
 _READ_BYTES = 1 << 16
 _MARK_BYTES = 80
+_LAST_WORDS_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ class Outcome:
 class Shell:
     """A started bash; after `shell_ended` or `timed_out` it is gone."""
 
-    def __init__(self, process: asyncssh.SSHClientProcess[bytes]) -> None:
+    def __init__(self, process: asyncssh.SSHClientProcess[bytes], cwd: str | None) -> None:
         self._process = process
+        self._first = "" if cwd is None else f"cd -- {shlex.quote(cwd)}\n"
         self.alive = True
 
     async def run(self, command: str, timeout: float | None) -> Outcome:
@@ -39,7 +41,10 @@ class Shell:
         mark = secrets.token_hex(16)
         # Whatever the command is, also one whose quotes never end, it is one argument; what it reads is nothing
         # of what comes after it.
-        script = f"eval {shlex.quote(command)} </dev/null 2>&1\nprintf '\\n%s %d\\n' {mark} $?\n"
+        first, self._first = self._first, ""
+        script = (
+            f"{first}eval {shlex.quote(command)} </dev/null 2>&1\nprintf '\\n%s %d\\n' {mark} $?\n"
+        )
         output = _Output(mark.encode())
         try:
             async with asyncio.timeout(timeout):
@@ -62,8 +67,11 @@ class Shell:
 
     async def _ended(self, output: _Output) -> Outcome:
         self.alive = False
-        with suppress(asyncssh.Error, OSError):
-            await self._process.wait_closed()
+        with suppress(asyncssh.Error, OSError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                while data := await self._process.stdout.read(_READ_BYTES):
+                    output.add(data)
+                await self._process.wait_closed()
         return Outcome(output.text(), self._process.exit_status, shell_ended=True)
 
     def close(self) -> None:

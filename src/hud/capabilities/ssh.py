@@ -121,10 +121,7 @@ class SSHClient(CapabilityClient):
                 "bash --noprofile --norc", encoding=None, stderr=asyncssh.STDOUT
             )
         )
-        shell = Shell(process)
-        if self.cwd is not None:
-            await shell.run(f"cd -- {shlex.quote(self.cwd)}", CONNECT_SECONDS)
-        return shell
+        return Shell(process, self.cwd)
 
     async def read(self, path: str, most_bytes: int = _KEPT_BYTES) -> bytes:
         """Return the first `most_bytes` of a file; raises `OSError` that says why it cannot be read."""
@@ -180,9 +177,9 @@ class SSHClient(CapabilityClient):
         self, path: str, work: Callable[[asyncssh.SFTPClient], Awaitable[T]]
     ) -> T:
         async def working(connection: asyncssh.SSHClientConnection) -> T:
-            if self._files is None:
-                self._files = await connection.start_sftp_client()
             try:
+                if self._files is None:
+                    self._files = await self._file_session(connection)
                 return await work(self._files)
             except asyncssh.SFTPNoSuchFile as error:
                 raise FileNotFoundError(
@@ -195,6 +192,16 @@ class SSHClient(CapabilityClient):
                 raise OSError(f"{path}: {error.reason}") from error
 
         return await self._repeated(working)
+
+    async def _file_session(self, connection: asyncssh.SSHClientConnection) -> asyncssh.SFTPClient:
+        try:
+            return await connection.start_sftp_client()
+        except asyncssh.SFTPError as error:
+            if connection.is_closed():
+                raise
+            raise OSError(
+                f"{self._capability.name!r} gives no access to files: {error.reason}"
+            ) from error
 
     async def _repeated(self, work: Callable[[asyncssh.SSHClientConnection], Awaitable[T]]) -> T:
         """Do what can be done again, on another connection where one was lost."""

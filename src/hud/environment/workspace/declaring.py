@@ -12,6 +12,7 @@ from hud.environment.workspace.changes import SKIPPED
 from hud.environment.workspace.limits import WorkspaceLimits
 from hud.environment.workspace.mounts import Mount
 from hud.environment.workspace.network import Peer, network_of
+from hud.errors import UsageError
 
 if TYPE_CHECKING:
     from hud.environment.workspace.part import Workspace
@@ -51,7 +52,12 @@ class OffersWorkspaces(ABC):
         (`pypi.org`, `*.example.org`, `git.example.org:9418`). `peers` are services that it reaches by name.
         Changed files are recorded for each step, except those of the names (patterns) in `untracked`.
         """
-        from hud.environment.workspace.part import Workspace
+        try:
+            from hud.environment.workspace.part import Workspace
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"A workspace needs the package {error.name!r}: pip install 'openhud[environments]'."
+            ) from error
 
         workspace = Workspace(
             self,
