@@ -4,6 +4,7 @@
     ├── UsageError                the caller's input: CLI exit code 2, HTTP 400
     │   ├── NotFoundError         no such model, job, task, checkpoint: HTTP 404
     │   ├── RefusedError          a model's server refuses a request: its key, its quota, what it asks
+    │   │   └── ContextOverflow   the conversation no longer fits the model's window
     │   └── ConflictError         taken, held by somebody else, or out of order: HTTP 409
     ├── RolloutError              one rollout failed; `kind` says whose fault it was
     │   ├── EnvironmentFault      the environment broke (its hook, its template, its process)
@@ -60,6 +61,10 @@ class RefusedError(UsageError):
     def __init__(self, message: str, *, everywhere: bool = False) -> None:
         super().__init__(message)
         self.everywhere = everywhere
+
+
+class ContextOverflow(RefusedError):
+    """The conversation no longer fits the model's window; an agent's `context_policy` says what then."""
 
 
 class RolloutError(HudError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -15,14 +16,13 @@ from hud.agents import asking
 from hud.agents.asking import (
     AnsweredError,
     BrokenAnswer,
-    ContextOverflow,
     Provider,
     RetryPolicy,
     ask,
     http_trouble,
     retry_after,
 )
-from hud.errors import EnvironmentFault, InfrastructureFault, RefusedError
+from hud.errors import ContextOverflow, EnvironmentFault, InfrastructureFault, RefusedError
 
 WHERE = Provider("https://provider", "SOME_API_KEY")
 
@@ -70,6 +70,7 @@ PASSING = [
     AnsweredError("server_error", "Sorry."),
     AnsweredError(None, "Sorry."),
     AnsweredError("overloaded_error", "Overloaded"),
+    json.JSONDecodeError("Expecting value", "<html>\n<body>", 0),
 ]
 
 
@@ -123,6 +124,8 @@ async def test_one_requests_refusal_is_its_own(status, waits):
         (400, "This model's maximum context length is 8192 tokens."),
         (400, "prompt is too long: 210000 tokens > 200000 maximum"),
         (400, "The input token count (1200000) exceeds the maximum number of tokens allowed."),
+        (400, "input length and `max_tokens` exceed context limit: 190000 + 16384 > 200000"),
+        (400, "The prompt has 600 tokens; the model's context holds 512."),
         (413, "request_too_large"),
         (400, "Your input exceeds the context window of this model."),
     ],

@@ -7,12 +7,11 @@ import asyncio
 import pytest
 
 from hud.agents import ScriptedAgent, ToolLoopAgent, create_agent
-from hud.agents.asking import ContextOverflow
 from hud.agents.conversation import opening_messages, spoken_messages, tool_message
 from hud.agents.tool_loop import CARRY_ON, DECIDE_ALONE
 from hud.agents.types import ClaudeConfig, OpenAIChatConfig
 from hud.environment import Environment
-from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
+from hud.errors import ContextOverflow, EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import (

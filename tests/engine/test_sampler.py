@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine.tiny_policy import TOOLS, tiny_policy
 
-from hud.errors import InfrastructureFault, UsageError
+from hud.errors import ContextOverflow, InfrastructureFault
 from hud.trace import Continuation, SamplingParams
 
 WORDS = ["look at item 3", "the answer", "apples and more apples", "9 8 7", ""]
@@ -192,7 +192,7 @@ async def test_greedy_is_greedy_and_truncation_gives_nothing_to_train_on(policy)
 
 async def test_a_prompt_that_fills_the_context_is_refused_and_one_near_its_end_is_cut(policy):
     model = policy.chat_model("tiny")
-    with pytest.raises(UsageError, match="context holds 512"):
+    with pytest.raises(ContextOverflow, match="context holds 512"):
         await model.complete([{"role": "user", "content": "9 " * 600}], [], SamplingParams())
     near = await model.complete(
         [{"role": "user", "content": "9 " * 240}], [], SamplingParams(max_tokens=10**6, seed=0)

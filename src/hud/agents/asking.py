@@ -20,9 +20,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
 from typing import Any, TypeVar
 
-from hud.errors import HudError, InfrastructureFault, RefusedError
+from hud.errors import ContextOverflow, HudError, InfrastructureFault, RefusedError
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ _EVERYWHERE = frozenset({401, 402, 403, 404})
 _PASSING = ("overloaded", "rate_limit", "server_error", "timeout", "api_error", "unavailable")
 """Parts of the error types that providers send inside a stream that began well."""
 _TOO_LONG = re.compile(
-    r"context[_ ]length|context window|context limit|maximum context|prompt is too long|too many (input )?tokens"
+    r"context[_ ]length|context window|context limit|context holds|maximum context|prompt is too long|too many (input )?tokens"
     r"|token count.{0,40}exceeds|exceeds.{0,40}(number of tokens|token limit)|request_too_large",
     re.IGNORECASE,
 )
@@ -56,10 +57,6 @@ class Provider:
     url: str
     key_variable: str | None = None
     """Where its key is set: the cure for a 401."""
-
-
-class ContextOverflow(RefusedError):
-    """The conversation no longer fits the model's window."""
 
 
 class BrokenAnswer(Exception):
@@ -122,6 +119,9 @@ def trouble_of(error: BaseException) -> Trouble | None:
     """Return what an error of a provider's SDK or of an HTTP library says, None where it is neither's."""
     if isinstance(error, BrokenAnswer):
         return Trouble(str(error), curable=True)
+    if isinstance(error, JSONDecodeError):
+        shown = " ".join(error.doc[:200].split())
+        return Trouble(f"answered with something that is no JSON: {shown}", curable=True)
     status = _status(error)
     if status is not None and status >= 400:
         return _of_status(error, status)

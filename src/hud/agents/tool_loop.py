@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from hud.agents.agent import Agent, RunView
-from hud.agents.asking import ContextOverflow
 from hud.agents.context import drop_oldest_images
 from hud.agents.conversation import (
     assistant_message,
@@ -26,7 +25,7 @@ from hud.agents.conversation import (
 )
 from hud.agents.native.attach import attach
 from hud.agents.types import AgentConfig, OpenAIChatConfig
-from hud.errors import UsageError
+from hud.errors import ContextOverflow, UsageError
 from hud.trace import (
     AgentStep,
     ChatMessage,

@@ -23,7 +23,7 @@ from hud.engine.kvcache import KVCache
 from hud.engine.sequence import Drawn, Request, SamplerClosed
 from hud.engine.slots import Placement, Slots
 from hud.engine.threads import for_sampling
-from hud.errors import InfrastructureFault, UsageError
+from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ class Sampler:
     ) -> Request:
         """Queue one turn after `prompt` and return it at once; `listener` hears when there is something to see.
 
-        Raises `UsageError` for a prompt that leaves no room in the context, or holds what is no token.
+        Raises `ContextOverflow` for a prompt that leaves no room in the context, `UsageError` for one that holds
+        what is no token.
         """
         if not prompt:
             raise UsageError("The prompt is empty.")
@@ -138,7 +139,7 @@ class Sampler:
             )
         room = self.max_context - len(prompt)
         if room <= 0:
-            raise UsageError(
+            raise ContextOverflow(
                 f"The prompt has {len(prompt)} tokens; the model's context holds {self.max_context}."
             )
         request = Request(
