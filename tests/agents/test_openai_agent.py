@@ -252,6 +252,18 @@ async def test_streams_that_break_off_are_asked_again(task):
 
 
 @STREAMED
+async def test_answers_that_are_none_are_asked_again(task, stream):
+    kind = "text/event-stream" if stream else "application/json"
+    nonsense = [b'data: {"type": "respo\n\n', b"data: [1]\n\n", b"data: {}\n\n", b""]
+    if not stream:
+        nonsense = [b'{"id": ', b"[1]", b'{"status": "in_progress"}', b""]
+    server = OpenAIResponses(*[Raw(body, kind) for body in nonsense], [say("door")])
+    async with server:
+        run = await play(task, server, stream=stream)
+    assert (run.reward, run.error, len(server.requests)) == (1.0, None, 5)
+
+
+@STREAMED
 async def test_silence_is_asked_again_after_its_time(task, stream):
     async with OpenAIResponses(Hang(), [say("door")]) as server:
         run = await play(task, server, stream=stream, request_timeout_seconds=0.2)

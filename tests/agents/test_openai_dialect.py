@@ -177,8 +177,8 @@ async def test_a_request_that_can_never_work_is_not_repeated(status):
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"choices": []}'])
 async def test_an_answer_that_is_none_is_an_infrastructure_fault(body):
-    server = Server(httpx.Response(200, content=body))
-    with pytest.raises(InfrastructureFault):
+    server = Server(*[httpx.Response(200, content=body) for _ in range(5)])
+    with pytest.raises(InfrastructureFault, match="no choices"):
         await server.model().complete(ASK, [], SamplingParams())
 
 

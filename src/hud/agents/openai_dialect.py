@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import orjson
 
-from hud.agents.asking import Provider, ask
+from hud.agents.asking import BrokenAnswer, Provider, ask
 from hud.agents.chat_stream import joined
 from hud.agents.documented import documented_messages
 from hud.agents.lanes import Lanes
@@ -160,7 +160,7 @@ class OpenAIChatModel:
             raise _ErrorStatus(response)
         if self.stream and "json" not in response.headers.get("content-type", ""):
             return joined(response.content)
-        return _json_object(response, self.url)
+        return _json_object(response)
 
     def _connected(self) -> httpx.AsyncClient:
         """Return the HTTP client; connections belong to an event loop, so a new loop gets a new one."""
@@ -263,13 +263,12 @@ def _usage(usage: dict[str, Any], model: str) -> Usage:
     return Usage(prompt_tokens=prompt, completion_tokens=drawn, cached_tokens=cached, cost_usd=cost)
 
 
-def _json_object(response: httpx.Response, url: str) -> dict[str, Any]:
+def _json_object(response: httpx.Response) -> dict[str, Any]:
     try:
         answer = orjson.loads(response.content)
     except orjson.JSONDecodeError:
         answer = None
-    if not isinstance(answer, dict):
-        raise InfrastructureFault(
-            f"{url} answered with something that is not a JSON object: {response.text[:200]}"
-        )
+    if not isinstance(answer, dict) or not answer.get("choices"):
+        shown = " ".join(response.text[:200].split())
+        raise BrokenAnswer(f"answered with something that has no choices: {shown}")
     return answer

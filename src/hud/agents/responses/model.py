@@ -111,11 +111,12 @@ class ResponsesModel:
         stream = await self._connected().responses.create(**body, stream=True)
         try:
             async for event in stream:
-                if event.type == "error":
+                kind = getattr(event, "type", None)
+                if kind == "error":
                     raise AnsweredError(event.code, event.message)
-                if event.type == "response.output_item.done":
+                if kind == "response.output_item.done":
                     items[event.output_index] = _as_dict(event.item)
-                if event.type in _OVER:
+                if kind in _OVER:
                     response = _as_dict(event.response)
                     # The items' own events hold the reasoning as it is to be sent back.
                     response["output"] = [items[index] for index in sorted(items)] or (
