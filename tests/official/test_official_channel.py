@@ -39,6 +39,12 @@ async def when(title: str):
     answer = yield f"In which year did {{title}} come out?"
     # Another run's questions would be in the list, too.
     yield 1.0 if str(BOOKS[title.lower()]) in answer and env.state.asked == [title] else 0.0
+
+
+@env.template(id="guess")
+async def guess():
+    answer = yield "Which number?"
+    yield float(answer == "7")
 '''
 THEIRS = f'''\
 import asyncio, socket
@@ -310,6 +316,11 @@ def test_its_tools_are_reached_where_the_platform_runs_it(official, stand_in):
 
 def test_the_official_raw_client_says_what_it_means_to_our_channel(official, ours):
     with ours(OURS) as url:
+        # Two programs, one after the other: the first leaves its task behind.
+        asked = official.json("task", "start", "guess", "--url", url)
+        assert asked == {"prompt": "Which number?"}
+        graded = official.json("task", "grade", "guess", "--answer", "7", "--url", url)
+        assert graded["score"] == 1.0
         said = official.python(f"""
 import asyncio, json
 from hud import Runtime, connect
@@ -349,7 +360,7 @@ async def main():
 asyncio.run(main())
 """)
     assert said["env"] == ["shelf", "2.0.0"]
-    (task,) = said["tasks"]
+    task, _ = said["tasks"]
     assert (task["id"], task["description"]) == ("when", "Say when a book came out.")
     assert task["args"]["required"] == ["title"]
     assert said["started"] == {"prompt": "In which year did Emma come out?"}
