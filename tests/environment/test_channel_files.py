@@ -8,6 +8,8 @@ import contextlib
 import json
 from contextlib import asynccontextmanager
 
+import pytest
+
 from hud.environment import Environment, OpenPart, Part
 from hud.environment.channel import ControlServer, RemoteConnection
 
@@ -221,3 +223,59 @@ async def test_nothing_is_announced_where_there_are_no_files():
     async with served() as port, Line.to(port) as control:
         bindings = (await control.ask("hello"))["result"]["bindings"]
         assert [binding["protocol"] for binding in bindings] == ["mcp/2025-11-25"]
+
+
+@asynccontextmanager
+async def foreign(port):
+    """A connection that takes the environment for one of another maker's, and has started its task."""
+    connection = await RemoteConnection.dial("127.0.0.1", port, client=None)
+    connection.foreign = True
+    await connection.start("write", {})
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def put(connection, name):
+    await connection.call_tool("put", {"name": name, "content": "eA=="})
+
+
+async def test_of_another_maker_s_environment_we_ask_what_each_step_changed():
+    async with served("shell") as port, foreign(port) as connection:
+        assert await connection.observe() == {}  # The setup's are not the agent's.
+        await put(connection, "a.txt")
+        await put(connection, "b.txt")
+        seen = await asyncio.gather(*(connection.observe() for _ in range(5)))
+        (told,) = [one["files"] for one in seen if one]
+        assert [patch["path"] for patch in told["patches"]] == ["a.txt", "b.txt"]
+        assert await connection.observe() == {}
+
+
+@pytest.mark.parametrize("way", ["raises", "hangs up"])
+async def test_a_run_goes_on_where_its_files_are_no_longer_told(way, monkeypatch, caplog):
+    async with served("shell") as port, foreign(port) as connection:
+
+        async def changed(self):
+            if way == "raises":
+                raise OSError("the disk is gone")
+            connection._files._writer.transport.abort()
+            await asyncio.sleep(0.05)
+
+        monkeypatch.setattr(Follower, "changed", changed)
+        assert await connection.observe() == {}
+        assert "changes of its files are no longer recorded" in caplog.text
+        caplog.clear()
+        assert await connection.observe() == {}
+        assert caplog.text == ""
+        assert (await connection.grade("", None))["score"] == 1.0
+
+
+async def test_a_run_starts_where_its_files_cannot_be_asked_for(monkeypatch, caplog):
+    async def nothing(self):
+        raise OSError("no")
+
+    monkeypatch.setattr(Follower, "changed", nothing)
+    async with served("shell") as port, foreign(port) as connection:
+        assert "no longer recorded: OSError: no" in caplog.text
+        assert await connection.observe() == {}
