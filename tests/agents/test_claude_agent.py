@@ -319,6 +319,16 @@ async def test_a_turn_that_was_cut_off_ends_the_run_or_is_gone_on_from(task, str
     assert (run.reward, server.refused, tool_steps(run)) == (1.0, [], [])
 
 
+@STREAMED
+async def test_a_thought_that_was_cut_off_is_recorded_and_not_sent_back(task, stream):
+    cut = {"content": [think("so long", "")], "stop_reason": "max_tokens"}
+    async with AnthropicMessages(cut, [say("door")]) as server:
+        run = await play(task, server, stream=stream, stop_on=[])
+    assert (run.reward, server.refused) == (1.0, [])
+    assert agent_steps(run)[0].reasoning == "so long"
+    assert [turn["role"] for turn in server.requests[1]["messages"]] == ["user"]
+
+
 async def test_turns_that_may_take_long_are_streamed(task):
     async with AnthropicMessages([call("look", "t1")], [say("door")]) as server:
         run = await play(task, server, max_tokens=64_000, model="claude-opus-5")

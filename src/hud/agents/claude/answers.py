@@ -62,7 +62,7 @@ def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> 
         model=last.get("model") or model,
         usage=_usage(answers, model),
         citations=_citations(blocks),
-        verbatim={"dialect": DIALECT, "items": blocks},
+        verbatim={"dialect": DIALECT, "items": [block for block in blocks if _signed(block)]},
     )
     completion.extra["stop_reason"] = reason
     for answer in answers:
@@ -70,6 +70,11 @@ def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> 
         if container and completion.verbatim is not None:
             completion.verbatim["container"] = container["id"]
     return completion
+
+
+def _signed(block: Block) -> bool:
+    """Say whether a block may be sent back: a thought that was cut off has no signature."""
+    return block["type"] != "thinking" or bool(block.get("signature"))
 
 
 def _text(blocks: list[Block]) -> str | None:
