@@ -18,7 +18,7 @@ from hud import Environment
 from hud.capabilities.ssh import SSHClient
 from hud.environment import Mount, Peer, WorkspaceLimits
 from hud.environment.scope import entered
-from hud.environment.workspace import cgroups
+from hud.environment.workspace import cgroups, looking
 from hud.environment.workspace.changes import Changes, unified
 from hud.environment.workspace.network import Network
 from hud.environment.workspace.proxy import Proxy
@@ -195,6 +195,24 @@ def test_patches_can_be_applied(tmp_path):
         subprocess.run(["patch", "-s", "-p1"], input=diff, text=True, cwd=tmp_path, check=True)
         left = file.read_text() if file.exists() else ""
         assert left == "".join(after)
+
+
+def test_files_that_there_was_no_time_for_are_not_taken_for_gone(tmp_path, monkeypatch):
+    changes = Changes(("skipped", "*.pyc"))
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        for name in ("a", "b", "skipped", "c.pyc"):
+            (tmp_path / name).write_text("x\n")
+        changes.begin(folder)
+        assert sorted(changes.files) == ["a", "b"]
+        monkeypatch.setattr(looking, "_SECONDS", 0.0)
+        (tmp_path / "b").write_text("y\n")
+        assert changes.since_last(folder) == {}
+        monkeypatch.setattr(looking, "_SECONDS", 2.0)
+        told = changes.since_last(folder)
+    finally:
+        os.close(folder)
+    assert [(patch["path"], patch["status"]) for patch in told["patches"]] == [("b", "modified")]
 
 
 def test_many_changes_are_cut_and_said_to_be(tmp_path):

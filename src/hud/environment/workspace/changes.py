@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from typing import Any, Literal
 
-from hud.environment.workspace.looking import Look, Seen, look
+from hud.environment.workspace.looking import MOST_FILES, Look, Seen, look
 
 SKIPPED = (
     ".git",
@@ -30,6 +31,7 @@ ALL_PATCHES_CHARACTERS = 200_000
 _COMPARED_LINES = 250_000
 """Lines of the one times lines of the other that are compared one by one; more are shown as replaced."""
 _CONTEXT = 3
+_WILD = frozenset("*?[")
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 Status = Literal["added", "modified", "deleted"]
@@ -40,7 +42,8 @@ class Changes:
     """Follows the files of one workspace."""
 
     def __init__(self, skipped: Sequence[str]) -> None:
-        self._patterns = tuple(skipped)
+        self._names = frozenset(name for name in skipped if not _WILD.intersection(name))
+        self._patterns = tuple(name for name in skipped if name not in self._names)
         self._last: Look | None = None
 
     def begin(self, folder: int) -> None:
@@ -81,10 +84,16 @@ class Changes:
         return told
 
     def _look(self, folder: int) -> Look:
-        return look(folder, self._last, self._is_skipped, KEPT_BYTES)
+        before = self._last
+        seen = look(folder, before, self._is_skipped, KEPT_BYTES)
+        if seen.truncated and before is not None and len(seen.files) < MOST_FILES:
+            # There was no time for the others, which are as they were for all that is known.
+            files = {**before.files, **seen.files}
+            return replace(seen, files=files) if len(files) <= MOST_FILES else seen
+        return seen
 
     def _is_skipped(self, name: str) -> bool:
-        return any(fnmatch(name, pattern) for pattern in self._patterns)
+        return name in self._names or any(fnmatch(name, pattern) for pattern in self._patterns)
 
 
 def _differ(old: Seen, new: Seen) -> bool:

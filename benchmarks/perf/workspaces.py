@@ -1,0 +1,110 @@
+"""What a workspace costs: bringing one up, a command in it over SSH, a step's look at its files, taking it down.
+
+Beside it, in the same run: bubblewrap alone with the same mounts and limits, whose only program is `true`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+from hud import Environment
+from hud.capabilities.ssh import SSHClient
+
+RUNS = 40
+WIDTH = 8
+COMMANDS = 20
+FILES = 2000
+
+environment = Environment("bench")
+shell = environment.workspace()
+
+
+async def one(times: dict[str, list[float]] | None = None) -> None:
+    """Bring a workspace up, use it once, take it down."""
+    began = time.perf_counter()
+    async with environment.run() as run:
+        up = time.perf_counter()
+        client = await SSHClient.connect(run.parts.of(shell).capability)
+        assert (await client.run("echo here")).stdout == "here\n"
+        used = time.perf_counter()
+        await client.close()
+    if times is not None:
+        times["up"].append(up - began)
+        times["connected, first command"].append(used - up)
+        times["down"].append(time.perf_counter() - used)
+
+
+async def steps() -> dict[str, list[float]]:
+    """Return the times of commands, and of looks at some thousand files that did not change."""
+    times: dict[str, list[float]] = {"a command": [], f"a look at {FILES:,} files": []}
+    async with environment.run() as run:
+        opened = run.parts.of(shell)
+        client = await SSHClient.connect(opened.capability)
+        await client.run(f"for i in $(seq {FILES}); do echo $i > f$i; done")
+        await opened.observe()
+        for _ in range(COMMANDS):
+            began = time.perf_counter()
+            await client.run("true")
+            times["a command"].append(time.perf_counter() - began)
+            began = time.perf_counter()
+            await opened.observe()
+            times[f"a look at {FILES:,} files"].append(time.perf_counter() - began)
+        await client.close()
+    return times
+
+
+def bare() -> float:
+    """Return the seconds that bubblewrap alone takes."""
+    from hud.environment.workspace.bubblewrap import command
+
+    with ExitStack() as stack:
+        planned = command(shell.plan, 0, stack, grouped=True)
+    arguments = planned.arguments
+    for option in ("--file", "--seccomp"):  # What those descriptors held is gone.
+        while option in arguments:
+            at = arguments.index(option)
+            size = 3 if option == "--file" else 2
+            start = at - 2 if option == "--file" else at
+            del arguments[start : at + size]
+    arguments = [*arguments[: arguments.index("--")], "--", "/bin/true"]
+    whose = {} if planned.user is None else {"user": planned.user, "group": planned.user}
+    began = time.perf_counter()
+    subprocess.run(arguments, check=True, cwd="/", env={}, **whose)
+    return time.perf_counter() - began
+
+
+async def main() -> None:
+    """Print medians, and the rate of whole workspaces."""
+    await one()
+    alone = statistics.median(bare() for _ in range(RUNS))
+    times: dict[str, list[float]] = {"up": [], "connected, first command": [], "down": []}
+    for _ in range(RUNS):
+        await one(times)
+    times |= await steps()
+    for name, taken in times.items():
+        print(f"{name}: {statistics.median(taken) * 1000:.1f} ms (median)")
+    whole = sum(statistics.median(times[name]) for name in list(times)[:3])
+    print(
+        f"whole: {whole * 1000:.1f} ms, {whole / alone:.1f} times bubblewrap alone ({alone * 1000:.1f} ms)"
+    )
+    before, cpu = time.perf_counter(), os.times()
+    for _ in range(RUNS // WIDTH):
+        await asyncio.gather(*(one() for _ in range(WIDTH)))
+    seconds, after = time.perf_counter() - before, os.times()
+    busy = sum(after[:4]) - sum(cpu[:4])
+    print(
+        f"{WIDTH} at a time: {RUNS / seconds:.1f} workspaces/s, {busy / RUNS * 1000:.0f} CPU-ms each"
+    )
+
+
+if __name__ == "__main__":
+    if shutil.which("bwrap") is None:
+        sys.exit("This needs bubblewrap: run scripts/setup-worlds.")
+    asyncio.run(main())
