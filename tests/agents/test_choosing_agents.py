@@ -86,6 +86,7 @@ async def test_the_catalogue_goes_before_the_name(task, home):
     """A model that somebody registered as `gpt-5-ours` is what they registered."""
     async with OpenAIChat(say_in_chat("door")) as server:
         provider = {"url": f"{server.url}/v1", "upstream_model": "ours"}
+        provider |= {"price_in": 3.0, "price_out": 7.0}
         body = {"name": "gpt-5-ours", "provider": provider}
         await hud.client.connect().post("/v2/models/provide", body)
         server.check = lambda request, body: None  # What our gateway writes is tested there.
@@ -93,6 +94,7 @@ async def test_the_catalogue_goes_before_the_name(task, home):
         run = await play(task, agent)
     assert (run.reward, server.paths) == (1.0, ["/v1/chat/completions"])
     assert server.requests[0]["model"] == "ours"
+    assert run.trace.usage.cost_usd == pytest.approx((100 * 3 + 20 * 7) / 1e6)
     assert (agent.kind, agent.config.max_steps) == ("openai_compatible", 3)
 
 

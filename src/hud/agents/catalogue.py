@@ -13,6 +13,7 @@ from typing import Any
 from hud import settings
 from hud.agents.agent import RunView
 from hud.agents.kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
+from hud.agents.prices import Rates
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import NotFoundError, UsageError
@@ -64,10 +65,14 @@ class CatalogueAgent(ToolLoopAgent):
     async def prepare(self) -> None:
         """Find out who plays the model. Raises `UsageError`, with near matches, where there is none."""
         if self.player is None:
-            self.player = await self._found()
+            row = await self._row(needed=kind_of_model(self.slug) is None)
+            self.player = self._made(row)
             self.config = self.player.config
+            price = _price_in(row)
+            if price is not None:
+                self.player.model = _PricedModel(self.player.model, price)
         await self.player.prepare()
-        if self.player.model is self.lookup:
+        if self.kind == SERVED:
             await self.lookup.resolve()
 
     async def __call__(self, run: RunView) -> None:
@@ -78,13 +83,12 @@ class CatalogueAgent(ToolLoopAgent):
 
     async def aclose(self) -> None:
         """Close the connections to the model's server, where there are any."""
-        if self.player is not None and self.player.model is not self.lookup:
+        if self.player is not None and self.kind != SERVED:
             await self.player.aclose()
 
-    async def _found(self) -> ToolLoopAgent:
+    def _made(self, row: dict[str, Any] | None) -> ToolLoopAgent:
         """Return the agent of the kind that the catalogue says, or else of the one that the name says."""
         by_name = kind_of_model(self.slug)
-        row = await self._row(needed=by_name is None)
         said = row.get("sdk_agent_type") if row is not None else by_name
         narrower = {("openai", "operator"), ("gemini", "gemini_cua")}
         kind = by_name if (said, by_name) in narrower else said
@@ -153,6 +157,48 @@ class _LookedUpModel:
         return await model.complete(
             messages, tools, params, continuation=continuation, trace_id=trace_id
         )
+
+
+class _PricedModel:
+    """A model whose price only the catalogue knows."""
+
+    def __init__(self, model: ChatModel, price: Rates) -> None:
+        self.model, self.price = model, price
+        self.name = model.name
+
+    async def complete(
+        self,
+        messages: list[ChatMessage],
+        tools: list[ToolSpec],
+        params: SamplingParams,
+        *,
+        continuation: Continuation | None = None,
+        trace_id: str | None = None,
+    ) -> Completion:
+        completion = await self.model.complete(
+            messages, tools, params, continuation=continuation, trace_id=trace_id
+        )
+        usage = completion.usage
+        if usage.cost_usd is None:
+            usage.cost_usd = self.price.cost_usd(
+                usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens
+            )
+        return completion
+
+    async def aclose(self) -> None:
+        close = getattr(self.model, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _price_in(row: dict[str, Any] | None) -> Rates | None:
+    """Return the price that a model was registered with."""
+    if row is None or row.get("kind") != "provider":
+        return None
+    told = ((row.get("config") or {}).get("provider")) or {}
+    if told.get("price_in") is None or told.get("price_out") is None:
+        return None
+    return Rates(input=told["price_in"], output=told["price_out"])
 
 
 def _settings(slug: str, kind: str, given: dict[str, Any]) -> AgentConfig:

@@ -35,6 +35,14 @@ class Rates(BaseModel):
     cache_write: float | None = None
     """Prompt tokens written to a cache; as `input` where missing."""
 
+    def cost_usd(self, prompt: int, completion: int, cached: int = 0, written: int = 0) -> float:
+        """Return what a call costs; `prompt` counts all its tokens, `cached` and `written` among them."""
+        fresh = max(0, prompt - cached - written)
+        cached_rate = self.input if self.cached is None else self.cached
+        written_rate = self.input if self.cache_write is None else self.cache_write
+        dollars = fresh * self.input + cached * cached_rate + written * written_rate
+        return (dollars + completion * self.output) / 1e6
+
 
 class LongRates(Rates):
     """Rates of a call whose prompt is long."""
@@ -83,11 +91,7 @@ def cost_usd(
     rates: Rates = price
     if price.long is not None and prompt_tokens > price.long.above:
         rates = price.long
-    cached = rates.input if rates.cached is None else rates.cached
-    written = rates.input if rates.cache_write is None else rates.cache_write
-    fresh = max(0, prompt_tokens - cached_tokens - cache_write_tokens)
-    dollars = fresh * rates.input + cached_tokens * cached + cache_write_tokens * written
-    return (dollars + completion_tokens * rates.output) / 1e6
+    return rates.cost_usd(prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens)
 
 
 @lru_cache(maxsize=8)
