@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -94,6 +95,29 @@ async def answering(*lines, then="close"):
 
 
 HELLO = b'{"id": ID, "result": {"session_id": "s", "env": {"name": "x", "version": "1"}}}'
+
+
+async def test_a_machine_that_is_gone_without_a_word_is_noticed():
+    server = ControlServer(Environment("far"))
+    accepted = asyncio.Queue()
+
+    async def connected(reader, writer):
+        accepted.put_nowait(writer)
+        await server.connected(reader, writer)
+
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    connection = await RemoteConnection.dial("127.0.0.1", port)
+    for writer in (connection.writer, await accepted.get()):
+        stream = writer.get_extra_info("socket")
+        assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        probes = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
+        between = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
+        idle = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        assert idle + probes * between <= 120
+    await connection.close()
+    listening.close()
+    await server.close()
 
 
 async def test_a_rollout_over_a_stream_is_like_one_in_process():

@@ -20,6 +20,7 @@ from hud.environment.channel.framing import (
     FrameError,
     read_frame,
     request_frame,
+    watch,
 )
 from hud.environment.channel.remote_run import RemoteRun, is_unknown_method
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
@@ -92,6 +93,7 @@ class RemoteConnection(RemoteRun):
     @classmethod
     async def _greet(cls, host: str, port: int, client: str | None) -> RemoteConnection:
         reader, writer = await asyncio.open_connection(host, port, limit=MAX_FRAME_BYTES)
+        watch(writer)
         connection = cls(reader, writer, address=f"tcp://{host}:{port}")
         connection.endpoint = (host, port)
         try:

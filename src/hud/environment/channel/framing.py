@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from asyncio import IncompleteReadError, LimitOverrunError, StreamReader
+import socket
+from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
 from typing import Any
 
 import orjson
@@ -81,6 +82,17 @@ class ChannelError(Exception):
     def as_fault(self) -> RolloutError:
         """Return the error as the fault of a rollout; a server that names no kind speaks for its environment."""
         return _FAULTS[self.kind or "environment"](str(self))
+
+
+def watch(writer: StreamWriter) -> None:
+    """Have it noticed, within two minutes, when a machine at the other end of a TCP stream is gone without a word."""
+    stream = writer.get_extra_info("socket")
+    if stream is None or stream.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):  # Not on every system.
+            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 async def read_frame(reader: StreamReader) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from hud.environment.channel.framing import (
     error_frame,
     read_frame,
     result_frame,
+    watch,
 )
 from hud.environment.channel.offers import Offers
 from hud.environment.channel.sessions import PARKED_SECONDS, Session, Sessions
@@ -88,6 +89,7 @@ class ControlServer:
         current = asyncio.current_task()
         assert current is not None
         self._connected.add(current)
+        watch(writer)
         connection = _Connection(self, reader, writer)
         try:
             await connection.serve()

@@ -20,6 +20,7 @@ from hud.environment.channel.framing import (
     FrameError,
     read_frame,
     request_frame,
+    watch,
 )
 from hud.environment.channel.splice import splice
 from hud.errors import InfrastructureFault, RolloutError
@@ -102,6 +103,7 @@ class Tunnels:
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
                 reader, writer = await asyncio.open_connection(host, port, limit=MAX_FRAME_BYTES)
+                watch(writer)
                 params = {"capability": name, "session_id": self.session_id}
                 writer.write(request_frame(1, "tunnel.open", params))
                 answer = await read_frame(reader)
