@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from hud.agents.agent import Agent, RunView
+from hud.agents.native.attach import attach
 from hud.errors import UsageError
 from hud.trace import (
     AgentStep,
@@ -81,6 +82,7 @@ class HumanAgent(Agent):
             limit = asyncio.timeout(self.timeout_seconds)
             try:
                 async with limit:
+                    await attach(run, ("bash", "editor", "computer", "mcp"))
                     run.trace.stop_reason = await _Sitting(self, run).to_end()
             except TimeoutError:
                 if not limit.expired():
