@@ -379,3 +379,20 @@ def test_a_subagent_is_declared_with_what_can_work():
         world.add_tool(AgentTool(template, name="ask_reader"))
     fixed = AgentTool(template(title="emma"), visible=["subject"])
     assert sorted(fixed.spec.parameters["properties"]) == ["depth", "subject"]
+
+
+def test_the_environment_of_a_file_is_the_one_whose_subagents_the_others_are():
+    assert load_environment(SOURCE).name == "library"
+    assert load_environment(SOURCE, name="reader").name == "reader"
+
+
+async def test_an_environment_is_forked_from_its_file_whichever_of_several_it_is():
+    reader = world.tools["ask_reader"].template.environment
+    forking = ForkRuntime(reader)
+    try:
+        task = reader.templates["read"](title="dune", subject="sand")
+        run = await rollout(task, ScriptedAgent(bookworm), runtime=forking, recorder=NullRecorder())
+    finally:
+        await forking.aclose()
+    # Of a run of its own it has no caller's library to read in, and says so.
+    assert "no state outside a run" in run.trace.steps[2].result.text

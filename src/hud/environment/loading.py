@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 
+from hud.environment.agent_tool import AgentTool
 from hud.environment.environment import Environment
 from hud.errors import HudError, NotFoundError, UsageError
 
@@ -24,8 +25,8 @@ _folders: set[str] = set()
 def load_environment(target: str | Path, *, name: str | None = None) -> Environment:
     """Return the environment at `path.py`, `path.py:attribute`, a folder, or `module:attribute`.
 
-    Where a file holds several, `name` (or the attribute) says which. Raises `UsageError` that names file and
-    line where the file cannot be loaded.
+    Where a file holds several, `name` (or the attribute) says which, or it is the one whose subagents the others
+    are. Raises `UsageError` that names file and line where the file cannot be loaded.
     """
     text, _, attribute = str(target).partition(":")
     path = Path(text)
@@ -115,6 +116,9 @@ def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> E
         return value
     unique = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
     found = [value for value in unique.values() if name is None or value.name == name]
+    if name is None and len(found) > 1:
+        # Of a hierarchy in one file, the environment is the one whose subagents the others are.
+        found = [value for value in found if not _is_called(value, found)] or found
     if len(found) == 1:
         return found[0]
     names = ", ".join(value.name for value in unique.values())
@@ -123,3 +127,13 @@ def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> E
             f"{where} holds no Environment{f' named {name!r} (it has: {names})' if name and names else ''}."
         )
     raise UsageError(f"{where} holds several environments ({names}); name one: {where}:ATTRIBUTE.")
+
+
+def _is_called(environment: Environment, callers: Iterable[Environment]) -> bool:
+    """Return whether another environment has a subagent that works in this one."""
+    return any(
+        isinstance(tool, AgentTool) and tool.template.environment is environment
+        for caller in callers
+        if caller is not environment
+        for tool in caller.tools.values()
+    )

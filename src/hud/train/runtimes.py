@@ -27,13 +27,14 @@ def runtime_named(name: str, tasks: Sequence[Task]) -> Provider:
         raise UsageError(
             f"There is no runtime {name!r}; there are local, fork, subprocess and tcp://HOST:PORT."
         )
-    sources = {task.environment.source_file for task in tasks if task.environment is not None}
-    if len(sources) != 1 or None in sources:
+    worlds = {
+        id(task.environment): task.environment for task in tasks if task.environment is not None
+    }
+    if len(worlds) != 1:
         raise UsageError(
             f"The runtime {name!r} needs tasks of one environment that a file defines; use local, or give runtime= in "
             "Python."
         )
-    source = sources.pop()
-    assert source is not None
+    (source,) = worlds.values()
     chosen = runtimes.ForkRuntime if name == "fork" else runtimes.SubprocessRuntime
     return chosen(source)

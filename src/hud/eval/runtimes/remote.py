@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -78,7 +79,7 @@ class SubprocessRuntime:
 
 
 def path_of(source: str | Path | Environment) -> str:
-    """Return where another process can load `source` from."""
+    """Return where another process can load `source` from: `path`, or `path:attribute` of a file with several."""
     if not isinstance(source, Environment):
         return str(source)
     path = source.source_file
@@ -87,4 +88,10 @@ def path_of(source: str | Path | Environment) -> str:
             f"Environment {source.name!r} was not made in a file, so no other process can load it; write it to a "
             "file and pass its path, or use LocalRuntime."
         )
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == path:
+            held = {name: one for name, one in vars(module).items() if isinstance(one, Environment)}
+            if len(set(map(id, held.values()))) > 1:
+                names = [name for name, one in held.items() if one is source]
+                return f"{path}:{names[0]}" if names else path
     return path
