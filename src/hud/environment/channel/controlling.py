@@ -1,0 +1,330 @@
+"""One connection to a served environment, and what each of its requests does.
+
+Each connection is a control session with at most one started task. A dropped connection leaves its task
+parked: a later one resumes it by id, or grades it if it is the only one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+
+from hud.environment.channel.framing import (
+    BAD_PARAMS,
+    BAD_STATE,
+    CLIENT,
+    METHOD_NOT_FOUND,
+    TASK_FAILED,
+    ChannelError,
+    FrameError,
+    FrameTooLongError,
+    error_frame,
+    read_frame,
+    result_frame,
+)
+from hud.environment.channel.offers import Offers
+from hud.environment.channel.sessions import Session
+from hud.trace import Message, ToolResult, Trace, parse_trace
+
+_TASK_CALLS = ("tasks.start", "tasks.grade")
+_SUBAGENT_CALLS = ("subagents.delegate", "subagents.open", "subagents.close")
+_SLOW = (*_TASK_CALLS, *_SUBAGENT_CALLS, "tools.call", "tools.list", "run.observe")
+_REFUSED = ("connections", "workspace_routes")
+"""What some clients would have an environment reach for its agents, with credentials of theirs."""
+_Method = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class ControlConnection:
+    """One connection, from its first frame to its end."""
+
+    def __init__(
+        self, offers: Offers, reader: StreamReader, writer: StreamWriter, *, max_frame: int
+    ) -> None:
+        self.sessions = offers.sessions
+        self.offers = offers
+        self.max_frame = max_frame
+        self.reader, self.writer = reader, writer
+        self.session: Session | None = None
+        self.busy: dict[asyncio.Task[None], tuple[str, Any]] = {}
+        """The calls that are running: their methods, and the subagents' sessions that they name."""
+        self.methods: dict[str, _Method] = {
+            "hello": self.hello,
+            "tasks.list": self.list_tasks,
+            "tasks.start": self.start,
+            "tasks.grade": self.grade,
+            "tasks.cancel": self.cancel,
+            "tools.list": self.list_tools,
+            "tools.call": self.call_tool,
+            "run.observe": self.observe,
+            "subagents.delegate": self.delegate,
+            "subagents.open": self.open_subagent,
+            "subagents.close": self.close_subagent,
+            "bye": self.bye,
+        }
+
+    async def serve(self) -> None:
+        first = True
+        while True:
+            try:
+                frame = await read_frame(self.reader)
+            except FrameTooLongError:
+                problem = f"a frame has at most {self.max_frame} bytes"
+                await self.send(error_frame(None, ChannelError(TASK_FAILED, problem)))
+                return
+            except FrameError:
+                return
+            if frame is None:
+                return
+            method = str(frame.get("method"))
+            if first and method == "tunnel.open":
+                await self.tunnel(frame)
+                return
+            first = False
+            if method in _SLOW:
+                # Beside the reader, so that a cancel or a heartbeat is heard meanwhile.
+                task = asyncio.create_task(self.answer(self.methods[method], method, frame))
+                params = frame.get("params")
+                named = params.get("session_id") if isinstance(params, dict) else None
+                self.busy[task] = method, named
+                task.add_done_callback(self.busy.pop)
+                await asyncio.sleep(0)  # A task that is cancelled before it began answers nobody.
+            else:
+                await self.answer(self.methods.get(method), method, frame)
+            if method == "bye":
+                return
+
+    async def tunnel(self, frame: dict[str, Any]) -> None:
+        """Make this connection one to a capability: a single answer, then its own bytes."""
+        found: list[Callable[[StreamReader, StreamWriter], Awaitable[None]]] = []
+
+        async def opened(params: dict[str, Any]) -> dict[str, Any]:
+            found.append(await self.offers.open(params))
+            return {"capability": params["capability"]}
+
+        await self.answer(opened, "tunnel.open", frame)
+        for speak in found:
+            await speak(self.reader, self.writer)
+
+    async def answer(self, handler: _Method | None, method: str, frame: dict[str, Any]) -> None:
+        identifier = frame.get("id")
+        try:
+            if handler is None:
+                raise ChannelError(METHOD_NOT_FOUND, f"method not found: {method}")
+            params = frame.get("params")
+            if params is not None and not isinstance(params, dict):
+                raise ChannelError(BAD_PARAMS, f"{method}: params must be an object")
+            reply = result_frame(identifier, await handler(params or {}))
+            if len(reply) > self.max_frame:
+                raise ChannelError(
+                    TASK_FAILED,
+                    f"{method}: the answer has {len(reply)} bytes; a frame has at most {self.max_frame}",
+                    "environment",
+                )
+        except asyncio.CancelledError:
+            error = ChannelError(TASK_FAILED, "tasks.cancel interrupted the task", "environment")
+            reply = error_frame(identifier, error)
+        except Exception as error:
+            reply = error_frame(identifier, ChannelError.of(error))
+        if identifier is not None:
+            await self.send(reply)
+
+    async def send(self, data: bytes) -> None:
+        with contextlib.suppress(ConnectionError):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def end(self) -> None:
+        """The connection is over: a task that was started stays, anything else ends."""
+        await self.interrupt(but="tasks.start")
+        if self.session is not None:
+            await self.sessions.leave(self.session)
+
+    async def interrupt(self, *, but: str = "") -> None:
+        """Cancel the calls that are still running, and wait for all of them."""
+        await self._cancelled([task for task, (method, _) in self.busy.items() if method != but])
+        if self.busy:
+            await asyncio.wait(list(self.busy))
+
+    async def interrupt_in(self, session: Session) -> None:
+        """Cancel what is running for a subagent, and for those that it called; others go on."""
+        current = asyncio.current_task()
+        within = {one.id for one in self.sessions.within(session)}
+        running = [task for task, (_, named) in self.busy.items() if named in within]
+        await self._cancelled([task for task in running if task is not current])
+
+    async def _cancelled(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def own_session(self) -> Session:
+        """Return this connection's session; a `hello` is not required first."""
+        if self.session is None:
+            self.session = self.sessions.new()
+        return self.session
+
+    def session_of(self, params: dict[str, Any]) -> Session:
+        """Return the session that a call is about: a subagent's where it names one, else the connection's own."""
+        named = params.get("session_id")
+        own = self.own_session()
+        if named is None:
+            return own
+        for session in self.sessions.within(own):
+            if session.id == named:
+                return session
+        raise ChannelError(BAD_STATE, f"no subagent of this session has the session {named}")
+
+    def claim(self, method: str, params: dict[str, Any]) -> None:
+        """Refuse a task call while another one runs in the same session."""
+        current = asyncio.current_task()
+        others = [call for task, call in self.busy.items() if task is not current]
+        if any(other in _TASK_CALLS and at == params.get("session_id") for other, at in others):
+            raise ChannelError(BAD_STATE, f"{method}: a task call is still running")
+
+    async def move_to(self, session: Session) -> None:
+        """Take over a parked session, and end the one that this connection had."""
+        own, self.session = self.session, session
+        if own is not None:
+            await self.sessions.leave(own)
+
+    # -- methods ------------------------------------------------------------------------------------
+
+    async def hello(self, params: dict[str, Any]) -> dict[str, Any]:
+        wanted = params.get("session_id")
+        if wanted is not None and not isinstance(wanted, str):
+            raise ChannelError(BAD_PARAMS, "hello: session_id must be a string")
+        for name in _REFUSED:
+            if params.get(name):
+                raise ChannelError(BAD_PARAMS, f"hello: this environment takes no {name}")
+        if wanted is not None and (self.session is None or self.session.id != wanted):
+            await self.move_to(self.sessions.resume(wanted))
+        session = self.own_session()
+        session.parks = params.get("client") != CLIENT
+        return await self._introduced(session, ours=not session.parks)
+
+    async def _introduced(self, session: Session, *, ours: bool) -> dict[str, Any]:
+        environment = session.run.environment
+        return {
+            "session_id": session.id,
+            "env": {"name": environment.name, "version": environment.version},
+            "bindings": await self.offers.announce(session, ours=ours),
+            "reward_range": list(environment.reward_range),
+        }
+
+    async def list_tasks(self, params: dict[str, Any]) -> dict[str, Any]:
+        environment = self.session_of(params).run.environment
+        return {"tasks": [template.row() for template in environment.templates.values()]}
+
+    async def start(self, params: dict[str, Any]) -> dict[str, Any]:
+        task_id, args = params.get("id"), params.get("args")
+        args = {} if args is None else args
+        if not isinstance(task_id, str):
+            raise ChannelError(BAD_PARAMS, "tasks.start: id must be a string")
+        if not isinstance(args, dict):
+            raise ChannelError(BAD_PARAMS, "tasks.start: args must be an object")
+        session = self.session_of(params)
+        if task_id not in session.run.environment.templates:
+            known = ", ".join(session.run.environment.templates) or "none"
+            raise ChannelError(
+                BAD_PARAMS, f"unknown task {task_id!r} (there are: {known})", "environment"
+            )
+        self.claim("tasks.start", params)
+        run = await session.open()
+        session.started = False
+        frame = await run.start(task_id, args)
+        session.started = True
+        return {"prompt": _plain(frame.prompt)}
+
+    async def grade(self, params: dict[str, Any]) -> dict[str, Any]:
+        self.claim("tasks.grade", params)
+        session = self.session_of(params)
+        if session is self.session and not session.started:
+            await self.move_to(self.sessions.adopt())
+            session = self.own_session()
+        session.started = False
+        answer, trace = params.get("answer"), params.get("trace")
+        text = "" if answer is None else answer if isinstance(answer, str) else _json(answer)
+        played = parse_trace(trace) if isinstance(trace, dict) else Trace(content=text)
+        return await session.run.grade(text, played)
+
+    async def cancel(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = self.session_of(params)
+        await (self.interrupt() if session is self.session else self.interrupt_in(session))
+        session.started = False
+        await session.run.cancel()
+        return {"cancelled": True}
+
+    async def list_tools(self, params: dict[str, Any]) -> dict[str, Any]:
+        run = await self.session_of(params).open()
+        return {"tools": [spec.model_dump() for spec in await run.list_tools()]}
+
+    async def observe(self, params: dict[str, Any]) -> dict[str, Any]:
+        return await (await self.session_of(params).open()).observe()
+
+    async def call_tool(self, params: dict[str, Any]) -> dict[str, Any]:
+        name, arguments = _called(params, "tools.call")
+        timeout = params.get("timeout")
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise ChannelError(BAD_PARAMS, "tools.call: timeout must be a number")
+        run = await self.session_of(params).open()
+        outcome = await run.call_tool(name, arguments, timeout=timeout)
+        return {
+            "result": outcome.result.model_dump(by_alias=True),
+            "state": outcome.state,
+            "observed": outcome.observed,
+        }
+
+    async def delegate(self, params: dict[str, Any]) -> dict[str, Any]:
+        name, arguments = _called(params, "subagents.delegate")
+        said = await (await self.session_of(params).open()).delegate(name, arguments)
+        if isinstance(said, ToolResult):
+            return {"refused": said.model_dump(by_alias=True)}
+        return {"delegation": said.model_dump(mode="json")}
+
+    async def open_subagent(self, params: dict[str, Any]) -> dict[str, Any]:
+        name, _ = _called(params, "subagents.open")
+        session = await self.sessions.nested(self.session_of(params), name)
+        return await self._introduced(session, ours=True)
+
+    async def close_subagent(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = self.session_of(params)
+        if session is self.session:
+            raise ChannelError(BAD_PARAMS, "subagents.close: name a subagent's session_id")
+        await self.interrupt_in(session)
+        await self.sessions.drop(session)
+        return {"closed": True}
+
+    async def bye(self, params: dict[str, Any]) -> dict[str, Any]:
+        del params
+        await self.interrupt()
+        session, self.session = self.session, None
+        if session is not None:
+            await self.sessions.drop(session)
+        return {"goodbye": True}
+
+
+def _called(params: dict[str, Any], method: str) -> tuple[str, dict[str, Any] | str]:
+    """Return what a call names, and its arguments."""
+    name, arguments = params.get("name"), params.get("arguments")
+    arguments = {} if arguments is None else arguments
+    if not isinstance(name, str):
+        raise ChannelError(BAD_PARAMS, f"{method}: name must be a string")
+    if not isinstance(arguments, dict | str):
+        raise ChannelError(BAD_PARAMS, f"{method}: arguments must be an object")
+    return name, arguments
+
+
+def _plain(prompt: str | list[Message]) -> Any:
+    if isinstance(prompt, str):
+        return prompt
+    return [message.model_dump(by_alias=True) for message in prompt]
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
