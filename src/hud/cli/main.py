@@ -27,6 +27,7 @@ COMMANDS = {
     "trace": "Show everything that happened in one run.",
     "export": "Write the runs of a job as trajectories.jsonl.",
     "train": "Train a model on its own rollouts.",
+    "plan": "What a training run would need, and how fast it would be.",
     "models": "Models, their checkpoints and heads.",
     "dev": "Serve an environment over MCP while you write it.",
     "serve": "Serve an environment over TCP.",

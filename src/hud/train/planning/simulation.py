@@ -1,0 +1,214 @@
+"""A training run without its work: rollouts, samplers and trainers as events in simulated time.
+
+Rollouts are drawn at random from measured ones. Sequences on one sampler share it: with n of them a decode step costs
+a + c n seconds and gives each a token, so a sampler needs no more than a count of decode steps that goes by at a changing
+pace, and a turn of k tokens ends k steps after it began.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
+
+from hud.errors import UsageError
+from hud.train.planning.measured import DecodeCost, Measured, Shape
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run is given."""
+
+    steps: int = 50
+    group: int = 8
+    tasks_per_step: int = 8
+    max_lag: int = 0
+    environments: int = 64
+    """Rollouts at a time."""
+    samplers: int = 1
+    trainers: int = 1
+    """An update is split among them."""
+    shared_device: bool = True
+    """Sampling and training take turns on the same cores or device."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "group", "tasks_per_step", "environments", "samplers", "trainers"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What came of it."""
+
+    seconds: float
+    rollouts: int
+    tokens: int
+    sampler_busy: float
+    """Fraction of the time in which a sampler had something to draw."""
+    trainer_busy: float
+    lag: float
+    """Mean steps between the weights that began a group and those that learned from it."""
+
+    @property
+    def rollouts_per_second(self) -> float:
+        """Rollouts that ended in a second."""
+        return self.rollouts / self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens drawn in a second, over the whole run."""
+        return self.tokens / self.seconds
+
+
+def simulate(measured: Measured, setup: Setup) -> Prediction:
+    """Return what a run would take."""
+    return _Run(measured, setup).play()
+
+
+@dataclass
+class _Sampler:
+    """One sampler: decode steps so far, and the turns that end after so many of them."""
+
+    cost: DecodeCost
+    steps: float = 0.0
+    ends: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+
+    @property
+    def pace(self) -> float:
+        """Decode steps in a second."""
+        return 1.0 / max(self.cost.seconds(len(self.ends)), 1e-12)
+
+
+@dataclass
+class _Group:
+    """Rollouts of one task."""
+
+    left: int
+    version: int | None = None
+    """Steps done when its first rollout began."""
+
+
+class _Run:
+    def __init__(self, measured: Measured, setup: Setup) -> None:
+        self.measured, self.setup = measured, setup
+        self.random = random.Random(setup.seed)
+        self.now = 0.0
+        self.samplers = [_Sampler(measured.decode) for _ in range(setup.samplers)]
+        self.timers: list[tuple[float, int, Callable[[], None]]] = []
+        self.order = 0
+        self.version = 0
+        self.begun = 0
+        self.waiting: deque[tuple[_Group, Shape]] = deque()
+        self.free = setup.environments
+        self.done: deque[_Group] = deque()
+        self.training = False
+        self.rollouts = self.tokens = 0
+        self.sampling_seconds = self.training_seconds = 0.0
+        self.lags: list[int] = []
+
+    def play(self) -> Prediction:
+        """Play every step."""
+        self._admit()
+        while self.version < self.setup.steps:
+            self._advance()
+        return Prediction(
+            seconds=self.now,
+            rollouts=self.rollouts,
+            tokens=self.tokens,
+            sampler_busy=self.sampling_seconds / (self.now * len(self.samplers)),
+            trainer_busy=self.training_seconds / self.now,
+            lag=fmean(self.lags),
+        )
+
+    def _advance(self) -> None:
+        """Go to the next event, and let it happen."""
+        # On a shared device each side gets half while both work.
+        slow = 0.5 if self.training and self.setup.shared_device else 1.0
+        following, busiest = (self.timers[0][0] if self.timers else float("inf")), None
+        for sampler in self.samplers:
+            if sampler.ends:
+                end = self.now + (sampler.ends[0][0] - sampler.steps) / (sampler.pace * slow)
+                if end < following:
+                    following, busiest = end, sampler
+        passed = following - self.now
+        for sampler in self.samplers:
+            if sampler.ends:
+                sampler.steps += passed * sampler.pace * slow
+                self.sampling_seconds += passed
+        self.training_seconds += passed if self.training else 0.0
+        self.now = following
+        if busiest is None:
+            heapq.heappop(self.timers)[2]()
+        else:
+            busiest.steps = busiest.ends[0][0]
+            heapq.heappop(busiest.ends)[2]()
+
+    def _admit(self) -> None:
+        """Begin the groups that may be begun, as the training loop does."""
+        setup = self.setup
+        ahead = min(self.version + setup.max_lag + 1, setup.steps)
+        while self.begun < ahead * setup.tasks_per_step:
+            self.begun += 1
+            group = _Group(setup.group)
+            self.waiting.extend((group, self._drawn()) for _ in range(setup.group))
+        self._begin()
+
+    def _drawn(self) -> Shape:
+        return self.random.choice(self.measured.shapes)
+
+    def _begin(self) -> None:
+        while self.free and self.waiting:
+            self.free -= 1
+            group, shape = self.waiting.popleft()
+            if group.version is None:
+                group.version = self.version
+            self._after(shape.setup_seconds, partial(self._turn, group, shape, 0))
+
+    def _turn(self, group: _Group, shape: Shape, number: int) -> None:
+        turn = shape.turns[number]
+        sampler = min(self.samplers, key=lambda one: len(one.ends))
+
+        def drawn() -> None:
+            self.tokens += turn.tokens
+            self._after(turn.environment_seconds, lambda: self._next(group, shape, number + 1))
+
+        self.order += 1
+        heapq.heappush(sampler.ends, (sampler.steps + turn.tokens, self.order, drawn))
+
+    def _next(self, group: _Group, shape: Shape, number: int) -> None:
+        if number < len(shape.turns):
+            self._turn(group, shape, number)
+            return
+        self.free += 1
+        self.rollouts += 1
+        group.left -= 1
+        if not group.left:
+            self.done.append(group)
+            self._learn()
+        self._begin()
+
+    def _learn(self) -> None:
+        setup = self.setup
+        if self.training or len(self.done) < setup.tasks_per_step:
+            return
+        taken = [self.done.popleft() for _ in range(setup.tasks_per_step)]
+        self.lags += [self.version - (group.version or 0) for group in taken]
+        self.training = True
+        contended = 2.0 if setup.shared_device and setup.max_lag else 1.0
+        self._after(self.measured.update_seconds * contended / setup.trainers, self._learned)
+
+    def _learned(self) -> None:
+        self.training = False
+        self.version += 1
+        self._admit()
+        self._learn()
+
+    def _after(self, seconds: float, then: Callable[[], None]) -> None:
+        self.order += 1
+        heapq.heappush(self.timers, (self.now + seconds, self.order, then))

@@ -1,0 +1,188 @@
+"""Plans: simulated runs against ones that can be worked out by hand, fits against known costs, and the arithmetic of sizes."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud.cli.plan import command
+from hud.errors import UsageError
+from hud.trace import AgentStep, Trace, Usage
+from hud.train.planning.measured import DecodeCost, Measured, Shape, Turn, measure
+from hud.train.planning.simulation import Setup, simulate
+from hud.train.planning.sizing import GIB, SHAPES, Machine, Work, plan_for
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ONE = Shape(1.0, (Turn(10, 2.0),))
+"""1 s of setup, 10 tokens, 2 s of grading."""
+
+
+def known(*shapes, base=0.1, each=0.0, update=3.0):
+    return Measured(shapes or (ONE,), DecodeCost(base, each), update)
+
+
+def alone(**changes):
+    return Setup(
+        **{"steps": 3, "group": 1, "tasks_per_step": 1, "environments": 1, "shared_device": False}
+        | changes
+    )
+
+
+def test_one_rollout_after_another_and_an_update_after_each():
+    found = simulate(known(), alone())
+    assert found.seconds == pytest.approx(3 * (1 + 10 * 0.1 + 2 + 3))
+    assert (found.rollouts, found.tokens, found.lag) == (3, 30, 0.0)
+    assert found.trainer_busy == pytest.approx(3 / 7)
+    assert found.sampler_busy == pytest.approx(1 / 7)
+
+
+def test_sequences_that_share_a_sampler_slow_each_other():
+    shape = Shape(0.0, (Turn(10, 0.0),))
+    found = simulate(
+        known(shape, base=0.1, each=0.05, update=0.0), alone(steps=1, group=4, environments=4)
+    )
+    assert found.seconds == pytest.approx(10 * (0.1 + 4 * 0.05))
+    two = simulate(
+        known(shape, base=0.1, each=0.05, update=0.0),
+        alone(steps=1, group=4, environments=4, samplers=2),
+    )
+    assert two.seconds == pytest.approx(10 * (0.1 + 2 * 0.05))
+
+
+def test_a_short_turn_leaves_a_long_one_faster():
+    short, long = Turn(10, 0.0), Turn(30, 0.0)
+    shape = Shape(0.0, (short, long))
+    found = simulate(known(shape, base=0.0, each=0.1, update=0.0), alone(steps=1))
+    assert found.seconds == pytest.approx(40 * 0.1)
+
+
+def test_environments_bound_how_many_play():
+    shape = Shape(1.0, (Turn(1, 0.0),))
+    measured = known(shape, base=0.0, update=0.0)
+    assert simulate(measured, alone(steps=1, group=8, environments=2)).seconds == pytest.approx(4.0)
+    assert simulate(measured, alone(steps=1, group=8, environments=8)).seconds == pytest.approx(1.0)
+
+
+def test_sampling_ahead_hides_the_shorter_of_the_two_sides():
+    shape = Shape(4.0, (Turn(1, 0.0),))
+    measured = known(shape, base=0.0, update=3.0)
+    apart = {"steps": 20, "environments": 8}
+    assert simulate(measured, alone(**apart)).seconds == pytest.approx(20 * 7.0)
+    # One step ahead, a group begins when the step before the last ends: two steps take 4 + 3 s.
+    one = simulate(measured, alone(**apart, max_lag=1))
+    assert one.seconds == pytest.approx(20 * 3.5, rel=0.1)
+    assert 0 < one.lag <= 1
+    two = simulate(measured, alone(**apart, max_lag=2))
+    assert two.seconds == pytest.approx(4.0 + 20 * 3.0, rel=0.05)
+    assert 1 < two.lag <= 2
+
+
+@given(
+    lag=st.integers(0, 3),
+    group=st.integers(1, 4),
+    tasks=st.integers(1, 4),
+    environments=st.integers(1, 20),
+    samplers=st.integers(1, 3),
+    shared=st.booleans(),
+)
+def test_whatever_the_setup_every_step_gets_its_rollouts_and_none_is_too_old(
+    lag, group, tasks, environments, samplers, shared
+):
+    shapes = (ONE, Shape(0.1, (Turn(3, 0.5), Turn(8, 0.2), Turn(1, 0.0))))
+    setup = Setup(6, group, tasks, lag, environments, samplers, 1, shared)
+    found = simulate(known(*shapes, each=0.01), setup)
+    assert found.rollouts >= 6 * group * tasks
+    assert found.rollouts <= (6 + lag) * group * tasks
+    assert 0 <= found.lag <= lag
+    assert 0 < found.trainer_busy <= 1
+    assert 0 < found.sampler_busy <= 1 + 1e-9
+
+
+def test_nothing_can_be_planned_with_nobody():
+    with pytest.raises(UsageError, match="environments must be at least 1"):
+        Setup(environments=0)
+
+
+def turn_of(began, seconds, tokens):
+    return AgentStep(
+        content="x",
+        usage=Usage(completion_tokens=tokens),
+        started_at=START + timedelta(seconds=began),
+        ended_at=START + timedelta(seconds=began + seconds),
+    )
+
+
+def rollout(began, *turns, after=0.5, setup=0.25):
+    """A rollout whose turns follow one another with a second in between; each is `(seconds, tokens)`."""
+    steps, now = [], began + setup
+    for seconds, tokens in turns:
+        steps.append(turn_of(now, seconds, tokens))
+        now += seconds + 1.0
+    trace = Trace(steps=steps)
+    return START.timestamp() + began, trace, START.timestamp() + now - 1.0 + after
+
+
+def test_the_cost_of_a_step_is_found_in_turns_whose_neighbours_are_known():
+    base, each = 0.01, 0.002
+    rollouts = []
+    for batch, size in enumerate((1, 2, 4, 8, 16)):  # Apart in time, each batch drawn together.
+        cost = base + each * size
+        rollouts += [rollout(1000.0 * batch, (40 * cost, 40)) for _ in range(size)]
+    found = measure(rollouts, [1.0, 5.0, 2.0])
+    assert found.decode.base == pytest.approx(base, rel=1e-3)
+    assert found.decode.each == pytest.approx(each, rel=1e-3)
+    assert found.update_seconds == 2.0
+
+
+def test_what_passes_between_turns_is_the_environments():
+    found = measure([rollout(0.0, (1.0, 10), (2.0, 20))], [1.0])
+    (shape,) = found.shapes
+    assert shape.setup_seconds == pytest.approx(0.25)
+    assert [turn.tokens for turn in shape.turns] == [10, 20]
+    assert [turn.environment_seconds for turn in shape.turns] == pytest.approx([1.0, 0.5])
+
+
+def test_without_turns_there_is_nothing_to_plan_from():
+    with pytest.raises(UsageError, match="nothing to plan from"):
+        measure([(0.0, Trace(), 1.0)], [1.0])
+    with pytest.raises(UsageError, match="nothing to plan from"):
+        measure([rollout(0.0, (1.0, 10))], [])
+
+
+def test_sizes_follow_the_arithmetic():
+    seven = SHAPES[0]
+    full = plan_for(seven, Work(), Machine(), lora=False)
+    activations = 65_536 * 28 * 3584 * 2
+    assert full.trainer_bytes == 18 * 7.6e9 + activations
+    assert full.trainer_gpus == 2
+    lora = plan_for(seven, Work(), Machine(), lora=True)
+    assert lora.trainer_bytes == 2 * 7.6e9 + activations
+    assert seven.bytes_per_token == 2 * 28 * 4 * 128 * 2
+    assert full.sampler_bytes <= full.gpus_per_sampler * 80 * 0.9 * GIB
+
+
+@given(
+    shape=st.sampled_from(SHAPES),
+    lora=st.booleans(),
+    rollouts=st.integers(1, 4096),
+    seconds=st.floats(0, 60),
+)
+def test_samplers_keep_up_with_the_trainer_and_everything_fits(shape, lora, rollouts, seconds):
+    machine = Machine()
+    work = Work(rollouts=rollouts, environment_seconds_per_turn=seconds)
+    plan = plan_for(shape, work, machine, lora=lora)
+    room = machine.memory_gib * machine.usable * GIB
+    assert plan.trainer_bytes <= plan.trainer_gpus * room
+    assert plan.sampler_bytes <= plan.gpus_per_sampler * room
+    assert 1 <= plan.environments <= rollouts
+    assert plan.gpu_hours > 0
+
+
+def test_the_table_shows_costs_where_there_are_prices():
+    shown = CliRunner().invoke(command, ["--gpu-hour", "2.5"])
+    assert shown.exit_code == 0
+    assert "70B LoRA" in shown.output
+    assert "cost" in shown.output
+    assert "cost" not in CliRunner().invoke(command, []).output
