@@ -159,6 +159,20 @@ async def test_a_refusal_is_recorded_as_one(task, stream):
     assert (step.refusal, step.content, run.trace.stop_reason) == ("I will not.", None, "done")
 
 
+@STREAMED
+async def test_the_answer_is_graded_without_the_remarks_beside_it(task, stream):
+    remark = {**say("I have looked around."), "phase": "commentary"}
+    server = OpenAIResponses(
+        [remark, call("look", "c1")], [remark, {**say("door"), "phase": "final_answer"}]
+    )
+    async with server:
+        run = await play(task, server, stream=stream)
+    first, last = agent_steps(run)
+    assert (run.reward, server.refused) == (1.0, [])
+    assert first.content == "I have looked around."
+    assert (last.content, last.extra["commentary"]) == ("door", "I have looked around.")
+
+
 async def test_sources_are_citations(task):
     note = {
         "type": "url_citation",

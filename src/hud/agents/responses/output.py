@@ -49,8 +49,10 @@ def read_response(
         refusal = "; ".join(
             check.get("message") or check.get("code") or check["id"] for check in checks
         )
+    # A turn may hold remarks beside its answer; the answer alone is graded.
+    final = [item for item in items if item.get("phase") == "final_answer"]
     completion = Completion(
-        content="\n".join(_parts(items, "output_text", "text")) or None,
+        content="\n".join(_parts(final or items, "output_text", "text")) or None,
         reasoning=_reasoning(items),
         tool_calls=calls,
         finish_reason="safety_check" if stopped else reason,
@@ -60,6 +62,9 @@ def read_response(
         citations=_citations(items),
         verbatim={"dialect": DIALECT, "items": items},
     )
+    remarks = [item for item in items if item.get("phase") == "commentary"]
+    if final and remarks:
+        completion.extra["commentary"] = "\n".join(_parts(remarks, "output_text", "text"))
     if checks:
         completion.extra["safety_checks"] = [
             {**check, "acknowledged": not stopped} for check in checks
