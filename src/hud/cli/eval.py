@@ -226,9 +226,10 @@ async def _play(
     finally:
         if not stop.left:
             await job.finish()
-        close = getattr(where, "aclose", None)
-        if close is not None:
-            await close()
+        for used in (where, who):
+            close = getattr(used, "aclose", None)
+            if close is not None:
+                await close()
     if stop.left:
         mine = job.id[:12]
         console().print(f"Follow it: hud jobs {mine} · Stop it: hud cancel {mine}")
