@@ -1,5 +1,6 @@
 """The agent's own shell and editor, over SSH, in a real workspace."""
 
+import base64
 import contextlib
 
 import pytest
@@ -173,6 +174,14 @@ async def test_edits_that_cannot_be_say_why_and_change_nothing(edit, client, arg
     assert failed
     assert problem in text
     assert await client.read("f") == b"same\nsame\n"
+
+
+async def test_pictures_are_shown_as_pictures(client):
+    png = b"\x89PNG\r\n\x1a\n and so on"
+    await client.write("shot.png", png)
+    shown = await EditorTool(client).call({"command": "view", "path": "shot.png"})
+    assert shown.content[0].mime_type == "image/png"
+    assert base64.b64decode(shown.content[0].data) == png
 
 
 async def test_folders_are_listed_two_levels_deep(edit, client):

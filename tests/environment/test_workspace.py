@@ -22,7 +22,8 @@ from hud.environment.workspace import cgroups, looking
 from hud.environment.workspace.changes import Changes, unified
 from hud.environment.workspace.network import Network
 from hud.environment.workspace.proxy import Proxy
-from hud.errors import EnvironmentFault, UsageError
+from hud.errors import AgentFault, EnvironmentFault, UsageError
+from hud.eval import LocalRuntime, Taskset
 from hud.graders import BashGrader
 
 SMALL = WorkspaceLimits(memory_mb=256, processes=64, disk_mb=32, scratch_mb=8)
@@ -262,6 +263,53 @@ async def test_graders_run_alone_or_among_what_was_left_running():
         assert [score.value for score in await asyncio.gather(*alone)] == [0.0, 0.0]
 
 
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("mischief", "kind", "reward"),
+    [
+        ("echo 42 > out", None, 1.0),
+        ("true", "agent", 0.0),
+        ("mkfifo out", "agent", 0.0),
+        ("truncate -s 65M out", "agent", 0.0),
+        ("mkfifo check; echo 42 > out", None, 1.0),
+        ("mkdir check; echo 42 > out", "agent", 0.0),
+        ("echo 42 > out; cat /dev/zero > full", "agent", 0.0),
+        ("echo 42 > out; b() { b | b & }; b; sleep 0.3", None, 1.0),
+    ],
+)
+async def test_an_agent_cannot_get_its_failure_taken_for_another(home, mischief, kind, reward):
+    env = Environment("place")
+    shell = env.workspace(limits=WorkspaceLimits(memory_mb=256, disk_mb=68, processes=64))
+
+    @env.template()
+    async def leave():
+        yield "Leave 42 in `out`."
+        await shell.end_all()
+        await shell.write("check", "x" * 50_000)
+        yield float((await shell.read("out")).strip() == b"42")
+
+    async def agent(run):
+        await (await run.open("ssh")).run(mischief, timeout=20)
+
+    job = await Taskset("place", [leave()]).run(agent, runtime=LocalRuntime(env))
+    (run,) = job.runs
+    assert (run.failure_kind, run.reward) == (kind, reward), run.error
+
+
+async def test_before_an_agent_comes_it_is_the_environments_own_fault():
+    async with workspace() as (shell, _):
+        with pytest.raises(EnvironmentFault, match="could not be written"):
+            await shell.write("/usr/file", "x")
+        with pytest.raises(FileNotFoundError) as caught:
+            await shell.read("nowhere")
+        assert not isinstance(caught.value, AgentFault)
+
+
 async def test_a_workspace_that_dies_breaks_its_run_alone():
     async with workspace() as (shell, _), workspace() as (other, _):
         opened = shell.opened
@@ -270,7 +318,9 @@ async def test_a_workspace_that_dies_breaks_its_run_alone():
             while opened.fault() is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert "'shell'" in opened.fault()
-        assert (await shell.bash("true")).exit_code == 137
+        for use in (shell.bash("true"), shell.end_all(), shell.read("x"), shell.write("x", "y")):
+            with pytest.raises(EnvironmentFault, match="'shell'"):
+                await use
         assert other.opened.fault() is None
 
 

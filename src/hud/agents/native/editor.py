@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import Any
 
 from hud.agents.native.arguments import parsed
 from hud.capabilities.ssh import SSHClient
-from hud.trace import ToolResult, ToolSpec
+from hud.trace import ImageContent, ToolResult, ToolSpec
 
 MOST_CHARACTERS = 30_000
 """Of a file that is viewed; the rest is left out, and said to be."""
 MOST_BYTES = 8 << 20
 _MOST_ENTRIES = 500
+_PICTURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
+"""How the files of pictures begin, which are shown as such."""
 _SHOWN_LINES = 4
 """Before and after an edit."""
 
@@ -41,7 +48,7 @@ _PARAMETERS: dict[str, Any] = {
     "required": ["command", "path"],
 }
 _DESCRIPTION = (
-    "View, create and edit text files. view shows a file with line numbers, or what a folder holds; create writes a "
+    "View, create and edit text files. view shows a file with line numbers, a picture, or what a folder holds; create writes a "
     "whole file; str_replace replaces a text that occurs once; insert adds text after a line."
 )
 
@@ -68,7 +75,8 @@ class EditorTool:
             return wanted
         try:
             async with asyncio.timeout(timeout):
-                return ToolResult.of_text(await self._do(wanted))
+                done = await self._do(wanted)
+                return done if isinstance(done, ToolResult) else ToolResult.of_text(done)
         except _Wrong as wrong:
             return ToolResult.of_text(str(wrong), is_error=True)
         except TimeoutError:
@@ -76,7 +84,7 @@ class EditorTool:
         except OSError as error:
             return ToolResult.of_text(str(error), is_error=True)
 
-    async def _do(self, wanted: dict[str, Any]) -> str:
+    async def _do(self, wanted: dict[str, Any]) -> str | ToolResult:
         path = _text(wanted, "path")
         match wanted.get("command"):
             case "view":
@@ -95,13 +103,17 @@ class EditorTool:
                     f"There is no command {other!r}: it is view, create, str_replace or insert."
                 )
 
-    async def _view(self, path: str, lines: Any) -> str:
+    async def _view(self, path: str, lines: Any) -> str | ToolResult:
         if await self._client.is_folder(path):
             if lines is not None:
                 raise _Wrong(f"{path} is a folder, which has no lines.")
             return await self._listing(path)
-        text = await self._read(path)
-        held = _lines(text)
+        data = await self._client.read(path, MOST_BYTES + 1)
+        for magic, kind in _PICTURES.items():
+            if data.startswith(magic) and len(data) <= MOST_BYTES:
+                picture = base64.b64encode(data).decode()
+                return ToolResult(content=[ImageContent(data=picture, mime_type=kind)])
+        held = _lines(_decoded(path, data))
         first, last = _range(lines, len(held))
         return _numbered(held, first, last)
 
@@ -155,19 +167,22 @@ class EditorTool:
         return self._edited(path, changed, line + 1, text)
 
     async def _read(self, path: str) -> str:
-        data = await self._client.read(path, MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise _Wrong(f"{path} has more than {MOST_BYTES >> 20} MB; use the shell.")
-        try:
-            return data.decode("utf-8")
-        except UnicodeDecodeError:
-            raise _Wrong(f"{path} is no text in UTF-8.") from None
+        return _decoded(path, await self._client.read(path, MOST_BYTES + 1))
 
     def _edited(self, path: str, text: str, line: int, new: str) -> str:
         held = _lines(text)
         first = max(1, line - _SHOWN_LINES)
         last = min(len(held), line + new.count("\n") + _SHOWN_LINES)
         return f"{path} was edited. It now reads:\n{_numbered(held, first, last)}"
+
+
+def _decoded(path: str, data: bytes) -> str:
+    if len(data) > MOST_BYTES:
+        raise _Wrong(f"{path} has more than {MOST_BYTES >> 20} MB; use the shell.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _Wrong(f"{path} is no text in UTF-8.") from None
 
 
 def _text(wanted: dict[str, Any], name: str) -> str:

@@ -19,7 +19,17 @@ COPY_SECONDS = 300.0
 READ_BYTES = 64 << 20
 """How much of one file is read at most."""
 _NAMES_KEPT = 2000
+# What is there and would hold up for ever who opens it (a pipe) makes room.
+_WRITE = (
+    'mkdir -p -- "$(dirname -- "$1")" || exit; '
+    'if [ -e "$1" ] && [ ! -f "$1" ] && [ ! -d "$1" ]; then rm -f -- "$1"; fi; cat > "$1"'
+)
+_READ = 'if [ ! -f "$1" ]; then echo "it is no file" >&2; exit 1; fi; head -c "$2" -- "$1"'
 _UNPACK = ["/bin/tar", "--extract", "--file=-", "--no-same-owner", "--warning=no-timestamp"]
+
+
+class Refused(EnvironmentFault):
+    """The workspace did not take a file: for want of room, or for what is there."""
 
 
 async def copy_in(sandbox: Sandbox, source: str, target: str) -> None:
@@ -40,11 +50,10 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
     try:
         os.write(descriptor, data) if data else None
         os.lseek(descriptor, 0, os.SEEK_SET)
-        script = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
         errors = bytearray()
         status = await execute(
             sandbox,
-            ["/bin/sh", "-c", script, "sh", within(sandbox, path)],
+            ["/bin/sh", "-c", _WRITE, "sh", within(sandbox, path)],
             descriptor,
             lambda _: None,
             errors.extend,
@@ -53,7 +62,7 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
     finally:
         os.close(descriptor)
     if status != 0:
-        raise EnvironmentFault(f"{path!r} could not be written in a workspace: {_said(errors)}.")
+        raise Refused(f"{path!r} could not be written in a workspace: {_said(errors)}.")
 
 
 async def read(sandbox: Sandbox, path: str) -> bytes:
@@ -61,7 +70,7 @@ async def read(sandbox: Sandbox, path: str) -> bytes:
     found, errors = bytearray(), bytearray()
     status = await execute(
         sandbox,
-        ["/usr/bin/head", "-c", str(READ_BYTES + 1), "--", within(sandbox, path)],
+        ["/bin/sh", "-c", _READ, "sh", within(sandbox, path), str(READ_BYTES + 1)],
         None,
         found.extend,
         errors.extend,
@@ -70,7 +79,9 @@ async def read(sandbox: Sandbox, path: str) -> bytes:
     if status != 0:
         raise FileNotFoundError(f"{path!r} cannot be read in the workspace: {_said(errors)}.")
     if len(found) > READ_BYTES:
-        raise UsageError(f"{path!r} has more than the {READ_BYTES >> 20} MB that can be read.")
+        raise FileNotFoundError(
+            f"{path!r} has more than the {READ_BYTES >> 20} MB that can be read."
+        )
     return bytes(found)
 
 
@@ -92,7 +103,7 @@ async def _unpack(sandbox: Sandbox, source: str, name: str, folder: str) -> None
         sandbox, ["/bin/mkdir", "-p", "--", folder], seconds=COPY_SECONDS, kept_bytes=_NAMES_KEPT
     )
     if made.exit_code != 0:
-        raise EnvironmentFault(f"{folder!r} could not be made in a workspace: {made.stderr}.")
+        raise Refused(f"{folder!r} could not be made in a workspace: {made.stderr}.")
     reading, writing = os.pipe()
     errors = bytearray()
     packing = asyncio.ensure_future(asyncio.to_thread(_pack, source, name, writing))
@@ -111,7 +122,7 @@ async def _unpack(sandbox: Sandbox, source: str, name: str, folder: str) -> None
     if problem is not None:
         raise EnvironmentFault(f"{source!r} cannot be copied into a workspace: {problem}.")
     if status != 0:
-        raise EnvironmentFault(
+        raise Refused(
             f"{source!r} could not be copied into a workspace (of {sandbox.plan.limits.disk_mb:g} MB): "
             f"{_said(errors)}."
         )

@@ -7,8 +7,8 @@ the run they work for. Agents come in by the capability, over SSH.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from hud.environment.workspace.network import Network, Peer
 from hud.environment.workspace.sandbox import Sandbox
 from hud.environment.workspace.server import WorkspaceServer
 from hud.environment.workspace.ways_out import OpenNetwork
-from hud.errors import EnvironmentFault, UsageError
+from hud.errors import AgentFault, EnvironmentFault, UsageError
 from hud.graders.command import CommandOutcome
 
 if TYPE_CHECKING:
@@ -112,17 +112,31 @@ class Workspace(Part):
         return await self.opened.bash(command, cwd=cwd, timeout=timeout, alone=alone, env=env)
 
     async def read(self, path: str) -> bytes:
-        """Return what a file holds; raises `FileNotFoundError` where it cannot be read."""
-        return await copying.read(self.opened.sandbox, path)
+        """Return what a file holds; raises `FileNotFoundError` where there is none that can be read.
+
+        Where an agent was at work there, that is its own failure: uncaught, the run counts with reward 0.
+        """
+        opened = self.opened
+        try:
+            return await copying.read(opened.sandbox, path)
+        except FileNotFoundError as error:
+            opened.check()
+            if opened.server.was_used:
+                raise NotLeftThere(str(error)) from error
+            raise
 
     async def write(self, path: str, data: str | bytes) -> None:
         """Write a file; the folders on its way are made."""
         content = data.encode() if isinstance(data, str) else data
-        await copying.write(self.opened.sandbox, path, content)
+        opened = self.opened
+        with opened.whose_fault():
+            await copying.write(opened.sandbox, path, content)
 
     async def copy_in(self, source: str | Path, target: str = ".") -> None:
         """Copy a file, or what a folder holds, from this machine to `target`."""
-        await copying.copy_in(self.opened.sandbox, str(source), target)
+        opened = self.opened
+        with opened.whose_fault():
+            await copying.copy_in(opened.sandbox, str(source), target)
 
     async def connect(self, port: int, target: str) -> None:
         """Have `port` of the workspace's loopback lead to a service at `target` (`host:port`), for this run."""
@@ -130,7 +144,11 @@ class Workspace(Part):
 
     async def end_all(self) -> None:
         """End everything that runs in this run's workspace; its files stay."""
-        await self.opened.sandbox.kill_all()
+        await self.opened.end_all()
+
+
+class NotLeftThere(AgentFault, FileNotFoundError):
+    """The agent did not leave a file that it was to leave."""
 
 
 class OpenWorkspace(OpenPart):
@@ -190,10 +208,36 @@ class OpenWorkspace(OpenPart):
         """Run a command; those that are to be alone wait for one another."""
         if alone:
             async with self._alone:
-                with suppress(OSError):  # It is over, and so is everything in it.
-                    await self.sandbox.kill_all()
-                return await self._bash(command, cwd, timeout, env)
-        return await self._bash(command, cwd, timeout, env)
+                await self.end_all()
+                outcome = await self._bash(command, cwd, timeout, env)
+        else:
+            outcome = await self._bash(command, cwd, timeout, env)
+        if outcome.exit_code != 0:
+            self.check()  # It may be that the command did not fail, but its workspace.
+        return outcome
+
+    async def end_all(self) -> None:
+        """End everything that runs; in a workspace that its agent brought down, nothing does."""
+        with suppress(OSError):
+            await self.sandbox.kill_all()
+        self.check()
+
+    def check(self) -> None:
+        """Raise `EnvironmentFault` where the workspace broke."""
+        problem = self.fault()
+        if problem is not None:
+            raise EnvironmentFault(problem)
+
+    @contextmanager
+    def whose_fault(self) -> Iterator[None]:
+        """Blame the agent where the workspace takes no file any more after it was at work there."""
+        try:
+            yield
+        except copying.Refused as refused:
+            self.check()
+            if self.server.was_used:
+                raise AgentFault(f"{refused} The agent was at work there before.") from refused
+            raise
 
     async def _bash(
         self, command: str, cwd: str | Path | None, timeout: float, env: Mapping[str, str] | None
@@ -232,8 +276,8 @@ class OpenWorkspace(OpenPart):
     def _time_is_up(self) -> None:
         seconds = self._part.plan.limits.seconds
         self.server.refusal = f"its time is up ({seconds:g} s)"
-        self._ending = asyncio.ensure_future(self._end_all())
+        self._ending = asyncio.ensure_future(self._end_quietly())
 
-    async def _end_all(self) -> None:
+    async def _end_quietly(self) -> None:
         with suppress(OSError):
             await self.sandbox.kill_all()

@@ -64,6 +64,8 @@ class WorkspaceServer:
         self.refusal: str | None = None
         """Why nothing may be started any more, where nothing may."""
         self.port = 0
+        self.was_used = False
+        """Whether anybody ran anything in there."""
         self.connections: set[asyncssh.SSHServerConnection] = set()
         self._acceptor: asyncssh.SSHAcceptor | None = None
 
@@ -168,6 +170,7 @@ class _Session(asyncssh.SSHServerSession[bytes]):
         return bool(self._argv)
 
     def session_started(self) -> None:
+        self._server.was_used = True
         self._task = asyncio.ensure_future(self._live())
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
