@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.agents.providers import anthropic, gemini, openai_chat, openai_responses
 from tests.agents.providers.loopback import Hang, beside
 from tests.agents.providers.openai_responses import KEY, OpenAIResponses, call, refuse, say
 
@@ -160,3 +161,34 @@ def test_a_trace_shows_refusals_and_sources(world, capsys, monkeypatch):
         shown += capsys.readouterr().out
     assert "https://example.org" in shown
     assert "I will not." in shown
+
+
+KINDS = {
+    "claude": (anthropic.AnthropicMessages, anthropic, "ANTHROPIC", ""),
+    "openai": (openai_responses.OpenAIResponses, openai_responses, "OPENAI", "/v1"),
+    "operator": (openai_responses.OpenAIResponses, openai_responses, "OPENAI", "/v1"),
+    "gemini": (gemini.GeminiContent, gemini, "GEMINI", ""),
+    "gemini_cua": (gemini.GeminiContent, gemini, "GEMINI", ""),
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_kind_plays_with_its_providers_key_and_has_a_cost(world, capsys, monkeypatch, kind):
+    made, words, provider, path = KINDS[kind]
+    for name in ("OPENAI", "ANTHROPIC", "GEMINI", "GOOGLE"):
+        monkeypatch.delenv(f"{name}_API_KEY", raising=False)
+    with beside(made([words.call("look", "c1")], [words.say("door")])) as server:
+        monkeypatch.setenv(f"{provider}_API_KEY", words.KEY)
+        monkeypatch.setenv(f"{provider}_BASE_URL", server.url + path)
+        found = played(capsys, world, kind, "--max-steps", "5")
+    assert (found["reward"], server.refused, len(server.requests)) == (1.0, [], 2)
+    assert found["statistics"]["cost_usd"] > 0
+
+
+def test_any_server_of_chat_completions_plays(world, capsys):
+    turns = openai_chat.call(("look", "c1", {})), openai_chat.say("door")
+    with beside(openai_chat.OpenAIChat(*turns)) as server:
+        place = ("-c", f"base_url={server.url}/v1", "-c", f"api_key={openai_chat.KEY}")
+        found = played(capsys, world, "openai_compatible", "--model", "mine", *place)
+    assert (found["reward"], server.refused) == (1.0, [])
+    assert found["statistics"]["cost_usd"] is None
