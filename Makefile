@@ -9,7 +9,7 @@ TEST_WORKERS ?= 2
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-null lab test check bench clean format
+.PHONY: help setup demo demo-hierarchy demo-null lab test check bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ $(OFFICIAL)/.installed: scripts/official-client.txt
 
 demo: $(STAMP)  ## Train a tool-using agent from scratch and watch it get better (minutes, on a CPU)
 	@$(BIN)/python examples/triage/demo.py --folder .demo
+
+demo-hierarchy: $(STAMP)  ## Train a subagent, then the orchestrator that calls it, by a recipe in stages
+	@$(BIN)/python examples/hierarchy/demo.py --folder .demo-hierarchy
 
 demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curve must stay flat
 	@$(BIN)/python examples/triage/demo.py --folder .demo-null --zero-advantages
@@ -52,5 +55,5 @@ bench: $(STAMP)  ## Run the benchmarks behind benchmarks/perf/RESULTS.md
 	@$(BIN)/python benchmarks/perf/run_all.py
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .demo .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .demo .demo-hierarchy .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

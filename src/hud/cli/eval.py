@@ -59,6 +59,13 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--remote", is_flag=True, help="Play on the platform: --runtime hosted.")
 @click.option("-c", "--config", "pairs", multiple=True, metavar="KEY=VALUE", help="Agent settings.")
+@click.option(
+    "--subagent",
+    "subagents",
+    multiple=True,
+    metavar="NAME=MODEL",
+    help="Who plays a subagent, by its tool's name or the model that its environment gives it.",
+)
 @click.option("--resume", metavar="JOB", help="Play only what is missing from this job.")
 @click.option("-v", "--verbose", count=True, help="Show answers; -vv shows tracebacks too.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -79,13 +86,14 @@ def command(
     runtime: str | None,
     remote: bool,
     pairs: tuple[str, ...],
+    subagents: tuple[str, ...],
     resume: str | None,
     verbose: int,
     yes: bool,
     as_json: bool,
 ) -> int:
     """Play the tasks in SOURCE (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
-    from hud.cli.player import HUMAN, is_paid, parse_settings, player
+    from hud.cli.player import HUMAN, is_paid, named_subagents, parse_settings, player
 
     options = {
         "max_steps": max_steps,
@@ -95,6 +103,8 @@ def command(
     }
     asked = {name: value for name, value in options.items() if value is not None}
     who = player(agent, model, {**asked, **parse_settings(pairs)})
+    if subagents:
+        who.subagents = {**who.subagents, **named_subagents(subagents)}
     tasks = chosen(load(source), task_ids, everything or resume is not None)
     many = len(tasks) * (group or 1)
     if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:

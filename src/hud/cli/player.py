@@ -67,6 +67,17 @@ def player(agent: str | None, model: str | None, config: dict[str, Any]) -> Agen
     return create_agent(agent or model or "", **config)
 
 
+def named_subagents(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Return who plays which subagent, of NAME=MODEL."""
+    found = {}
+    for pair in pairs:
+        name, _, model = pair.partition("=")
+        if not (name and model):
+            raise UsageError(f"--subagent takes NAME=MODEL, not {pair!r}.")
+        found[name] = model
+    return found
+
+
 def is_paid(agent: str | None, model: str | None) -> bool:
     """Say whether a provider is likely to be asked, which costs money."""
     return agent in KINDS or kind_of_model(agent or model or "") is not None
