@@ -97,6 +97,30 @@ async def answering(*lines, then="close"):
 HELLO = b'{"id": ID, "result": {"session_id": "s", "env": {"name": "x", "version": "1"}}}'
 
 
+async def test_what_connecting_takes_in_one_task_alone_comes_with_its_prompt():
+    own = Environment("robots")
+
+    @own.template(id="grasp")
+    async def grasp(token: str = ""):
+        bindings = {"robot": {"token": token}} if token else {}
+        yield {"prompt": [{"role": "user", "content": "Grasp."}], "bindings": bindings}
+        yield 1.0
+
+    server = ControlServer(own)
+    listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    async with own.run() as here:
+        there = await RemoteConnection.dial("127.0.0.1", port)
+        for args, bindings in (({"token": "t1"}, {"robot": {"token": "t1"}}), ({}, {})):
+            frames = [await world.start("grasp", args) for world in (here, there)]
+            assert [frame.bindings for frame in frames] == [bindings] * 2
+            assert frames[0].prompt == frames[1].prompt
+            assert frames[0].prompt[0].role == "user"
+        await there.close()
+    listening.close()
+    await server.close()
+
+
 async def test_a_machine_that_is_gone_without_a_word_is_noticed():
     server = ControlServer(Environment("far"))
     accepted = asyncio.Queue()

@@ -250,6 +250,9 @@ async def test_prompts_may_hold_images_in_both_common_shapes():
         {"role": "user", "content": None},
         [{"content": [{"type": "image_url", "image_url": {"url": "https://a.test/x.png"}}]}],
         [{"content": [{"type": "image_url", "image_url": {"url": "data:image/png,plain"}}]}],
+        {"prompt": None},
+        {"prompt": "Hello", "bindings": ["robot"]},
+        {"prompt": "Hello", "bindings": {"robot": "token"}},
     ],
 )
 async def test_what_is_no_prompt_is_the_environments_fault(value):

@@ -17,10 +17,11 @@ from hud.capabilities import Capability
 from hud.environment.agent_tool import AgentTool, Delegation
 from hud.environment.answer import Answer
 from hud.environment.arguments import GradingArg
-from hud.environment.connection import Connection, StartFrame, ToolOutcome
+from hud.environment.connection import Connection, ToolOutcome
 from hud.environment.environment import Environment
 from hud.environment.loading import load_environment
 from hud.environment.parts import OpenPart, Part, RunTool
+from hud.environment.prompts import StartFrame
 from hud.environment.results import Image
 from hud.environment.run import EnvironmentRun
 from hud.environment.task import Task

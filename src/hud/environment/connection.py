@@ -7,14 +7,8 @@ from typing import Any, Protocol
 
 from hud.capabilities import Capability
 from hud.environment.agent_tool import Delegation
-from hud.trace import Message, ToolResult, ToolSpec, Trace
-
-
-@dataclass(frozen=True)
-class StartFrame:
-    """What the setup half of a template gave: the prompt."""
-
-    prompt: str | list[Message]
+from hud.environment.prompts import StartFrame
+from hud.trace import ToolResult, ToolSpec, Trace
 
 
 @dataclass(frozen=True)

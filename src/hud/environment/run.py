@@ -12,12 +12,13 @@ import orjson
 from hud.capabilities import Capability
 from hud.environment.agent_tool import AgentTool, Delegation
 from hud.environment.answer import parse_answer
-from hud.environment.connection import StartFrame, ToolOutcome
+from hud.environment.connection import ToolOutcome
 from hud.environment.parts import OpenParts, RunTool
+from hud.environment.prompts import StartFrame, start_frame
 from hud.environment.results import to_json
 from hud.environment.rewards import grade_frame
 from hud.environment.scope import State, entered
-from hud.environment.template import Template, as_prompt
+from hud.environment.template import Template
 from hud.errors import EnvironmentFault, GraderFault, NotFoundError, RolloutError, UsageError
 from hud.trace import ToolResult, ToolSpec, Trace
 
@@ -170,7 +171,7 @@ class EnvironmentRun:
                     f"Template {task_id!r} raised {_told(error)} before its prompt."
                 ) from error
         self._template, self._episode = template, episode
-        return StartFrame(as_prompt(value, task_id))
+        return start_frame(value, task_id)
 
     async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
         if self._template is None or self._episode is None:

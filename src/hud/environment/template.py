@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from hud.environment.arguments import Arguments
 from hud.environment.task import Task
-from hud.errors import EnvironmentFault, UsageError
-from hud.trace import ImageContent, Message, TextContent
+from hud.errors import UsageError
 
 if TYPE_CHECKING:
     from hud.environment.environment import Environment
@@ -86,60 +84,3 @@ class Template:
 def _as_json(values: dict[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = TypeAdapter(dict[str, Any]).dump_python(values, mode="json")
     return plain
-
-
-def as_prompt(value: Any, task_id: str) -> str | list[Message]:
-    """Return what a template's first yield gave as a prompt: text, or chat messages."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Message | dict | BaseModel):
-        value = [value]
-    if not isinstance(value, list | tuple) or not value:
-        raise EnvironmentFault(
-            f"Template {task_id!r} yielded {type(value).__name__} as its prompt; yield text, or a list of chat messages."
-        )
-    return [_message(item, task_id) for item in value]
-
-
-def _message(item: Any, task_id: str) -> Message:
-    if isinstance(item, Message):
-        return item
-    if isinstance(item, str):
-        return Message(content=item)
-    if isinstance(item, BaseModel):
-        item = item.model_dump()
-    try:
-        role = item.get("role", "user")
-        content = item["content"]
-        blocks = content if isinstance(content, str) else _blocks(content)
-        return Message(role=typing.cast(Any, role), content=blocks)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise EnvironmentFault(
-            f"Template {task_id!r} yielded a prompt message that is not {{role, content}}: {item!r:.100} ({error})."
-        ) from None
-
-
-def _blocks(content: Any) -> list[TextContent | ImageContent]:
-    """Return MCP or chat-completions content parts as content blocks."""
-    parts = content if isinstance(content, list | tuple) else [content]
-    blocks: list[TextContent | ImageContent] = []
-    for part in parts:
-        plain = part.model_dump(by_alias=True) if isinstance(part, BaseModel) else part
-        if isinstance(plain, str):
-            blocks.append(TextContent(text=plain))
-        elif plain.get("type") == "text":
-            blocks.append(TextContent(text=plain["text"]))
-        elif plain.get("type") == "image_url":
-            blocks.append(_inline_image(plain["image_url"]["url"]))
-        else:
-            blocks.append(ImageContent.model_validate(plain))
-    return blocks
-
-
-def _inline_image(url: str) -> ImageContent:
-    header, _, data = url.partition(",")
-    if not (header.startswith("data:") and header.endswith(";base64")):
-        # Nothing is fetched on an environment's word: whoever plays may be inside another network.
-        raise ValueError(f"the image {url[:60]!r} is not inline; give data:<type>;base64,<data>")
-    mime = header.removeprefix("data:").removesuffix(";base64")
-    return ImageContent(data=data, mime_type=mime)

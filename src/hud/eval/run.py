@@ -67,6 +67,8 @@ class Run:
     runtime: str | None = None
     """Address of the environment, or how it ran."""
     prompt: str | Sequence[Message] = ""
+    bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By capabilities' names: what connecting to them takes in this task alone, where its template says so."""
     tools: list[ToolSpec] = field(default_factory=list)
     grade: Grade = field(default_factory=Grade.ungraded)
     failure_kind: FailureKind | None = None
@@ -262,7 +264,7 @@ class Run:
         if self.depth >= DEEPEST:
             self.tools = [tool for tool in self.tools if not tool.delegated]
         frame = await self.connection.start(self.task.id, self.task.args)
-        self.prompt = frame.prompt
+        self.prompt, self.bindings = frame.prompt, frame.bindings
         setup = TaskCall(phase="setup", name=self.task.id, arguments=self.task.args)
         self.record(Step(source="task", task_call=setup, started_at=started))
         self.record(Step(source="user", messages=self.prompt_messages))

@@ -239,7 +239,8 @@ class ControlConnection:
         session.started = False
         frame = await run.start(task_id, args)
         session.started = True
-        return {"prompt": _plain(frame.prompt)}
+        said = {"prompt": _plain(frame.prompt)}
+        return said | ({"bindings": frame.bindings} if frame.bindings else {})
 
     async def grade(self, params: dict[str, Any]) -> dict[str, Any]:
         self.claim("tasks.grade", params)

@@ -19,11 +19,13 @@ from hud.environment.channel.framing import MAX_FRAME_BYTES, METHOD_NOT_FOUND, C
 from hud.environment.channel.grading import grade_params
 from hud.environment.channel.remote_files import RemoteFiles
 from hud.environment.channel.tunnels import Tunnels
-from hud.environment.connection import Connection, StartFrame, ToolOutcome
+from hud.environment.connection import Connection, ToolOutcome
+from hud.environment.prompts import StartFrame
 from hud.errors import EnvironmentFault, RolloutError
 from hud.trace import Message, ToolResult, ToolSpec, Trace
 
-_MESSAGES = TypeAdapter(list[Message])
+_PROMPT: TypeAdapter[str | list[Message]] = TypeAdapter(str | list[Message])
+_BINDINGS = TypeAdapter(dict[str, dict[str, Any]])
 _SPECS = TypeAdapter(list[ToolSpec])
 TOOL_MARGIN_SECONDS = 10.0
 """How much longer than a tool's own limit an answer is waited for."""
@@ -173,12 +175,13 @@ class RemoteRun(ABC):
         return tasks
 
     async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
-        prompt = _field(await self.call("tasks.start", {"id": task_id, "args": args}), "prompt")
+        said = await self.call("tasks.start", {"id": task_id, "args": args})
         if self.foreign:
             await self._follow_files()
         try:
             return StartFrame(
-                prompt if isinstance(prompt, str) else _MESSAGES.validate_python(prompt)
+                _PROMPT.validate_python(_field(said, "prompt")),
+                _BINDINGS.validate_python(said.get("bindings") or {}),
             )
         except ValidationError:
             raise self._nonsense("tasks.start") from None
