@@ -44,7 +44,7 @@ def _add_issue(recording: Recording, key: tuple[str, ...], events: list[dict[str
     error = _error(events[-1])
     recording.add(
         "issues", issue=issue, service=key[0], error=str(error["type"]),
-        message=str(error.get("value"))[:200], place=key[2], events=len(events), level="error",
+        message=_line(error.get("value"))[:200], place=key[2], events=len(events), level="error",
         first_seen=_time(events[0]), last_seen=_time(events[-1]), status="unresolved",
         first_release=str(events[0].get("release")), last_release=str(events[-1].get("release")),
     )  # fmt: skip
@@ -54,7 +54,7 @@ def _add_issue(recording: Recording, key: tuple[str, ...], events: list[dict[str
             "events", event=event["event_id"][:12], issue=issue, time=_time(event), service=key[0],
             release=str(event.get("release")), container=str(event.get("server_name")),
             transaction_name=str(event.get("transaction")), error=str(error["type"]),
-            message=str(error.get("value"))[:300],
+            message=_line(error.get("value"))[:300],
             trace=str(event.get("contexts", {}).get("trace", {}).get("trace_id"))[:12],
             url=str(event.get("request", {}).get("url", "")).split("?")[0].split("/", 3)[-1],
         )  # fmt: skip
@@ -104,6 +104,10 @@ def _place(error: dict[str, Any]) -> dict[str, Any]:
     ours = [frame for frame in frames if str(frame.get("filename", "")).startswith("shop/")
             and frame.get("filename") != FRAME]  # fmt: skip
     return (ours or frames or [{}])[-1]
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 def _service(event: dict[str, Any]) -> str:
