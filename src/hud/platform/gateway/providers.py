@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from hud import settings
+from hud.agents.prices import price_of
 from hud.platform.gateway.dialects.dialect import Family
 from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig
 from hud.platform.store.tables import LOCAL_TEAM
@@ -75,8 +76,8 @@ class Provider:
     url_env: str
     key_env: str
     sdk_agent_type: str
-    listed: dict[str, tuple[float, float]]
-    """Models that the catalogue shows, with dollars for a million prompt and completion tokens."""
+    listed: tuple[str, ...]
+    """Models that the catalogue shows."""
 
 
 PROVIDERS = (
@@ -88,11 +89,7 @@ PROVIDERS = (
         "ANTHROPIC_BASE_URL",
         "ANTHROPIC_API_KEY",
         "claude",
-        {
-            "claude-opus-4-5": (5.0, 25.0),
-            "claude-sonnet-4-5": (3.0, 15.0),
-            "claude-haiku-4-5": (1.0, 5.0),
-        },
+        ("claude-opus-5", "claude-sonnet-5", "claude-sonnet-4-6", "claude-haiku-4-5"),
     ),
     Provider(
         "openai",
@@ -102,12 +99,7 @@ PROVIDERS = (
         "OPENAI_BASE_URL",
         "OPENAI_API_KEY",
         "openai",
-        {
-            "gpt-5": (1.25, 10.0),
-            "gpt-5-mini": (0.25, 2.0),
-            "gpt-5-nano": (0.05, 0.4),
-            "gpt-4o-mini": (0.15, 0.6),
-        },
+        ("gpt-5.6", "gpt-5.4-mini", "gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4o-mini"),
     ),
     Provider(
         "gemini",
@@ -117,7 +109,7 @@ PROVIDERS = (
         "GEMINI_BASE_URL",
         "GEMINI_API_KEY",
         "gemini",
-        {"gemini-2.5-pro": (1.25, 10.0), "gemini-2.5-flash": (0.3, 2.5)},
+        ("gemini-3-pro-preview", "gemini-3.5-flash", "gemini-2.5-pro", "gemini-2.5-flash"),
     ),
 )
 
@@ -137,7 +129,7 @@ def provider_of(name: str) -> Provider | None:
 
 def builtin_model(provider: Provider, name: str, environment: dict[str, str]) -> ProviderModel:
     """Return a provider's model by its name, with this server's key."""
-    prices = _price(provider, name)
+    price = price_of(name)
     return ProviderModel(
         name=name,
         upstream=name,
@@ -145,8 +137,8 @@ def builtin_model(provider: Provider, name: str, environment: dict[str, str]) ->
         url=_base(environment.get(provider.url_env) or provider.url, provider.family),
         key=environment.get(provider.key_env),
         key_env=provider.key_env,
-        price_in=prices[0] if prices else None,
-        price_out=prices[1] if prices else None,
+        price_in=price.input if price else None,
+        price_out=price.output if price else None,
     )
 
 
@@ -168,13 +160,13 @@ def registered_model(
 
 def builtin_record(provider: Provider, name: str) -> ModelRecord:
     """Return a provider's model as the registry would describe it; its id is always the same."""
-    price = _price(provider, name) or (None, None)
+    price = price_of(name)
     config = ProviderConfig(
         url=provider.url,
         dialect=provider.family,
         key_env=provider.key_env,
-        price_in=price[0],
-        price_out=price[1],
+        price_in=price.input if price else None,
+        price_out=price.output if price else None,
     )
     return ModelRecord(
         id=uuid5(NAMESPACE_URL, f"https://openhud/models/{name}").hex,
@@ -218,14 +210,6 @@ def sdk_agent_type(record: ModelRecord) -> str:
         if record.kind == provider.name:
             return provider.sdk_agent_type
     return _SDK_AGENT_TYPES[record.config.provider.dialect]
-
-
-def _price(provider: Provider, name: str) -> tuple[float, float] | None:
-    """Return a model's price; a name with a date behind it costs what the name costs."""
-    for known, price in provider.listed.items():
-        if name == known or (name.startswith(f"{known}-") and name[len(known) + 1].isdigit()):
-            return price
-    return None
 
 
 def _base(url: str, family: Family) -> str:
