@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import shutil
 
 import pytest
 
@@ -12,6 +13,10 @@ from hud.capabilities.ssh import SSHClient
 from hud.environment import WorkspaceLimits
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import ToolCall, ToolStep
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import platform
+import shutil
 import socket
 import subprocess
 
@@ -17,6 +18,9 @@ from hud.capabilities.ssh import SSHClient
 from hud.environment import WorkspaceLimits
 from hud.errors import EnvironmentFault
 
+pytestmark = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"
+)
 numbered = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="it names system calls by their numbers on x86-64"
 )

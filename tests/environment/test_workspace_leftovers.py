@@ -1,11 +1,15 @@
 """Rollouts leave nothing behind, however they end."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"
+)
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "perf" / "leftovers.py"
 
 
