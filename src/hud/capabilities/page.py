@@ -22,6 +22,10 @@ SETTLE_SECONDS = 5.0
 _BEGIN_SECONDS = 0.1
 """What a page is given to begin with what an action causes."""
 _PAINT_SECONDS = 1.0
+_SWAPPING = "Not attached to an active page"
+"""What is said while a page that could not be loaded makes room for the one that says so."""
+_SWAP_SECONDS = 3.0
+_SWAP_PAUSE_SECONDS = 0.05
 _BUTTON_BITS = {"left": 1, "right": 2, "middle": 4, "back": 8, "forward": 16}
 _PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 _TYPED_AT_ONCE = 200
@@ -67,8 +71,18 @@ class Page:
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float = 30.0
     ) -> dict[str, Any]:
-        """Send a command to this tab."""
-        return await self.devtools.call(method, params, session=self.session, timeout=timeout)
+        """Send a command to this tab; one that comes while it changes pages waits until it has."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + _SWAP_SECONDS
+        while True:
+            try:
+                return await self.devtools.call(
+                    method, params, session=self.session, timeout=timeout
+                )
+            except RefusedError as refused:
+                if _SWAPPING not in str(refused) or clock() > until:
+                    raise
+            await asyncio.sleep(_SWAP_PAUSE_SECONDS)
 
     def heard(self, method: str, params: dict[str, Any]) -> str | None:
         """Take an event of this tab; returns what has to be called now, if anything (see `answer`)."""

@@ -1,6 +1,7 @@
 """What a run's capabilities become for its agent: tools of its own, beside the environment's.
 
     ssh         a shell and an editor
+    cdp, rfb    a computer
     mcp         each tool of the server
 
 An environment's own tool of the same name stays instead. Knows which tool goes with which capability; what a tool
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hud.agents.agent import RunView
 from hud.agents.types import NativeTool
 from hud.capabilities import Capability
-from hud.capabilities.capability import MCP, SSH
+from hud.capabilities.capability import CDP, MCP, RFB, SSH
 from hud.environment.parts import RunTool
 from hud.trace import ToolResult, ToolSpec
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _KINDS: dict[str, tuple[NativeTool, ...]] = {
     SSH: ("bash", "editor"),
+    CDP: ("computer",),
+    RFB: ("computer",),
     MCP: ("mcp",),
 }
 
@@ -62,6 +65,10 @@ async def _tools(
             from hud.agents.native.editor import EditorTool
 
             yield EditorTool(cast("SSHClient", client), name=name("editor"))
+        elif kind == "computer":
+            from hud.agents.native.computer import ComputerTool
+
+            yield ComputerTool(client, name=name("computer"))
         else:
             server = cast("MCPClient", client)
             for spec in await server.list_tools():
