@@ -1,0 +1,134 @@
+"""OpenAI's agents use a real Chromium: they look, click, type and send, and every screen is in the trace."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from tests.agents.providers import openai_chat
+from tests.agents.providers.loopback import closing_agent
+from tests.agents.providers.openai_responses import (
+    KEY,
+    OpenAIResponses,
+    call,
+    say,
+    think,
+    use,
+    use_preview,
+)
+
+from hud.agents import OpenAIAgent, OpenAIChatAgent, OperatorAgent
+from hud.environment import Environment
+from hud.eval.recording import NullRecorder
+from hud.eval.rollouts import rollout
+from hud.trace import ToolStep
+
+SHOP = """<body style="margin:0"><title>Shop</title>
+<input id=what style="position:absolute;left:100px;top:100px;width:200px;height:40px">
+<button style="position:absolute;left:100px;top:200px;width:200px;height:40px"
+ onclick="document.title='ordered '+what.value">Order</button></body>"""
+ADDRESS = "data:text/html," + quote(SHOP)
+FIELD, BUTTON = {"x": 200, "y": 120}, {"x": 200, "y": 220}
+DONE = "I ordered a lamp."
+
+
+@pytest.fixture
+def task(monkeypatch, tmp_path):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path))
+    env = Environment("shop")
+    browser = env.browser(viewport=(640, 480))
+
+    @env.template()
+    async def order():
+        """Order a lamp."""
+        answer = yield "Order a lamp in the shop."
+        yield float(await browser.evaluate("document.title") == "ordered lamp" and answer == DONE)
+
+    return order()
+
+
+async def play(task, agent):
+    async with closing_agent(agent):
+        return await rollout(
+            task, agent, runtime=lambda task: task.environment.run(), recorder=NullRecorder()
+        )
+
+
+def check(run, server, screens):
+    assert (run.reward, run.error, server.refused) == (1.0, None, [])
+    tools = [step for step in run.trace.steps if isinstance(step, ToolStep)]
+    assert not [step for step in tools if step.result.is_error]
+    shown = [step.extra["screenshot"]["data"] for step in tools if "screenshot" in step.extra]
+    assert len(shown) >= screens
+    assert len(set(shown)) == len(shown)
+
+
+GO = call("navigate_browser", "c1", {"action": "navigate", "url": ADDRESS})
+
+
+@pytest.mark.parametrize("agent", [OpenAIAgent, OperatorAgent])
+async def test_the_computer_tool(task, agent):
+    server = OpenAIResponses(
+        [think("go"), GO],
+        [
+            think("order"),
+            use(
+                "u1",
+                {"type": "click", "button": "left", **FIELD},
+                {"type": "type", "text": "lamo"},
+                {"type": "keypress", "keys": ["BACKSPACE"]},
+                {"type": "type", "text": "p"},
+                {"type": "click", "button": "left", **BUTTON},
+            ),
+        ],
+        [use("u2", {"type": "screenshot"})],
+        [say(DONE)],
+    )
+    async with server:
+        run = await play(
+            task, agent(base_url=f"{server.url}/v1", api_key=KEY, stream=agent is OperatorAgent)
+        )
+    check(run, server, screens=3)
+    images = [
+        item["output"]["image_url"]
+        for item in server.requests[-1]["input"]
+        if item["type"] == "computer_call_output"
+    ]
+    assert len(images) == 2
+    assert all(image.startswith("data:image/png;base64,") for image in images)
+
+
+async def test_the_preview_of_the_computer_tool(task):
+    server = OpenAIResponses(
+        [GO],
+        [use_preview("u1", {"type": "click", "button": "left", **FIELD})],
+        [use_preview("u2", {"type": "type", "text": "lamp"})],
+        [use_preview("u3", {"type": "click", "button": "left", **BUTTON})],
+        [say(DONE)],
+    )
+    async with server:
+        agent = OperatorAgent(
+            model="computer-use-preview", base_url=f"{server.url}/v1", api_key=KEY
+        )
+        run = await play(task, agent)
+    check(run, server, screens=3)
+    declared = server.requests[0]["tools"][0]
+    assert (declared["display_width"], declared["display_height"]) == (640, 480)
+    assert declared["environment"] == "browser"
+
+
+async def test_a_computer_that_is_a_function(task):
+    def act(call_id, **arguments):
+        return openai_chat.call(("computer", call_id, arguments))
+
+    server = openai_chat.OpenAIChat(
+        act("c1", action="navigate", url=ADDRESS),
+        act("c2", action="click", **FIELD),
+        act("c3", action="type", text="lamp"),
+        act("c4", action="click", **BUTTON),
+        openai_chat.say(DONE),
+    )
+    async with server:
+        agent = OpenAIChatAgent(model="m", base_url=f"{server.url}/v1", api_key=openai_chat.KEY)
+        run = await play(task, agent)
+    check(run, server, screens=3)
