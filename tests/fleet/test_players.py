@@ -50,3 +50,14 @@ def test_what_cannot_be_made_is_said_in_a_sentence():
         made("openai", max_steps=0)
     with pytest.raises(UsageError, match="must be objects"):
         made("openai_compatible", completion_kwargs={"extra_body": 3})
+
+
+def test_subagents_are_asked_where_their_caller_is():
+    found = made("claude", subagents={"ask": "other-model"})
+    assert found.subagents == {"ask": "other-model"}
+    below = found.make_subagent("claude-sonnet-4-6")
+    assert type(below).__name__ == "ClaudeAgent"
+    assert (below.config.base_url, below.config.api_key) == ("http://gateway", "p")
+    kept = made("claude", samples=True).make_subagent("other-model")
+    assert isinstance(kept.config, OpenAIChatConfig)
+    assert kept.config.completion_kwargs["extra_body"] == {"return_token_ids": True}

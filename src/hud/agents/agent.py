@@ -7,7 +7,7 @@ environment lives, of grading, or of recording.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -82,6 +82,8 @@ class Agent(ABC):
     subagents: Mapping[str, Agent | str] = MappingProxyType({})
     """Who plays subagents: an agent, or a model's slug, by the tool's name or by the model that the environment
     gives it. Those that are not named here play with the model that the environment gives them."""
+    make_subagent: Callable[[str], Agent] | None = None
+    """Makes the agent for a model's slug that plays a subagent; None: `create_agent`."""
 
     @property
     def model_name(self) -> str | None:

@@ -60,10 +60,7 @@ async def _show(reference: str, as_json: bool, full: bool) -> None:
         f"[bold]{run['slug']}[/bold]  {run['id']}  {run['status']}  reward {number(run['reward'])}"
     )
     trace = parse_trace(recorded["trace"])
-    for step in trace.steps:
-        for label, text in _told(step):
-            out.print(f"[dim]{step.step_id:>3}[/dim] [bold]{label:<10}[/bold]", end="")
-            out.print(text if full else _short(text), markup=False)
+    _print_steps(trace, full)
     for line in _grade_tree((run["grade"] or {}).get("subscores") or []):
         out.print(line, markup=False)
     usage = trace.usage
@@ -76,11 +73,25 @@ async def _show(reference: str, as_json: bool, full: bool) -> None:
         out.print(f"{run['failure_kind']}: {run['error']}", markup=False)
 
 
+def _print_steps(trace: Any, full: bool, indent: str = "") -> None:
+    """Print the steps of a trace, those of the traces nested in it further to the right."""
+    from hud.cli.output import console
+
+    out = console()
+    for step in trace.steps:
+        for label, text in _told(step):
+            out.print(f"{indent}[dim]{step.step_id:>3}[/dim] [bold]{label:<10}[/bold]", end="")
+            out.print(text if full else _short(text), markup=False)
+        nested = getattr(step, "subagent", None)
+        if nested is not None:
+            _print_steps(nested, full, f"{indent}    ")
+
+
 def _told(step: Any) -> list[tuple[str, str]]:
     """Return what a step has to say, as (who, text)."""
     import json
 
-    from hud.trace import AgentStep, ToolStep
+    from hud.trace import AgentStep, SubagentStep, ToolStep
 
     told: list[tuple[str, str]] = []
     if isinstance(step, AgentStep):
@@ -94,6 +105,8 @@ def _told(step: Any) -> list[tuple[str, str]]:
         told += [("source", f"{one.source}  {one.text}".rstrip()) for one in step.citations]
     elif isinstance(step, ToolStep) and step.result is not None:
         told.append(("error" if step.result.is_error else "result", _result(step.result)))
+    elif isinstance(step, SubagentStep):
+        told.append(("subagent", _played(step)))
     elif step.source == "user":
         told += [(message.role, message.text) for message in step.messages]
     elif step.task_call is not None:
@@ -103,6 +116,17 @@ def _told(step: Any) -> list[tuple[str, str]]:
     if step.error:
         told.append(("error", step.error))
     return told
+
+
+def _played(step: Any) -> str:
+    """Return a subagent's tool, its model, what its run was worth and where that is on record."""
+    from hud.cli.output import number
+
+    said = step.extra
+    model = f"  {said['model']}" if said.get("model") else ""
+    recorded = getattr(step.subagent, "trace_id", None)
+    where = f"  hud trace {recorded}" if recorded else ""
+    return f"{said.get('tool', 'nested')}{model}  reward {number(said.get('reward'))}{where}"
 
 
 def _result(result: Any) -> str:

@@ -169,9 +169,18 @@ async def _ready(found: Player | str, run: Run) -> Player:
     if found not in made:
         from hud.agents import create_agent  # Only where a model is named.
 
-        made[found] = create_agent(found)
+        make = getattr(top.agent, "make_subagent", None) or create_agent
+        made[found] = make(found)
     await prepare(made[found])
     return made[found]
+
+
+async def close_made(agent: Player) -> None:
+    """Close the connections of the agents that were made to play subagents for `agent`."""
+    for made in _made.pop(agent, {}).values():
+        close = getattr(made, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def _nested(

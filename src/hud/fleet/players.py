@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from hud.agents.kinds import KINDS, SERVED, agent_of, is_installed, settings_of
+from hud.agents import Agent
+from hud.agents.kinds import KINDS, SERVED, agent_of, is_installed, kind_of_model, settings_of
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.errors import UsageError
 
@@ -38,8 +40,23 @@ def player_of(given: dict[str, Any], gateway_url: str) -> ToolLoopAgent:
         config["completion_kwargs"] = _with_tokens(config, wanted=given["samples"])
     if given["samples"]:
         config.pop("stream", None)
-    config |= {"base_url": gateway_url, "api_key": given["pass"]}
-    return agent_of(kind, settings_of(kind, config, whose="The agent's config is not right"))
+    place = {"base_url": gateway_url, "api_key": given["pass"]}
+    settings = settings_of(kind, config | place, whose="The agent's config is not right")
+    made = agent_of(kind, settings)
+    made.subagents = dict((agent.get("config") or {}).get("subagents") or {})
+    made.make_subagent = partial(_subagent, place, samples=given["samples"])
+    return made
+
+
+def _subagent(place: dict[str, Any], model: str, *, samples: bool) -> Agent:
+    """Return the agent of a subagent's model, which asks where its caller asks."""
+    kind = kind_of_model(model) or SERVED
+    if samples or not is_installed(kind):
+        kind = SERVED
+    config: dict[str, Any] = {"model": model, **place}
+    if kind == SERVED:
+        config["completion_kwargs"] = _with_tokens({}, wanted=samples)
+    return agent_of(kind, settings_of(kind, config, whose=f"The subagent's model {model!r}"))
 
 
 def _with_tokens(config: dict[str, Any], *, wanted: bool) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from hud.environment import Task
 from hud.errors import FailureKind, HudError, InfrastructureFault, PlatformError
 from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
+from hud.eval.subagents import close_made
 from hud.fleet.environments import WarmEnvironments
 from hud.fleet.players import player_of
 from hud.trace import Trace
@@ -102,6 +103,7 @@ class Worker:
                 await carry_out(run, player, provider, _limit(given), retries=0)
             finally:
                 with contextlib.suppress(HudError):
+                    await close_made(player)
                     await player.aclose()
         except asyncio.CancelledError:
             if self.stopping.is_set():

@@ -138,6 +138,14 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
 
     private = {"api_key", "base_url"}
     settings = config.model_dump(mode="json", exclude_none=True, exclude=private)
+    subagents = dict(getattr(agent, "subagents", {}))
+    if not all(isinstance(one, str) for one in subagents.values()):
+        raise UsageError(
+            "HostedRuntime plays subagents that the platform can make: name their models' slugs, no agents of this "
+            "process."
+        )
+    if subagents:
+        settings["subagents"] = subagents
     task = run.task
     body: dict[str, Any] = {
         "trace_id": dashed(run.trace_id),
