@@ -258,7 +258,10 @@ async def test_a_grader_in_the_workspace_sees_the_files_and_nothing_of_the_agent
 
 async def test_graders_run_alone_or_among_what_was_left_running():
     async with workspace() as (shell, client):
-        await client.run("python3 -m http.server 8000 >/dev/null 2>&1 & sleep 1")
+        await client.run(
+            "python3 -m http.server 8000 >/dev/null 2>&1 & "
+            "until (echo > /dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done"
+        )
         asks = "python3 -c 'import urllib.request as u; u.urlopen(\"http://127.0.0.1:8000\")'"
         among = await BashGrader.grade(command=asks, workspace=shell, among_running=True)
         assert among.value == 1.0

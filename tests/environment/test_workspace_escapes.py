@@ -401,14 +401,14 @@ async def test_files_made_to_trap_who_looks_at_them_do_not(inside):
 
 
 async def test_when_its_time_is_up_everything_ends_and_nothing_starts():
-    async with workspace(limits=WorkspaceLimits(seconds=0.7)) as client:
+    async with workspace(limits=WorkspaceLimits(seconds=1.5)) as client:
         slept = await client.run("sleep 30", timeout=10)
         assert slept.exit_status == -1
         after = await client.run("echo more")
         assert after.stdout == ""
         assert "its time is up" in after.stderr
         said = await BashTool(client).call({"command": "echo more"})
-        assert "its time is up (0.7 s)\n[The shell ended with status 126" in said.content[0].text
+        assert "its time is up (1.5 s)\n[The shell ended with status 126" in said.content[0].text
         refused = await EditorTool(client).call(
             {"command": "create", "path": "x", "file_text": "y"}
         )
