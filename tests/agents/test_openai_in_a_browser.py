@@ -1,11 +1,11 @@
-"""OpenAI's agents use a real Chromium: they look, click, type and send, and every screen is in the trace."""
+"""What is OpenAI's alone at a real Chromium: batches of actions, and the preview of its computer tool."""
 
 from __future__ import annotations
 
+import shutil
 from urllib.parse import quote
 
 import pytest
-from tests.agents.providers import openai_chat
 from tests.agents.providers.loopback import closing_agent
 from tests.agents.providers.openai_responses import (
     KEY,
@@ -17,12 +17,15 @@ from tests.agents.providers.openai_responses import (
     use_preview,
 )
 
-from hud.agents import OpenAIAgent, OpenAIChatAgent, OperatorAgent
+from hud.agents import OperatorAgent
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
 
+pytestmark = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs Chromium (scripts/setup-worlds)"
+)
 SHOP = """<body style="margin:0"><title>Shop</title>
 <input id=what style="position:absolute;left:100px;top:100px;width:200px;height:40px">
 <button style="position:absolute;left:100px;top:200px;width:200px;height:40px"
@@ -66,8 +69,7 @@ def check(run, server, screens):
 GO = call("navigate_browser", "c1", {"action": "navigate", "url": ADDRESS})
 
 
-@pytest.mark.parametrize("agent", [OpenAIAgent, OperatorAgent])
-async def test_the_computer_tool(task, agent):
+async def test_a_batch_of_actions_of_the_computer_tool(task):
     server = OpenAIResponses(
         [think("go"), GO],
         [
@@ -85,9 +87,8 @@ async def test_the_computer_tool(task, agent):
         [say(DONE)],
     )
     async with server:
-        run = await play(
-            task, agent(base_url=f"{server.url}/v1", api_key=KEY, stream=agent is OperatorAgent)
-        )
+        agent = OperatorAgent(base_url=f"{server.url}/v1", api_key=KEY, stream=True)
+        run = await play(task, agent)
     check(run, server, screens=3)
     images = [
         item["output"]["image_url"]
@@ -115,20 +116,3 @@ async def test_the_preview_of_the_computer_tool(task):
     declared = server.requests[0]["tools"][0]
     assert (declared["display_width"], declared["display_height"]) == (640, 480)
     assert declared["environment"] == "browser"
-
-
-async def test_a_computer_that_is_a_function(task):
-    def act(call_id, **arguments):
-        return openai_chat.call(("computer", call_id, arguments))
-
-    server = openai_chat.OpenAIChat(
-        act("c1", action="navigate", url=ADDRESS),
-        act("c2", action="click", **FIELD),
-        act("c3", action="type", text="lamp"),
-        act("c4", action="click", **BUTTON),
-        openai_chat.say(DONE),
-    )
-    async with server:
-        agent = OpenAIChatAgent(model="m", base_url=f"{server.url}/v1", api_key=openai_chat.KEY)
-        run = await play(task, agent)
-    check(run, server, screens=3)

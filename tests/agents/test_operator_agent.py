@@ -30,17 +30,19 @@ STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "strea
 class Computer:
     """A computer that remembers what it was told, and shows a picture after each action."""
 
-    def __init__(self, environment="browser", broken=()):
+    def __init__(self, environment="browser", broken=(), words=()):
         options = {"width": 800, "height": 600, "environment": environment}
         self.spec = ToolSpec(name="computer", native="computer", options=options)
         self.broken = broken
+        self.words = list(words)
         self.did = []
 
     async def call(self, arguments, timeout=None):
         self.did.append(arguments)
         if arguments["action"] in self.broken:
             return ToolResult(content=[TextContent(text="there is no such place")], is_error=True)
-        return ToolResult(content=[ImageContent(data=PNG, mime_type="image/png")])
+        words = [TextContent(text=self.words.pop(0))] if self.words else []
+        return ToolResult(content=[*words, ImageContent(data=PNG, mime_type="image/png")])
 
 
 class AtComputer(Agent):
@@ -210,6 +212,21 @@ async def test_what_the_computer_refused_is_told_in_words_after_the_screen(task)
     screen, words = server.requests[1]["input"][-2:]
     assert screen["type"] == "computer_call_output"
     assert "there is no such place" in words["content"][0]["text"]
+
+
+async def test_what_a_screen_does_not_show_is_told_when_it_changes(task):
+    computer = Computer(words=["At /a", "At /a", "At /b\nA dialog said: Sure?", "At /b", "At /b"])
+    look = {"type": "screenshot"}
+    turns = [[use("u1", look)], [use("u2", look)], [use("u3", look, look)], [use("u4", look)]]
+    async with OpenAIResponses(*turns, [say("bought")]) as server:
+        run = await play(task, server, computer)
+    assert (run.reward, server.refused) == (1.0, [])
+    told = [
+        item["content"][0]["text"]
+        for item in server.requests[-1]["input"][1:]
+        if item["type"] == "message"
+    ]
+    assert told == ["Beside the screen: At /a", "Beside the screen: At /b\nA dialog said: Sure?"]
 
 
 async def test_models_that_know_no_computer_have_it_as_a_function(task):

@@ -65,7 +65,9 @@ class _Screens:
         self.items = items
         self.calls: dict[str, dict[str, Any]] = {}
         self.shown: dict[str, str] = {}
-        self.told: list[str] = []
+        self.refused: list[str] = []
+        self.words: list[str] = []
+        self.known: list[str] = []
 
     def expect(self, written: list[dict[str, Any]]) -> None:
         """Remember the computer calls of a turn."""
@@ -80,8 +82,11 @@ class _Screens:
         pictures = [] if isinstance(content, str) else _pictures(content)
         if pictures:
             self.shown[call_id] = pictures[-1]
+        text = _text(content)
         if message.get("is_error"):
-            self.told.append(_text(content))
+            self.refused.append(text)
+        else:
+            self.words += [line for line in text.splitlines() if line not in self.words]
         return True
 
     def flush(self) -> None:
@@ -99,17 +104,19 @@ class _Screens:
             if checks:
                 output["acknowledged_safety_checks"] = checks
             self.items.append(output)
-        if self.told:
-            # A screenshot has no place for words.
-            text = "The computer refused an action: " + "\n".join(self.told)
-            self.items.append(
-                {
-                    "type": "message",
-                    "role": "user",
-                    "content": [{"type": "input_text", "text": text}],
-                }
-            )
-        self.calls, self.shown, self.told = {}, {}, []
+        # A screenshot has no place for words: what it does not show, such as an address, is told when it changes.
+        if self.refused:
+            self._tell("The computer refused an action: " + "\n".join(self.refused))
+        news = [line for line in self.words if line not in self.known]
+        if news:
+            self._tell("Beside the screen: " + "\n".join(news))
+        if self.calls:
+            self.known = self.words or self.known
+        self.calls, self.shown, self.refused, self.words = {}, {}, [], []
+
+    def _tell(self, text: str) -> None:
+        part = {"type": "input_text", "text": text}
+        self.items.append({"type": "message", "role": "user", "content": [part]})
 
 
 def _written(message: ChatMessage, wire: Mapping[str, str]) -> list[dict[str, Any]]:
