@@ -37,10 +37,10 @@ class ControlServer:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[None] = loop.create_future()
         server = await asyncio.start_server(self.connected, host, port, limit=self.max_frame)
-        print(f"HUD_SERVE_PORT={server.sockets[0].getsockname()[1]}", flush=True)
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
             # In the main thread, that is; elsewhere somebody else is told.
             loop.add_signal_handler(signal.SIGTERM, told.cancel)
+        print(f"HUD_SERVE_PORT={server.sockets[0].getsockname()[1]}", flush=True)
         try:
             await asyncio.wait({told})
         finally:
