@@ -33,7 +33,7 @@ demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curv
 	@$(BIN)/python examples/triage/demo.py --folder .demo-null --zero-advantages
 
 lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, broken for real; about 20 minutes)
-	@scripts/setup-worlds
+	@scripts/setup-worlds redis-server
 	@$(BIN)/python examples/incident_lab/record.py --folder .lab
 
 test: $(STAMP) $(OFFICIAL)/.installed  ## Run the test suite, on SQLite and on PostgreSQL, the official client's part included

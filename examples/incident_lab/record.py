@@ -21,6 +21,7 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from lab.cluster import LabError
 from lab.database import ShopDatabase, postgresql
 from lab.facts import facts
 from lab.faults import FAULTS
@@ -116,16 +117,21 @@ def main() -> int:
     # A polite kill ends the shop's processes too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = parser.parse_args()
+    code = 0
     try:
         asyncio.run(record_all(options))
-    except KeyboardInterrupt:
+    except* KeyboardInterrupt:
         print("Interrupted. The same command records what is missing.")
-        return INTERRUPTED
-    here = Path(__file__).parent.name
-    print(
-        f"INCIDENT_LAB={options.folder} hud eval examples/{here}/flat.py examples/{here}/players.py:oracle --all"
-    )
-    return 0
+        code = INTERRUPTED
+    except* LabError as failed:
+        print(f"Error: {failed.exceptions[0]}", file=sys.stderr)
+        code = 1
+    if code == 0:
+        here = "examples/incident_lab"
+        print(
+            f"INCIDENT_LAB={options.folder} hud eval {here}/flat.py {here}/players.py:oracle --all"
+        )
+    return code
 
 
 if __name__ == "__main__":

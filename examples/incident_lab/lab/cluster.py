@@ -223,7 +223,9 @@ class Cluster:
 
     async def _spawn(self, service: Service, container: Container) -> None:
         if shutil.which(service.command[0]) is None:
-            raise LabError(f"{service.command[0]} is not installed; scripts/setup-worlds installs it.")
+            raise LabError(
+                f"{service.command[0]} is not installed; scripts/setup-worlds installs it."
+            )
         image = str(service.image) if service.image is not None else str(self.folder)
         urls = {f"{each.name.upper()}_URL": each.url for each in self.services.values()}
         variables: dict[str, str] = {
