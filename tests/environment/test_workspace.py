@@ -16,7 +16,7 @@ import pytest
 
 from hud import Environment
 from hud.capabilities.ssh import SSHClient
-from hud.environment import Mount, Peer, WorkspaceLimits
+from hud.environment import Mount, Peer, Workspace, WorkspaceLimits
 from hud.environment.scope import entered
 from hud.environment.workspace import cgroups, looking
 from hud.environment.workspace.changes import Changes, unified
@@ -66,6 +66,16 @@ async def test_each_run_begins_with_its_own_copy_of_the_root(root):
         await one.run("rm -r src; echo changed > run.sh")
         assert (await other.run("cat src/calc.py")).stdout.startswith("def add")
     assert (root / "run.sh").read_text().startswith("#!/bin/sh")
+
+
+async def test_one_that_was_made_by_hand_is_the_same(root):
+    made = Workspace(root, name="desk", limits=SMALL)
+    env = Environment("place", capabilities=[made])
+    with pytest.raises(UsageError, match="'desk' is up inside a run alone"):
+        await made.read("run.sh")
+    async with env.run() as run:
+        with entered(run):
+            assert (await made.bash("./run.sh")).stdout == "ran\n"
 
 
 async def test_a_root_that_does_not_fit_breaks_the_run(tmp_path):

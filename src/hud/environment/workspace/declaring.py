@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hud.environment.parts import OpenPart, Part
+from hud.environment.parts import Part
 from hud.environment.workspace.changes import SKIPPED
 from hud.environment.workspace.limits import WorkspaceLimits
 from hud.environment.workspace.mounts import Mount
-from hud.environment.workspace.network import Peer, network_of
+from hud.environment.workspace.network import Peer
 from hud.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ class OffersWorkspaces(ABC):
     @abstractmethod
     def add_part(self, part: Part) -> None:
         """Have every run bring `part` up."""
-
-    @abstractmethod
-    def opened(self, part: Part) -> OpenPart:
-        """Return what the current run has of `part`."""
 
     def workspace(
         self,
@@ -60,12 +56,13 @@ class OffersWorkspaces(ABC):
             ) from error
 
         workspace = Workspace(
-            self,
             root,
             name=name,
             guest_path=guest_path,
             mounts=mounts,
-            network=network_of(network, allowed_hosts, peers),
+            network=network,
+            allowed_hosts=allowed_hosts,
+            peers=peers,
             env=env,
             limits=limits,
             track_files=track_files,

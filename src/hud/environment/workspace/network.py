@@ -7,7 +7,6 @@ here, so that no packet of its own ever leaves; and names are looked up here, to
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hud.errors import UsageError
@@ -80,8 +79,3 @@ class Network:
     def hosts(self) -> dict[str, str]:
         """Return the peers' addresses inside, by name: one each, so that two may have the same port."""
         return {peer.name: f"127.0.1.{number}" for number, peer in enumerate(self.peers, 1)}
-
-
-def network_of(web: bool, allowed_hosts: Sequence[str] | None, peers: Sequence[Peer]) -> Network:
-    """Return it as plain data."""
-    return Network(web, None if allowed_hosts is None else tuple(allowed_hosts), tuple(peers))

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
 from hud.environment.parts import OpenPart, Part
+from hud.environment.scope import runs_in_scope
 from hud.environment.workspace import copying
 from hud.environment.workspace.bubblewrap import Plan
-from hud.environment.workspace.changes import Changes
+from hud.environment.workspace.changes import SKIPPED, Changes
 from hud.environment.workspace.commands import run_inside
 from hud.environment.workspace.following import Following
 from hud.environment.workspace.limits import WorkspaceLimits
@@ -30,38 +31,39 @@ from hud.graders.command import CommandOutcome
 
 if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
-    from hud.environment.workspace.declaring import OffersWorkspaces
 
 COMMAND_SECONDS = 600.0
 OUTPUT_BYTES = 1 << 16
 
 
 class Workspace(Part):
-    """What `env.workspace(...)` declares."""
+    """What `env.workspace(...)` declares; made by hand, `env.add_capability(Workspace(...))` does the same."""
 
     def __init__(
         self,
-        environment: OffersWorkspaces,
         root: str | Path | None = None,
         *,
         name: str = "shell",
         guest_path: str = "/workspace",
         mounts: Sequence[Mount] = (),
-        network: Network | None = None,
+        network: bool = False,
+        allowed_hosts: Sequence[str] | None = None,
+        peers: Sequence[Peer] = (),
         env: Mapping[str, str] | None = None,
         limits: WorkspaceLimits | None = None,
         track_files: bool = True,
-        untracked: Sequence[str] = (),
+        untracked: Sequence[str] = SKIPPED,
     ) -> None:
         folder = PurePosixPath(guest_path)
         if not folder.is_absolute() or ".." in folder.parts or taken(guest_path):
             raise UsageError(
                 f"A workspace's guest_path must be an absolute path of its own, not {guest_path!r}."
             )
-        self.environment = environment
-        self.root = None if root is None else Path(root).expanduser()
+        self.root = None if root is None else Path(root).expanduser().absolute()
         self.name = name
-        self.network = network or Network()
+        self.network = Network(
+            network, None if allowed_hosts is None else tuple(allowed_hosts), tuple(peers)
+        )
         self.track_files = track_files
         self.untracked = tuple(untracked)
         self.plan = Plan(
@@ -92,9 +94,13 @@ class Workspace(Part):
     @property
     def opened(self) -> OpenWorkspace:
         """This run's own."""
-        opened = self.environment.opened(self)
-        assert isinstance(opened, OpenWorkspace)
-        return opened
+        for run in runs_in_scope():
+            opened = run.parts.of(self)
+            if isinstance(opened, OpenWorkspace):
+                return opened
+        raise UsageError(
+            f"The workspace {self.name!r} is up inside a run alone; use it inside tools, hooks and templates."
+        )
 
     async def bash(
         self,
