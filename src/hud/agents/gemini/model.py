@@ -21,6 +21,9 @@ from hud.trace import ChatMessage, Completion, Continuation, SamplingParams, Too
 if TYPE_CHECKING:
     from google import genai
 
+_LIMITS = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)
+"""As the other providers' SDKs have it; more runs than this wait for one another."""
+
 
 class GeminiModel:
     """Asks one model; may be used by many runs at once, for it keeps nothing of any."""
@@ -123,7 +126,9 @@ class GeminiModel:
                 ) from None
             self._loop = loop
             # Given to the SDK, since of itself it limits the time of a whole stream, not of its next piece.
-            self._http = httpx.AsyncClient(timeout=self.timeout_seconds, follow_redirects=True)
+            self._http = httpx.AsyncClient(
+                timeout=self.timeout_seconds, follow_redirects=True, limits=_LIMITS
+            )
             self._client = genai.Client(
                 api_key=self.endpoint.key,
                 vertexai=False,
