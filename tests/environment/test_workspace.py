@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import http.server
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from hud.capabilities.ssh import SSHClient
 from hud.environment import Mount, Peer, Workspace, WorkspaceLimits
 from hud.environment.scope import entered
 from hud.environment.workspace import cgroups, looking
-from hud.environment.workspace.changes import Changes, unified
+from hud.environment.workspace.changes import Changes
 from hud.environment.workspace.network import Network
 from hud.environment.workspace.proxy import Proxy
 from hud.errors import AgentFault, EnvironmentFault, UsageError
@@ -189,26 +188,6 @@ async def test_those_who_follow_the_files_are_told_each_for_himself():
         await client.run("echo x > file")
         assert await shell.opened.observe() == {}
         assert await shell.opened.follow_files() is None
-
-
-def test_patches_can_be_applied(tmp_path):
-    """Our own diffs, of random texts, are what `patch` takes."""
-    draw = random.Random(7)
-    for case in range(25):
-        before = [f"{draw.choice('abc')}\n" for _ in range(draw.randrange(0, 60))]
-        after = [line for line in before if draw.random() > 0.1]
-        for _ in range(draw.randrange(0, 6)):
-            after.insert(draw.randrange(0, len(after) + 1), "new\n")
-        if after and case % 3 == 0:
-            after[-1] = "no end"
-        if before == after:
-            continue
-        file = tmp_path / "file"
-        file.write_text("".join(before))
-        diff = unified(before, after, "a/file", "b/file")
-        subprocess.run(["patch", "-s", "-p1"], input=diff, text=True, cwd=tmp_path, check=True)
-        left = file.read_text() if file.exists() else ""
-        assert left == "".join(after)
 
 
 def test_files_that_there_was_no_time_for_are_not_taken_for_gone(tmp_path, monkeypatch):

@@ -41,7 +41,7 @@ _MADE_UP = {
     "resolv.conf": "",
 }
 _HIDDEN = (
-    "acpi asound cmdline config.gz kallsyms kcore key-users keys latency_stats sched_debug scsi sysrq-trigger "
+    "acpi asound cmdline config.gz kallsyms kcore key-users keys latency_stats pressure sched_debug scsi sysrq-trigger "
     "timer_list timer_stats"
 )
 """What of `/proc` tells of the machine, or acts on it, beyond what programs need."""

@@ -19,6 +19,8 @@ _WEB_PORTS = (80, 443)
 _HEAD_BYTES = 1 << 16
 _HEAD_SECONDS = 30.0
 _CONNECT_SECONDS = 30.0
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+"""Addresses of version 4 behind a translator."""
 _OUR_OWN = ("proxy-", "connection:", "host:", "keep-alive:")
 
 
@@ -136,4 +138,6 @@ def _request(head: bytes) -> _Request:
 def _is_public(address: str) -> bool:
     found = ipaddress.ip_address(address.partition("%")[0])
     inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
+    if found.version == 6 and found in _TRANSLATED:
+        inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
     return found.is_global and not found.is_multicast and (inner is None or inner.is_global)
