@@ -135,3 +135,47 @@ def test_nothing_recorded_is_no_error(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("HUD_API_URL", raising=False)
     assert "No job is recorded yet" in said(capsys, "jobs")
     hud.client.disconnect(tmp_path / "empty")
+
+
+def test_a_nested_trace_is_shown_where_it_was_called(tmp_path, monkeypatch, capsys):
+    home = tmp_path / "home"
+    monkeypatch.setenv("HUD_HOME", str(home))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    (tmp_path / "nested.py").write_text(
+        "from hud.environment import AgentTool, Environment\n"
+        "shelf, desk = Environment('shelf'), Environment('desk')\n"
+        "@shelf.template()\n"
+        "async def find(title: str, place: str | None = None):\n"
+        "    answer = yield f'Where is {title}?'\n"
+        "    yield 0.5 * (answer == place)\n"
+        "desk.add_tool(AgentTool(find, name='ask'))\n"
+        "@desk.template()\n"
+        "async def lend(title: str = 'Emma', place: str = 'left'):\n"
+        "    answer = yield f'Lend {title}.'\n"
+        "    yield float(answer == place)\n"
+    )
+    (tmp_path / "player.py").write_text(
+        "from hud.trace import ToolCall\n"
+        "async def agent(run):\n"
+        "    if run.task.env == 'shelf':\n"
+        "        return 'left'\n"
+        "    call = ToolCall(id='c', name='ask', arguments={'title': 'Emma'})\n"
+        "    return (await run.call_tool(call)).text\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    report = json.loads(
+        said(capsys, "eval", "nested.py", "player.py", "--json", "--task-ids", "lend")
+    )
+    (run_,) = report["runs"]
+    assert run_["reward"] == 1.0
+    lines = said(capsys, "trace", run_["trace_id"]).splitlines()
+    (place,) = [number for number, line in enumerate(lines) if "subagent" in line]
+    assert "ask  agent  reward 0.500  hud trace " in lines[place]
+    inner, outer = lines[place + 1 : place + 4], lines[place + 4]
+    assert all(line.startswith("      ") for line in inner)
+    assert "Where is Emma?" in inner[1]
+    assert "score 0.5" in inner[2]
+    assert not outer.startswith("      ")
+    shown = said(capsys, "trace", lines[place].split("hud trace ")[1].strip())
+    assert "find" in shown
+    hud.client.disconnect(home)

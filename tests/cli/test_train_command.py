@@ -115,3 +115,22 @@ def test_the_second_to_train_a_model_is_told_who_holds_it(hud):  # noqa: F811
         process.wait()
         process.stdout.close()
     assert "Finished at step 2" in hud(TRAIN)
+
+
+def test_a_recipe_is_followed_stage_by_stage(hud, tmp_path):  # noqa: F811
+    hud(CREATE)
+    stage = '[[stages]]\nname = "{}"\nmodel = "tiny"\ntasks = "tasks.py"\nlr = {}\n'
+    shared = "steps = 2\ngroup = 4\ntasks_per_step = 2\nmax_tokens = 8\n"
+    (tmp_path / "recipe.toml").write_text(
+        shared + stage.format("a", 1e-3) + stage.format("b", 1e-4)
+    )
+    report = json.loads(hud("train --config recipe.toml --steps 1 --json"))
+    assert [(one["name"], one["finished"]) for one in report["stages"]] == [
+        ("a", True),
+        ("b", True),
+    ]
+    assert [one["report"]["next_step"] for one in report["stages"]] == [1, 1]
+    assert "2 of 2 stages are finished" in hud("train --config recipe.toml --steps 1")
+    told = hud("train tiny tasks.py --config recipe.toml", 2)
+    assert "is a recipe, whose stages name models and tasks; give neither." in told
+    assert "--subagents takes NAME=MODEL" in hud("train tiny tasks.py --subagents ask", 2)

@@ -175,6 +175,8 @@ class Run:
 
     def report(self) -> None:
         """Tell the recorder of every step that it has not heard of (an agent may append to the trace)."""
+        if self.trace.trace_id is None:
+            return  # It stands for a caller who is elsewhere, and whose run is not ours to record.
         steps = self.trace.steps
         while self._heard < len(steps):
             step = steps[self._heard]

@@ -89,9 +89,11 @@ def path_of(source: str | Path | Environment) -> str:
             "file and pass its path, or use LocalRuntime."
         )
     for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) == path:
+        if (
+            getattr(module, "__file__", None) == path
+        ):  # Loaded more than once, it is several modules.
             held = {name: one for name, one in vars(module).items() if isinstance(one, Environment)}
-            if len(set(map(id, held.values()))) > 1:
-                names = [name for name, one in held.items() if one is source]
-                return f"{path}:{names[0]}" if names else path
+            names = [name for name, one in held.items() if one is source]
+            if names and len(set(map(id, held.values()))) > 1:
+                return f"{path}:{names[0]}"
     return path
