@@ -62,9 +62,11 @@ class Citation(BaseModel):
 
     type: str
     text: str
+    """What is cited: in the source's words where the provider gives them, else in the answer's."""
     source: str
     title: str | None = None
     start_index: int | None = None
+    """From where in the step's `content` on it is cited, in characters."""
     end_index: int | None = None
 
 

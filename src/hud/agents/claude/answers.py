@@ -79,18 +79,12 @@ def _signed(block: Block) -> bool:
 
 def _text(blocks: list[Block]) -> str | None:
     """Return the text; pieces that citations part belong together, what other blocks part does not."""
-    passages: list[str] = []
-    adjacent = False
+    text, adjacent = "", True
     for block in blocks:
-        if block["type"] != "text":
-            adjacent = False
-            continue
-        if adjacent:
-            passages[-1] += block["text"]
-        else:
-            passages.append(block["text"])
-        adjacent = True
-    return "\n".join(passages) or None
+        if block["type"] == "text":
+            text += block["text"] if adjacent or not text else "\n" + block["text"]
+        adjacent = block["type"] == "text"
+    return text or None
 
 
 def _thoughts(blocks: list[Block]) -> str | None:
@@ -106,23 +100,25 @@ def _refusal(answer: dict[str, Any]) -> str:
 
 
 def _citations(blocks: list[Block]) -> list[Citation]:
-    return [
-        Citation(
-            type=note["type"],
-            text=note.get("cited_text") or "",
-            source=str(note.get("url") or note.get("source") or note.get("document_title") or ""),
-            title=note.get("title") or note.get("document_title"),
-            start_index=_first(note, "start_char_index", "start_page_number", "start_block_index"),
-            end_index=_first(note, "end_char_index", "end_page_number", "end_block_index"),
-        )
-        for block in blocks
-        if block["type"] == "text"
-        for note in block.get("citations") or []
-    ]
-
-
-def _first(note: dict[str, Any], *names: str) -> int | None:
-    return next((note[name] for name in names if note.get(name) is not None), None)
+    """Return what was cited: in the words of its source, and for which stretch of the text."""
+    found = []
+    for number, block in enumerate(blocks):
+        notes = block.get("citations") or [] if block["type"] == "text" else []
+        end = len(_text(blocks[: number + 1]) or "")
+        found += [
+            Citation(
+                type=note["type"],
+                text=note.get("cited_text") or "",
+                source=str(
+                    note.get("url") or note.get("source") or note.get("document_title") or ""
+                ),
+                title=note.get("title") or note.get("document_title"),
+                start_index=end - len(block["text"]),
+                end_index=end,
+            )
+            for note in notes
+        ]
+    return found
 
 
 def _usage(answers: list[dict[str, Any]], model: str) -> Usage:
