@@ -2,90 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 from tests.agents.providers.loopback import (
-    PNG,
     BreakOff,
     Hang,
     HangUp,
     Raw,
     Status,
     StreamError,
-    closing_agent,
 )
 from tests.agents.providers.openai_chat import KEY, OpenAIChat, call, say
+from tests.agents.rooms import STREAMED, agent_steps, played
 
-from hud.agents import OpenAIChatAgent, asking
-from hud.environment import Environment
+from hud.agents import OpenAIChatAgent
 from hud.errors import RefusedError, UsageError
-from hud.eval import rollouts
-from hud.eval.recording import NullRecorder
-from hud.eval.rollouts import rollout
-from hud.trace import ImageContent, TextContent, ToolResult, ToolStep
+from hud.trace import ToolStep
 
-STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-
-
-@pytest.fixture(autouse=True)
-def waits(monkeypatch, tmp_path):
-    """Nobody waits between attempts; how long one would have is returned."""
-    found = []
-    sleep = asyncio.sleep
-
-    async def at_once(seconds):
-        found.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setenv("HUD_HOME", str(tmp_path))
-    for name in ("HUD_API_URL", "HUD_GATEWAY_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(asking, "sleep", at_once)
-    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.01)
-    return found
-
-
-@pytest.fixture
-def task():
-    env = Environment("rooms")
-
-    @env.tool
-    async def look(where: str = "around") -> str:
-        """Look somewhere."""
-        return f"{where}: a door"
-
-    @env.tool
-    async def picture() -> ToolResult:
-        """Take a picture."""
-        image = ImageContent(data=PNG, mime_type="image/png")
-        return ToolResult(content=[TextContent(text="here:"), image])
-
-    @env.tool(name="doors.open wide")
-    async def wide() -> str:
-        """Open it."""
-        return "it is open"
-
-    @env.template()
-    async def escape(prompt: str = "Get out."):
-        """Find the way out."""
-        answer = yield prompt
-        yield float(answer == "door")
-
-    return escape()
+pytestmark = pytest.mark.usefixtures("waits")
 
 
 async def play(task, server, **config):
     config = {"model": "m", "base_url": f"{server.url}/v1", "api_key": KEY, **config}
-    async with closing_agent(OpenAIChatAgent(**config)) as agent:
-        return await rollout(
-            task, agent, runtime=lambda task: task.environment.run(), recorder=NullRecorder()
-        )
-
-
-def agent_steps(run):
-    return [step for step in run.trace.steps if step.source == "agent"]
+    return await played(task, OpenAIChatAgent(**config))
 
 
 @STREAMED
