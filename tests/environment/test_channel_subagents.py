@@ -10,7 +10,8 @@ import pytest
 from test_channel_protocol import Client
 
 from hud.agents import ScriptedAgent
-from hud.environment import Task, load_environment
+from hud.capabilities import Capability
+from hud.environment import AgentTool, Environment, Task, load_environment
 from hud.environment.channel import ControlServer, RemoteConnection
 from hud.environment.channel.framing import BAD_PARAMS, BAD_STATE
 from hud.errors import EnvironmentFault
@@ -22,8 +23,8 @@ world = load_environment(SOURCE)
 
 
 @asynccontextmanager
-async def served():
-    server = ControlServer(world)
+async def served(environment=world):
+    server = ControlServer(environment)
     listening = await asyncio.start_server(server.connected, "127.0.0.1", 0, limit=1 << 24)
     yield server, listening.sockets[0].getsockname()[1]
     listening.close()
@@ -135,6 +136,41 @@ async def test_a_connection_that_is_lost_ends_the_subagents_in_it():
         # The caller's task stays parked, to be resumed or graded; who played its subagents is gone.
         (parked,) = server.sessions
         assert parked.started
+
+
+async def test_a_subagents_capabilities_are_reached_through_its_own_tunnels():
+    async def echo(reader, writer):
+        writer.write(b"inner " + await reader.readline())
+        writer.close()
+
+    behind = await asyncio.start_server(echo, "127.0.0.1", 0)
+    address = f"tcp://127.0.0.1:{behind.sockets[0].getsockname()[1]}"
+    inner, outer = Environment("inner"), Environment("outer")
+
+    @inner.initialize
+    async def offer():
+        inner.add_capability(Capability("line", "echo/1", address, {}))
+
+    @inner.template()
+    async def speak():
+        yield "Speak."
+        yield 1.0
+
+    outer.add_tool(AgentTool(speak, model="m"))
+    async with served(outer) as (_, port):
+        connection = await RemoteConnection.dial("127.0.0.1", port)
+        assert connection.capabilities == []
+        nested = await connection.nested("speak")
+        (line,) = nested.capabilities
+        reached = await nested.reach(line)
+        assert reached.url != address
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(reached.url.split(":")[-1]))
+        writer.write(b"hello\n")
+        assert await reader.read() == b"inner hello\n"
+        writer.close()
+        await nested.close()
+        await connection.close()
+    behind.close()
 
 
 async def reads(run):
