@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 
+import httpx
 import pytest
 
 from hud import Environment
@@ -405,6 +406,20 @@ def open_folder():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run("echo 1,2 > data; chmod 777 . data", shell=True, cwd=folder, check=True)
         yield folder
+
+
+async def test_what_listens_in_there_is_reached_from_here():
+    async with workspace() as (shell, client):
+        address = await shell.reach(8000)
+        async with httpx.AsyncClient(trust_env=False) as web:
+            with pytest.raises(httpx.TransportError):
+                await web.get(f"http://{address}/")
+            await client.run(
+                "echo served > page; python3 -m http.server 8000 >/dev/null 2>&1 & "
+                "until (echo > /dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done"
+            )
+            pages = await asyncio.gather(*(web.get(f"http://{address}/page") for _ in range(5)))
+            assert {page.text for page in pages} == {"served\n"}
 
 
 async def test_mounts_are_read_only(open_folder):

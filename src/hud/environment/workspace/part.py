@@ -148,6 +148,10 @@ class Workspace(Part):
         """Have `port` of the workspace's loopback lead to a service at `target` (`host:port`), for this run."""
         await self.opened.network.connect(port, *Peer("service", port, target).address)
 
+    async def reach(self, port: int) -> str:
+        """Return an address of this machine (`127.0.0.1:40123`) that leads to what listens at `port` there."""
+        return f"127.0.0.1:{await self.opened.network.reach(port)}"
+
     async def end_all(self) -> None:
         """End everything that runs in this run's workspace; its files stay."""
         await self.opened.end_all()

@@ -134,6 +134,27 @@ class Sandbox:
             raise OSError(answer["refused"])
         return socket.socket(fileno=passed[0])
 
+    async def dial(self, port: int) -> socket.socket:
+        """Connect to a port of the workspace's own loopback; raises `OSError`."""
+        answer, passed = await self._ask({"do": "dial", "port": port})
+        if "refused" in answer:
+            raise OSError(answer["refused"])
+        dialled = socket.socket(fileno=passed[0])
+        dialled.setblocking(False)
+        connected = asyncio.Event()
+        self.loop.add_writer(dialled, connected.set)
+        try:
+            await connected.wait()
+            problem = dialled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if problem:
+                raise OSError(problem, os.strerror(problem))
+        except BaseException:
+            self.loop.remove_writer(dialled)
+            dialled.close()
+            raise
+        self.loop.remove_writer(dialled)
+        return dialled
+
     def memory_ran_out(self) -> bool:
         """Tell whether the kernel killed something in it because its memory was used up."""
         return self._group is not None and self._group.memory_ran_out()

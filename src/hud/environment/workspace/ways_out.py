@@ -1,4 +1,4 @@
-"""The ways out of one workspace: listeners on its loopback, whose connections go on from here."""
+"""The ways out of one workspace, and into it: connections that end here, and go on from here."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from hud.errors import EnvironmentFault
 
 MOST_CONNECTIONS = 128
 _CONNECT_SECONDS = 30.0
+_Handle = Callable[[Stream], Awaitable[None]]
 
 
 class OpenNetwork:
-    """The ways out of one sandbox."""
+    """The ways out of one sandbox, and into it."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -46,17 +47,43 @@ class OpenNetwork:
 
         await self._serve(inside, port, pass_on)
 
+    async def reach(self, port: int) -> int:
+        """Return a port of this machine's loopback that leads to `port` in there."""
+
+        async def pass_on(stream: Stream) -> None:
+            try:
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    inside = await asyncio.open_connection(sock=await self._sandbox.dial(port))
+            except (OSError, TimeoutError):
+                stream[1].transport.abort()
+                return
+            await relay(stream, inside)
+
+        server = await asyncio.start_server(self._accepts(pass_on), LOOPBACK, 0)
+        self._servers.append(server)
+        found: int = server.sockets[0].getsockname()[1]
+        return found
+
     async def close(self) -> None:
-        """Let nothing out any more."""
+        """Let nothing out or in any more."""
         for server in self._servers:
             server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(
-        self, address: str, port: int, handle: Callable[[Stream], Awaitable[None]]
-    ) -> None:
+    async def _serve(self, address: str, port: int, handle: _Handle) -> None:
+        try:
+            listener = await self._sandbox.listen(address, port)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"A workspace cannot have a way out at {address}:{port}: {error.strerror or error}."
+            ) from error
+        self._servers.append(await asyncio.start_server(self._accepts(handle), sock=listener))
+
+    def _accepts(
+        self, handle: _Handle
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if len(self._tasks) >= MOST_CONNECTIONS:
                 writer.transport.abort()
@@ -71,10 +98,4 @@ class OpenNetwork:
                 self._tasks.discard(task)
                 writer.close()
 
-        try:
-            listener = await self._sandbox.listen(address, port)
-        except OSError as error:
-            raise EnvironmentFault(
-                f"A workspace cannot have a way out at {address}:{port}: {error.strerror or error}."
-            ) from error
-        self._servers.append(await asyncio.start_server(accepted, sock=listener))
+        return accepted
