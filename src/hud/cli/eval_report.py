@@ -30,7 +30,7 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
             "error": run.error,
             "answer": run.content,
             "seconds": run.seconds,
-            "cost_usd": run.trace.usage.cost_usd,
+            "cost_usd": run.cost_usd,
         }
         for run in job.runs
     ]

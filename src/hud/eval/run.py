@@ -161,6 +161,13 @@ class Run:
         return self.failure_kind is not None or self.trace.status != "completed"
 
     @property
+    def cost_usd(self) -> float | None:
+        """What the model calls of the run and its subagents cost, as far as prices are known; None where none is."""
+        costs = [self.trace.usage.cost_usd, *(child.cost_usd for child in self.children)]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known else None
+
+    @property
     def seconds(self) -> float | None:
         """Wall-clock time that the run took."""
         return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
@@ -374,7 +381,7 @@ class Run:
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             cached_tokens=usage.cached_tokens,
-            cost_usd=usage.cost_usd,
+            cost_usd=self.cost_usd,
         )
 
     async def play(self, agent: Player) -> None:
