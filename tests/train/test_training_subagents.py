@@ -123,6 +123,9 @@ async def test_a_frozen_subagent_plays_with_its_own_model_and_keeps_its_weights(
     report = await train(settings(), tasks=world.calls)
     assert report.finished
     assert [one["step"] for one in report.history] == [0, 1]
+    counted = report.history[0]["metrics"]
+    assert counted["subagent_runs:sum"] >= SMALL["group"] * SMALL["tasks_per_step"]
+    assert 0.0 < counted["subagent_reward:mean"] <= 1.0
     after, _ = await tree_of("child")
     assert after == before
     assert await training_runs("child") == []

@@ -144,6 +144,7 @@ def _figures(metrics: dict[str, float]) -> list[str]:
     groups, flat = metrics.get("groups_drawn:sum", 0), metrics.get("groups_without_spread:sum", 0)
     shown = [
         f"reward {number(metrics.get('rollout_reward:mean'))}",
+        *_of_subagents(metrics),
         f"loss {number(loss_per_token(metrics), 4)}",
         f"KL {number(metrics.get('sampler_k3:mean'), 5)}",
         f"entropy {number(metrics.get('entropy:mean'))}",
@@ -153,3 +154,9 @@ def _figures(metrics: dict[str, float]) -> list[str]:
         f"update {metrics.get('seconds_update:sum', 0):.2f} s",
     ]
     return shown
+
+
+def _of_subagents(metrics: dict[str, float]) -> list[str]:
+    if "subagent_reward:mean" not in metrics:
+        return []
+    return [f"subagents {number(metrics['subagent_reward:mean'])}"]

@@ -231,7 +231,8 @@ class _Loop:
         metrics |= sampled.metrics()
         metrics |= {f"seconds_{name}:sum": value for name, value in watch.seconds.items()}
         metrics["seconds:sum"] = seconds
-        metrics["tokens_per_second:mean"] = sampled.tokens / max(watch.seconds["rollouts"], 1e-9)
+        drawn = sampled.tokens + sampled.subagents_tokens
+        metrics["tokens_per_second:mean"] = drawn / max(watch.seconds["rollouts"], 1e-9)
         metrics["learning_rate"] = config.learning_rate_of(step)
         if self.stream is not None:
             metrics |= self.stream.metrics()

@@ -69,7 +69,18 @@ class Sampled:
         if rewards:
             found["rollout_reward:mean"] = fmean(rewards)
             found["turns:mean"] = fmean(turns)
+        if self.of_subagents:
+            earned = [run.reward for run in self.of_subagents if run.reward is not None]
+            found["subagent_runs:sum"] = float(len(self.of_subagents))
+            found["subagent_tokens:sum"] = float(self.subagents_tokens)
+            if earned:
+                found["subagent_reward:mean"] = fmean(earned)
         return found
+
+    @property
+    def subagents_tokens(self) -> int:
+        """Tokens that subagents drew."""
+        return sum(run.trace.usage.completion_tokens for run in self.of_subagents)
 
 
 class Player:
