@@ -332,8 +332,10 @@ async def test_a_run_that_comes_up_when_its_client_hangs_up_is_brought_down():
             await ended.wait()
 
 
-async def test_a_server_that_is_told_to_end_brings_its_runs_down(tmp_path):
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_server_that_is_told_to_end_brings_its_runs_down(tmp_path, left):
     (tmp_path / "env.py").write_text("""
+import asyncio
 from hud.environment import Environment
 from pathlib import Path
 
@@ -341,7 +343,9 @@ env = Environment("last")
 
 
 @env.shutdown
-def end():
+async def end():
+    print("ENDING", flush=True)
+    await asyncio.sleep(0.3)
     Path("ended").touch()
 
 
@@ -357,6 +361,10 @@ async def wait():
     port = int((await process.stdout.readline()).split(b"=")[1])
     async with Foreign(port) as client:
         await client.call("tasks.start", id="wait")
+        if left:
+            # It is being brought down already, for its client says goodbye.
+            client.control[1].write(b'{"jsonrpc": "2.0", "id": 2, "method": "bye"}\n')
+            assert await process.stdout.readline() == b"ENDING\n"
         process.terminate()
         async with asyncio.timeout(20):
             assert await process.wait() == 0

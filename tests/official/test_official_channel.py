@@ -132,6 +132,64 @@ async def look():
     yield "Look."
     yield 1.0
 """
+OUR_SCREEN = '''\
+import asyncio
+import os
+import socket
+from contextlib import asynccontextmanager
+from hud.capabilities import Capability
+from hud.environment import Environment, OpenPart, Part
+
+
+class Screen(Part):
+    """A display of each run's own, as large as the run's number says."""
+
+    name = "screen"
+    runs = 0
+
+    @asynccontextmanager
+    async def open(self, run):
+        Screen.runs += 1
+        reading, writing = os.pipe()
+        size = f"{320 + 16 * Screen.runs}x240x24"
+        display = await asyncio.create_subprocess_exec(
+            "Xvfb", "-displayfd", str(writing), "-screen", "0", size, "-nolisten", "tcp", pass_fds=(writing,)
+        )
+        os.close(writing)
+        with os.fdopen(reading) as said:
+            number = (await asyncio.to_thread(said.readline)).strip()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        shown = await asyncio.create_subprocess_exec(
+            "x11vnc", "-display", f":{number}", "-rfbport", str(port), "-localhost", "-passwd", "secret",
+            "-forever", "-shared", "-quiet", "-noxdamage",
+        )
+        for _ in range(200):
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                break
+            except OSError:
+                await asyncio.sleep(0.05)
+        opened = OpenPart()
+        opened.capability = Capability.rfb(url=f"rfb://127.0.0.1:{port}", password="secret", display=0)
+        try:
+            yield opened
+        finally:
+            for process in (shown, display):
+                process.terminate()
+                await process.wait()
+
+
+env = Environment("screens", capabilities=[Screen()])
+
+
+@env.template(id="look")
+async def look():
+    yield "Look."
+    yield 1.0
+'''
 AGENT = """\
 from hud.agents import OpenAIChatAgent
 from hud.agents.types import OpenAIChatConfig
@@ -519,3 +577,28 @@ asyncio.run(main())
             await browser.goto("data:text/html,<title>blue</title>")
             assert await browser.evaluate("document.title") == "blue"
             assert (await browser.screenshot()).startswith(b"\x89PNG")
+
+
+def test_screens_of_ours_are_seen_by_the_official_client(official, ours):
+    if shutil.which("Xvfb") is None or shutil.which("x11vnc") is None:
+        pytest.skip("there is no Xvfb or x11vnc here: scripts/setup-worlds")
+    with ours(OUR_SCREEN) as url:
+        sizes = official.python(f"""
+import asyncio, io, json
+from hud import Runtime, connect
+from PIL import Image
+
+
+async def main():
+    sizes = []
+    async with connect(Runtime("{url}")) as one, connect(Runtime("{url}")) as two:
+        for client in (one, two):
+            screen = await client.open("rfb")
+            picture = await screen.conn.screenshot()
+            sizes.append([picture.shape[1], picture.shape[0]])
+    print(json.dumps(sizes))
+
+
+asyncio.run(main())
+""")
+    assert sizes == [[336, 240], [352, 240]]

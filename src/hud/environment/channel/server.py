@@ -70,9 +70,11 @@ class ControlServer:
         except (ConnectionError, asyncio.CancelledError):
             pass  # The peer is gone, or the server is closing; either way this connection is over.
         finally:
-            await connection.end()
-            writer.close()
-            self._connected.discard(current)
+            try:
+                await connection.end()
+            finally:
+                writer.close()
+                self._connected.discard(current)
 
 
 async def bind(environment: Environment, host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:

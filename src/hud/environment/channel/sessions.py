@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 from hud.environment.channel.framing import BAD_STATE, ChannelError
 from hud.environment.channel.tracking import FileTracking
@@ -138,10 +139,25 @@ class Sessions:
             await self._drop_quietly(session)
 
     async def drop(self, session: Session) -> None:
-        """End a session, its run and the runs nested in it."""
-        self._sessions.pop(session.id, None)
+        """End a session, its run and the runs nested in it; whoever is cancelled meanwhile does not stop it."""
+        if self._sessions.pop(session.id, None) is not None:
+            await asyncio.shield(self._apart(self._end(session)))
+
+    async def _end(self, session: Session) -> None:
         await self._drop_nested(session)
         await session.close()
+
+    def _apart(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run what ends a session in a task of its own, which `close` waits for."""
+        task = asyncio.create_task(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled():
+            task.exception()  # It was for whoever waited; nobody may be left.
 
     async def _drop_nested(self, session: Session) -> None:
         for other in self:
@@ -153,15 +169,13 @@ class Sessions:
             await self.drop(session)
 
     def _expire(self, session: Session) -> None:
-        ending = asyncio.create_task(self._drop_quietly(session))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        self._apart(self._drop_quietly(session))
 
     async def close(self) -> None:
         """End every session."""
         for session in self:
             await self._drop_quietly(session)
-        if self._ending:
+        while self._ending:
             await asyncio.wait(self._ending)
 
 
