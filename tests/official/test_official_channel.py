@@ -177,9 +177,9 @@ class Screen(Part):
         try:
             yield opened
         finally:
-            for process in (shown, display):
-                process.terminate()
-                await process.wait()
+            shown.kill()  # It may hang where it is asked to end.
+            display.terminate()
+            await asyncio.gather(shown.wait(), display.wait())
 
 
 env = Environment("screens", capabilities=[Screen()])
