@@ -1,5 +1,6 @@
 """The incident lab: every incident can be solved, nothing but solving pays, and the tools tell no secrets."""
 
+import gzip
 import json
 import random
 import subprocess
@@ -25,6 +26,7 @@ from lab.recording import opened  # noqa: E402
 from hud import Environment  # noqa: E402
 from hud.agents import ScriptedAgent  # noqa: E402
 from hud.eval import LocalRuntime, NullRecorder, Taskset  # noqa: E402
+from hud.trace import Completion, ToolCall  # noqa: E402
 
 ALL = list(incidents().values())
 
@@ -47,6 +49,25 @@ def test_there_are_three_incidents_of_each_of_eight_causes():
     assert {one.name for one in ALL} == set(FAULTS)
     causes = [one.finding.cause for one in ALL]
     assert {cause: causes.count(cause) for cause in CAUSES} == dict.fromkeys(CAUSES, 3)
+
+
+def test_no_culprit_is_known_before_it_is_found():
+    recorded = {one.name: gzip.decompress(one.file.read_bytes()) for one in ALL}
+    for incident in ALL:
+        assert incident.finding.culprit not in incident.page
+        culprit = incident.finding.culprit.removeprefix("GET ").encode()
+        assert [name for name, told in recorded.items() if culprit in told] == [incident.name]
+
+
+async def test_who_never_stops_is_stopped_after_15_steps(flat):
+    def ask(messages, tools, trace):
+        call = ToolCall(id=str(len(messages)), name="cluster_get_pods")
+        return Completion(tool_calls=[call])
+
+    job = await play(flat.filter([flat[0].slug]), ScriptedAgent(ask))
+    (run,) = job.runs
+    assert sum(step.source == "agent" for step in run.trace.steps) == 15
+    assert run.reward == 0.0
 
 
 async def test_the_oracle_finds_every_fault_alone(flat):
@@ -82,10 +103,15 @@ async def test_novices_find_little(flat, hierarchical):
         '{"service": ".*", "cause": ".*", "culprit": ".*"}',
     ],
 )
-async def test_naming_nothing_or_everything_is_worth_nothing(answer, flat, hierarchical):
-    agent = ScriptedAgent(lambda run: answer)
-    assert {run.reward for run in (await play(flat, agent)).runs} == {0.0}
-    assert {run.reward for run in (await play(hierarchical, agent)).runs} == {0.0}
+def test_naming_nothing_or_everything_is_worth_nothing(answer):
+    assert {grade_finding(answer, one.finding).reward for one in ALL} == {0.0}
+
+
+async def test_saying_everything_is_worth_nothing_in_either_environment(flat, hierarchical):
+    agent = ScriptedAgent(lambda run: " ".join(one.finding.text() for one in ALL))
+    for tasks in (flat, hierarchical):
+        some = tasks.filter([task.slug for task in list(tasks)[::6]])
+        assert {run.reward for run in (await play(some, agent)).runs} == {0.0}
 
 
 @pytest.mark.parametrize("incident", ALL, ids=lambda one: one.name)
@@ -262,13 +288,17 @@ async def test_a_team_names_its_own_servers(area, found, tmp_path, monkeypatch):
 async def test_a_pair_of_jobs_gives_a_difference_with_its_interval(flat, hierarchical):
     from compare import paired, report
 
+    some = [
+        tasks.filter([task.slug for task in list(tasks)[::3]]) for tasks in (flat, hierarchical)
+    ]
     pairs = paired(
-        (await play(flat, players.novice)).runs, (await play(hierarchical, players.team)).runs
+        (await play(some[0], players.novice)).runs, (await play(some[1], players.team)).runs
     )
+    assert pairs.incidents == 8
     assert pairs.hierarchical.reward == 1.0
-    assert 0.5 < pairs.low < pairs.difference < pairs.high <= 1.0
+    assert 0.5 < pairs.low <= pairs.difference <= pairs.high <= 1.0
     assert pairs.worse == 0
-    assert set(pairs.specialists) == set(players.LOOKS)
+    assert set(pairs.specialists) <= set(players.LOOKS)
     assert "hierarchical minus flat" in report(pairs)
 
 
