@@ -384,3 +384,28 @@ def test_a_bad_release_differs_from_the_good_one_in_one_place(name, tmp_path):
     changed = asyncio.run(fault.inject(Deploying())).splitlines()
     original = (LAB / "shop" / f"{fault.service}.py").read_text().splitlines()
     assert sum(a != b for a, b in zip(changed, original, strict=True)) == 1
+
+
+@pytest.mark.parametrize("incident", ALL[::5], ids=lambda one: one.name)
+def test_a_variant_is_the_same_incident_with_other_names(incident, tmp_path):
+    from solvable import problem
+    from vary import vary
+
+    told = {"page": incident.page, "finding": incident.finding.__dict__, "facts": {}}
+    for area, by_service in incident.facts.items():
+        told["facts"][area] = {name: [fact.sign, fact.detail] for name, fact in by_service.items()}
+    recording, known = vary(incident.file, told, random.Random(0))
+    file = tmp_path / "variant.sqlite.gz"
+    file.write_bytes(gzip.compress(recording))
+    finding = Finding(**known["finding"])
+    assert (finding.service, finding.cause) == (incident.finding.service, incident.finding.cause)
+    assert finding.culprit != incident.finding.culprit
+    assert incident.finding.culprit.encode() not in recording
+    facts = {
+        area: {name: Fact(*fact) for name, fact in by_service.items()}
+        for area, by_service in known["facts"].items()
+    }
+    assert problem(file, known["page"], finding, facts) is None
+    # An incident that is not what it is said to be is no task.
+    wrong = replace(finding, culprit="something")
+    assert "the oracle finds" in problem(file, known["page"], wrong, facts)
