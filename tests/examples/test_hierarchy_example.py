@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from hud.agents import ScriptedAgent
 from hud.environment.loading import load_file
 from hud.eval import Taskset
 from hud.eval.recording import NullRecorder
+from hud.eval.rollouts import rollout
+from hud.trace import ToolCall
 from hud.train.casting import subagents_of
 from hud.train.recipe import load_recipe
 
@@ -82,3 +85,23 @@ def test_its_recipe_trains_the_clerk_then_the_manager_then_both():
         assert {one.model for one in played.values()} == (
             set() if stage.config.model == "clerk" else {"clerk"}
         )
+
+
+async def test_the_pages_first_example_is_played_as_it_stands(tmp_path):
+    page = (ROOT / "docs" / "hierarchies.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    (tmp_path / "desks.py").write_text(code)
+    (task,) = Taskset.from_file(tmp_path / "desks.py")
+
+    async def lead(run):
+        call = ToolCall(id="a", name="ask_reader", arguments={"title": "dune"})
+        return (await run.call_tool(call)).text
+
+    async def read(run):
+        call = ToolCall(id="b", name="open_book", arguments={"title": "dune"})
+        return (await run.call_tool(call)).text
+
+    agent = ScriptedAgent(lead)
+    agent.subagents = {"reader": ScriptedAgent(read)}
+    run = await rollout(task, agent, recorder=NullRecorder())
+    assert (run.reward, run.children[0].reward) == (1.0, 1.0)
