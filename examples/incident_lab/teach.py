@@ -38,8 +38,8 @@ async def played(name: str, agent: players.Agent) -> list[Run]:
     return [run for run in job.runs if run.reward == 1.0]
 
 
-async def teach(model: str, runs: list[Run], options: argparse.Namespace) -> dict[str, float]:
-    """Make a model and teach it with these runs."""
+async def make(model: str, runs: list[Run], seed: int) -> None:
+    """Make a model of random weights, with a tokenizer of what was said in the runs."""
     client = connect()
     if model in {each["model_name"] for each in (await client.get("/v2/models"))["items"]}:
         await client.delete(f"/v2/models/{model}")
@@ -50,9 +50,14 @@ async def teach(model: str, runs: list[Run], options: argparse.Namespace) -> dic
     texts += [
         f"\n{tool.name}({', '.join(tool.parameters['properties'])})" for tool in offered.values()
     ] * 40
-    await client.post(
-        "/v2/models/create", {"name": model, "texts": texts, "seed": options.seed, "sizes": SIZES}
-    )
+    body = {"name": model, "texts": texts, "seed": seed, "sizes": SIZES}
+    await client.post("/v2/models/create", body)
+
+
+async def teach(model: str, runs: list[Run], options: argparse.Namespace) -> dict[str, float]:
+    """Make a model, unless it is to go on from where it is, and teach it with these runs."""
+    if not options.go_on:
+        await make(model, runs, options.seed)
     began = perf_counter()
     told = await warm_up(
         model, runs, epochs=options.epochs, batch=options.batch, lr=options.lr, seed=options.seed
@@ -67,13 +72,15 @@ async def teach(model: str, runs: list[Run], options: argparse.Namespace) -> dic
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Teach all three, and say how it went."""
-    flat = await played("flat", players.oracle)
-    print(f"{len(flat)} runs alone", flush=True)
-    led = await played("hierarchical", players.team)
-    reports = [child for run in led for child in run.children if child.reward == 1.0]
-    print(f"{len(led)} runs with a team, {len(reports)} reports", flush=True)
-    for model, runs in (("lab-lead", led), ("lab-specialist", reports), ("lab-flat", flat)):
+    """Teach all three, or the one that is asked for, and say how it went."""
+    lessons: dict[str, list[Run]] = {}
+    if options.only in (None, "lab-flat"):
+        lessons["lab-flat"] = await played("flat", players.oracle)
+    if options.only != "lab-flat":
+        led = await played("hierarchical", players.team)
+        reports = [child for run in led for child in run.children if child.reward == 1.0]
+        lessons |= {"lab-lead": led, "lab-specialist": reports}
+    for model, runs in lessons.items():
         if options.only in (None, model):
             print(json.dumps({"model": model, **await teach(model, runs, options)}), flush=True)
 
@@ -82,6 +89,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Teach small policies by imitation.")
     parser.add_argument("--home", type=Path, default=Path(".lab/home"))
     parser.add_argument("--only", choices=("lab-flat", "lab-lead", "lab-specialist"))
+    parser.add_argument("--go-on", action="store_true", help="teach the models that are there")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--lr", type=float, default=2e-3)
