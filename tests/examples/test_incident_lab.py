@@ -13,6 +13,8 @@ import pytest
 LAB = Path(__file__).parents[2] / "examples" / "incident_lab"
 sys.path.insert(0, str(LAB))
 
+import contextlib
+
 import players  # noqa: E402
 from desk import servers as desk_servers  # noqa: E402
 from desk.servers import Desk  # noqa: E402
@@ -363,6 +365,34 @@ async def test_the_cluster_restarts_what_ends_and_kills_what_grows(tmp_path):
     assert (killed.last_reason, killed.exit_code) == ("OOMKilled", 137)
     assert (ended.last_reason, ended.exit_code) == ("Error", 3)
     assert {"OOMKilling", "BackOff"} <= {row["reason"] for row in recording.rows["k8s_events"]}
+
+
+def test_containers_do_not_outlive_a_killed_lab(tmp_path):
+    import psutil
+
+    code = f"""
+import asyncio, os, random, signal, sys
+sys.path.insert(0, {str(LAB)!r})
+from pathlib import Path
+from lab.cluster import Cluster, Service
+from lab.recording import Recording
+
+async def main():
+    cluster = Cluster(Path({str(tmp_path)!r}), Recording(), random.Random(0), {{}})
+    cluster.declare(Service("sleeps", [sys.executable, "-c", "import time; time.sleep(600)"], {{}}, 0))
+    await cluster.start("sleeps")
+    print(cluster.services["sleeps"].container.process.pid, flush=True)
+    await asyncio.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+    killed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert killed.returncode == -9, killed.stderr
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(killed.stdout)).wait(timeout=20)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,9 @@ READY_SECONDS = 60.0
 LONGEST_BACK_OFF = 6.0
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
+DYING_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+"""Before a command: whatever ends this process, the container's ends too."""
+
 
 class LabError(Exception):
     """The lab itself does not work."""
@@ -241,9 +244,14 @@ class Cluster:
         }
         with container.log.open("ab") as log:
             container.process = await asyncio.create_subprocess_exec(
-                *service.command, cwd=image, env=variables, stdout=log, stderr=log,
+                *DYING_WITH_US,
+                *service.command,
+                cwd=image,
+                env=variables,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         container.state, container.reason, container.started = "Running", "", time()
         self.event("Normal", "Started", container.name, f"Started container {service.name}")
 
