@@ -66,6 +66,18 @@ async def test_a_server_that_says_when_is_heard(served):
     assert waits == [7]
 
 
+async def test_a_server_that_says_when_is_come_back_to_for_two_minutes(served, monkeypatch):
+    away = httpx.Response(503, headers={"retry-after": "2"}, json={"detail": "starting"})
+    client, requests, waits = served(*[away] * 30, OK)
+    assert await client.get("/v2/jobs") == {"ok": True}
+    assert (len(requests), set(waits)) == (31, {2})
+    monkeypatch.setattr(hud.client.client, "PATIENCE_SECONDS", -1.0)
+    client, requests, _ = served(away)
+    with pytest.raises(PlatformError, match="starting"):
+        await client.get("/v2/jobs")
+    assert len(requests) == 1
+
+
 async def test_posts_are_not_repeated_unless_that_is_harmless(served):
     client, requests, _ = served(httpx.Response(503))
     with pytest.raises(PlatformError):

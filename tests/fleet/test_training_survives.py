@@ -30,7 +30,6 @@ async def test_engines_that_are_killed_cost_no_step_and_repeat_none(tmp_path, mo
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "client"))
     monkeypatch.setenv("HUD_API_URL", server.url)
     monkeypatch.setenv("HUD_API_KEY", server.key)
-    monkeypatch.setattr(updating, "FIRST_WAIT_SECONDS", 0.2)
     client = connect()
     made = await client.post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
     config = TrainConfig(model="m", **{**SMALL, "steps": 6})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 RETRIED = (502, 503, 504)
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 2.0
+PATIENCE_SECONDS = 120.0
+"""How long a server that says when to come back is come back to, however often it says so."""
 LONGEST_WAIT_SECONDS = 30.0
 """Most that a server may ask for with `Retry-After`."""
 TIMEOUT_SECONDS = 600.0
@@ -137,23 +141,25 @@ class Client:
         content = body if isinstance(body, bytes | None) else orjson.dumps(body, default=str)
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         wait = FIRST_WAIT_SECONDS
-        asked: float | None = None
-        for attempt in range(1, ATTEMPTS + 1):
-            last = attempt == ATTEMPTS or not retry or self.api_url is None
+        patience = time.monotonic() + PATIENCE_SECONDS
+        for attempt in itertools.count(1):
+            asked: float | None = None
+            alone = not retry or self.api_url is None
             try:
                 answer = await self._pool().request(
                     method, path, content=content, params=params, headers={"content-type": kind}
                 )
             except httpx.TransportError as error:
-                if last or isinstance(error, httpx.TimeoutException):
+                if alone or attempt >= ATTEMPTS or isinstance(error, httpx.TimeoutException):
                     where = self.api_url or "the platform of this process"
                     raise PlatformError(
                         f"{where} did not answer: {error or type(error).__name__}.", 503
                     ) from error
             else:
-                if answer.status_code not in RETRIED or last:
-                    return _content(answer)
                 asked = _retry_after(answer)
+                last = attempt >= ATTEMPTS if asked is None else time.monotonic() > patience
+                if answer.status_code not in RETRIED or alone or last:
+                    return _content(answer)
             await asyncio.sleep(wait * random.uniform(0.8, 1.2) if asked is None else asked)
             wait *= 2
         raise AssertionError("unreachable")
@@ -175,7 +181,7 @@ class Client:
 def _retry_after(answer: httpx.Response) -> float | None:
     """Return how long the server asks to wait, where it says so in seconds."""
     said = answer.headers.get("retry-after", "")
-    return min(float(said), LONGEST_WAIT_SECONDS) if said.isdecimal() else None
+    return min(max(float(said), 0.5), LONGEST_WAIT_SECONDS) if said.isdecimal() else None
 
 
 def _content(answer: httpx.Response) -> Any:
