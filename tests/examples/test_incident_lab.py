@@ -1,5 +1,6 @@
 """The incident lab: every incident can be solved, nothing but solving pays, and the tools tell no secrets."""
 
+import contextlib
 import gzip
 import json
 import random
@@ -12,8 +13,6 @@ import pytest
 
 LAB = Path(__file__).parents[2] / "examples" / "incident_lab"
 sys.path.insert(0, str(LAB))
-
-import contextlib
 
 import players  # noqa: E402
 from desk import servers as desk_servers  # noqa: E402
