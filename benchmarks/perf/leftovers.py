@@ -180,7 +180,9 @@ async def batch(numbers, name, runtime, forked, ended) -> None:
             tasks(lost).run(player, runtime=runtime, max_concurrent=len(lost))
         )
         for _ in lost:
-            await player.waiting.acquire()
+            waiting = asyncio.ensure_future(player.waiting.acquire())
+            await asyncio.wait([waiting, playing], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
         ended["cancelled"] += len(lost)
