@@ -167,7 +167,8 @@ async def test_nothing_that_a_server_started_outlives_the_run():
 
     async with env.run() as run:
         await say(run, "background")
-        assert left()
+        # It forks on, and a look that falls in between finds nobody.
+        assert any(left() for _ in range(100))
     assert not left()
 
 
