@@ -156,11 +156,16 @@ async def test_nobody_there_is_told_when_the_time_is_up():
 
 
 async def test_the_names_that_guides_import():
-    from hud.capabilities import Capability, CDPClient, MCPClient, SSHClient
+    from hud.capabilities import Capability, CDPClient, MCPClient, RFBClient, SSHClient
     from hud.clients import HudClient, Manifest, ServerInfo, connect
     from hud.environment import Mount, Workspace, bind, serve
 
-    clients = {CDPClient: "cdp/1.3", MCPClient: "mcp/2025-11-25", SSHClient: "ssh/2"}
+    clients = {
+        CDPClient: "cdp/1.3",
+        MCPClient: "mcp/2025-11-25",
+        RFBClient: "rfb/3.8",
+        SSHClient: "ssh/2",
+    }
     assert {client: client.protocol for client in clients} == clients
     assert hud.connect is connect
     assert all((Capability, HudClient, Manifest, Mount, ServerInfo, Workspace, serve))

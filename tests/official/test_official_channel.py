@@ -579,7 +579,7 @@ asyncio.run(main())
             assert (await browser.screenshot()).startswith(b"\x89PNG")
 
 
-def test_screens_of_ours_are_seen_by_the_official_client(official, ours):
+async def test_screens_of_ours_are_seen_from_elsewhere_by_their_client_and_by_ours(official, ours):
     if shutil.which("Xvfb") is None or shutil.which("x11vnc") is None:
         pytest.skip("there is no Xvfb or x11vnc here: scripts/setup-worlds")
     with ours(OUR_SCREEN) as url:
@@ -601,4 +601,8 @@ async def main():
 
 asyncio.run(main())
 """)
+        async with hud.connect(url) as client:
+            screen = await client.open("rfb")
+            assert screen.size == (368, 240)
+            assert (await screen.screenshot()).startswith(b"\x89PNG")
     assert sizes == [[336, 240], [352, 240]]

@@ -14,11 +14,13 @@ from hud.capabilities.capability import Capability, CapabilityClient
 if TYPE_CHECKING:
     from hud.capabilities.cdp import CDPClient
     from hud.capabilities.mcp import MCPClient
+    from hud.capabilities.rfb import RFBClient
+    from hud.capabilities.rfb import RFBClient
     from hud.capabilities.ssh import SSHClient
 
-__all__ = ["CDPClient", "Capability", "CapabilityClient", "MCPClient", "SSHClient"]
+__all__ = ["CDPClient", "Capability", "CapabilityClient", "MCPClient", "RFBClient", "SSHClient"]
 
-_HOMES = {"CDPClient": "cdp", "MCPClient": "mcp", "SSHClient": "ssh"}
+_HOMES = {"CDPClient": "cdp", "MCPClient": "mcp", "RFBClient": "rfb", "SSHClient": "ssh"}
 
 
 def __getattr__(name: str) -> Any:
