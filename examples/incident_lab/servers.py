@@ -13,6 +13,7 @@ from desk.servers import EXECUTE_SQL, OPEN, TOOLS, server
 from incidents import REAL_SERVERS, Incident
 
 from hud import Environment
+from hud.errors import EnvironmentFault
 
 Names = tuple[str, ...]
 
@@ -56,7 +57,9 @@ class Desk:
     async def open(self, incident: Incident) -> None:
         """Have the servers of this run answer from an incident's recording; real ones answer as they are."""
         for part in self.parts:
-            await self.env.opened(part).call(OPEN, {"file": str(incident.file)})
+            told = await self.env.opened(part).call(OPEN, {"file": str(incident.file)})
+            if told.is_error:  # Nobody can be judged by tools that know nothing.
+                raise EnvironmentFault(f"Incident {incident.name!r}: {told.text}")
 
     def _connect_real(self, area: str | None) -> None:
         """Connect what the team's file names; its `areas` say which servers' tools a specialist has."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -284,6 +285,28 @@ async def test_a_team_names_its_own_servers(area, found, tmp_path, monkeypatch):
     await play(Taskset("real", [look()]), ScriptedAgent(note))
     assert found <= seen[0]
     assert (len(seen[0]) == 1) is (area is not None)
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"no recording"])
+async def test_a_recording_that_cannot_be_read_is_the_environments_fault(damage, tmp_path):
+    import servers
+
+    env = Environment("damaged")
+    desk = servers.Desk(env, "queue")
+    file = tmp_path / "damaged.sqlite.gz"
+    if damage is not None:
+        file.write_bytes(damage)
+
+    @env.template
+    async def look():
+        await desk.open(SimpleNamespace(name="damaged", file=file))
+        yield "look"
+        yield 1.0
+
+    (run,) = (await play(Taskset("damaged", [look()]), ScriptedAgent(lambda run: ""))).runs
+    assert run.failure_kind == "environment"
+    assert run.reward is None
+    assert "is no recording" in run.error
 
 
 async def test_a_pair_of_jobs_gives_a_difference_with_its_interval(flat, hierarchical):

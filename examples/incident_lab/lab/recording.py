@@ -9,6 +9,7 @@ import gzip
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,9 +82,15 @@ class Recording:
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """Return a recording's database, which cannot be written to."""
+    """Return a recording's database, which cannot be written to. Raises `ValueError` for what is no recording."""
+    try:
+        data = gzip.decompress(file.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{file} is no recording: {error}") from error
+    if not data.startswith(b"SQLite format 3"):
+        raise ValueError(f"{file} is no recording")
     connection = sqlite3.connect(":memory:", check_same_thread=False)
-    connection.deserialize(gzip.decompress(file.read_bytes()))
+    connection.deserialize(data)
     connection.execute("PRAGMA query_only = ON")
     return connection
 
