@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from hud.capabilities.cdp import CDPClient
     from hud.capabilities.mcp import MCPClient
     from hud.capabilities.rfb import RFBClient
-    from hud.capabilities.rfb import RFBClient
     from hud.capabilities.ssh import SSHClient
 
 __all__ = ["CDPClient", "Capability", "CapabilityClient", "MCPClient", "RFBClient", "SSHClient"]
