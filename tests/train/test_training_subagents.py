@@ -48,6 +48,9 @@ def says(messages, tools, trace):
     return Completion(content=messages[0]["content"].split()[1])
 
 
+pytestmark = pytest.mark.sqlite  # Homes are copied, stores and all.
+
+
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
     """A home with a caller's policy that has learned to ask, and a subagent's that has learned nothing."""
