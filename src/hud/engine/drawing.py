@@ -10,11 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hud.trace import SamplingParams
 
 _BLOCK = 64
+"""Random numbers made at a time."""
+_WIDTH = 128
+"""Probabilities that are summed in one block."""
 
 
 class Uniforms:
@@ -43,18 +47,40 @@ def draw(
     if any(temperature != 1.0 for temperature in temperatures):
         logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
     cut = _cut(logits, params) if any(param.truncates for param in params) else logits
-    logprobs = torch.log_softmax(cut, dim=-1)
-    # Inverse transform in float64: in float32 a vocabulary's tail is lost in the rounding of the sum.
-    cumulated = torch.cumsum(logprobs.exp(), dim=-1, dtype=torch.float64)
-    wanted = torch.tensor(uniforms, dtype=torch.float64, device=logits.device) * cumulated[:, -1]
-    ids = torch.searchsorted(cumulated, wanted[:, None], right=True).clamp_(
-        max=logits.shape[-1] - 1
-    )
+    highest = cut.amax(dim=-1, keepdim=True)
+    mass = torch.sub(cut, highest).exp_()
+    where = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None]
+    ids, total = _inverse_transform(mass, where)
     if any(param.temperature == 0.0 for param in params):
         greedy = torch.tensor([param.temperature == 0.0 for param in params], device=logits.device)
         ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), ids)
-    chosen = logprobs.gather(-1, ids).squeeze(-1)
-    return ids.squeeze(-1).tolist(), chosen.tolist()
+    chosen = cut.gather(-1, ids) - highest - total.log().float()
+    return ids.squeeze(-1).tolist(), chosen.squeeze(-1).tolist()
+
+
+def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the index (B, 1) at which the running sum of `mass` (B, V) passes `where` (B, 1) of all of it, and that sum.
+
+    In float64, as in float32 a vocabulary's tail is lost in the rounding of the sum; and in two levels, so that float64 is
+    for the sums of blocks and for one block alone. An index without mass is never returned.
+    """
+    size = mass.shape[-1]
+    blocks = F.pad(mass, (0, -size % _WIDTH)).view(len(mass), -1, _WIDTH)
+    sums = blocks.sum(dim=-1, dtype=torch.float64)
+    running = sums.cumsum(dim=-1)
+    total = running[:, -1:]
+    wanted = _below(where * total, total)
+    block = torch.searchsorted(running, wanted, right=True)
+    rest = wanted - (running.gather(-1, block) - sums.gather(-1, block))
+    row = torch.arange(len(mass), device=mass.device)[:, None]
+    inside = blocks[row, block].squeeze(1).cumsum(dim=-1, dtype=torch.float64)
+    place = torch.searchsorted(inside, _below(rest, inside[:, -1:]), right=True)
+    return block * _WIDTH + place, total
+
+
+def _below(values: Tensor, limit: Tensor) -> Tensor:
+    """Return the values, none of them at the limit or past it: there the next index would have no mass."""
+    return torch.minimum(values, torch.nextafter(limit, torch.zeros_like(limit)))
 
 
 def likeliest_tokens(
