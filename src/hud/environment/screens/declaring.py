@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud.environment.parts import OpenPart, Part
+from hud.errors import UsageError
 
 if TYPE_CHECKING:
     from hud.environment.screens.browser import Browser
+    from hud.environment.screens.desktop import Desktop, Program
+    from hud.environment.workspace import Mount, WorkspaceLimits
 
 
 class OffersScreens(ABC):
@@ -48,3 +52,43 @@ class OffersScreens(ABC):
         )
         self.add_part(browser)
         return browser
+
+    def desktop(
+        self,
+        name: str = "desktop",
+        *,
+        programs: Sequence[Program] = (),
+        size: tuple[int, int] = (1024, 768),
+        root: str | Path | None = None,
+        mounts: Sequence[Mount] = (),
+        network: bool = False,
+        allowed_hosts: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: WorkspaceLimits | None = None,
+    ) -> Desktop:
+        """Give every run a display of its own with a window manager; agents see and use it as a computer.
+
+        `programs` are started on it: each a command line for the shell, or a list of words. They run in a sandbox as
+        a workspace's do: `root`, `mounts`, `network`, `allowed_hosts`, `env` and `limits` are as `workspace` has them.
+        """
+        try:
+            from hud.environment.screens.desktop import Desktop
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"A desktop needs the package {error.name!r}: pip install 'openhud[environments]'."
+            ) from error
+
+        desktop = Desktop(
+            self,
+            name,
+            programs=programs,
+            size=size,
+            root=root,
+            mounts=mounts,
+            network=network,
+            allowed_hosts=allowed_hosts,
+            env=env,
+            limits=limits,
+        )
+        self.add_part(desktop)
+        return desktop

@@ -43,6 +43,8 @@ class Box:
     memory_tmp: bool = False
     """True: the temporary folder is in memory, ends with the box, and the host does not see it."""
     environment: tuple[tuple[str, str], ...] = ()
+    shared: tuple[tuple[Path, str], ...] = ()
+    """Folders of the host that are in the box, too, and where."""
 
     @property
     def home(self) -> Path:
@@ -76,6 +78,8 @@ class Box:
             words += ["--size", str(_MEMORY_TMP_BYTES), "--tmpfs", "/tmp"]
         else:
             words += ["--bind", str(self.tmp), "/tmp"]
+        for ours, theirs in self.shared:
+            words += ["--bind", str(ours), theirs]
         words += ["--bind", str(self.home), HOME, "--chdir", HOME]
         words.append("--clearenv")
         for name, value in (*_ENVIRONMENT, *self.environment):

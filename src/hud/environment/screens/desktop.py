@@ -1,0 +1,226 @@
+"""`Desktop`: a display, a window manager and programs for each run, as a part of an environment.
+
+The declaration is what templates, hooks and graders hold; what it says is always of the run they work for.
+Agents come in by the capability, over VNC. What runs on the desktop lives in the sandbox of a workspace, apart from
+the display itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hud.capabilities import Capability
+from hud.capabilities.rfb import RFBClient
+from hud.environment.parts import OpenPart, Part
+from hud.environment.screens.browser import check_size, image_block
+from hud.environment.screens.display import SOCKETS, Display
+from hud.environment.screens.folders import run_folder
+from hud.environment.screens.sandbox import found
+from hud.environment.workspace import Mount, WorkspaceLimits, copying
+from hud.environment.workspace.mounts import HOME
+from hud.environment.workspace.part import COMMAND_SECONDS, NotLeftThere, OpenWorkspace, Workspace
+from hud.environment.workspace.sandbox import Process
+from hud.errors import AgentFault, EnvironmentFault, RolloutError
+from hud.graders.command import CommandOutcome
+
+if TYPE_CHECKING:
+    from hud.environment.run import EnvironmentRun
+    from hud.environment.screens.declaring import OffersScreens
+
+Program = str | Sequence[str]
+"""A command line for the shell, or the words of a command."""
+_FOLDER = "/workspace"
+_MANAGER = ("openbox", "--sm-disable")
+# What programs with windows read of /etc, beyond what a workspace has.
+_CONFIGURATION = ("X11", "xdg", "gtk-2.0", "gtk-3.0", "chromium", "chromium.d")
+_SHOWN_SECONDS, _SHOWN_STILL = 20.0, 0.5
+_NOT_FOUND = (126, 127)
+"""What a shell ends with where there is no such program."""
+
+
+class Desktop(Part):
+    """What `env.desktop(...)` declares."""
+
+    def __init__(
+        self,
+        environment: OffersScreens,
+        name: str = "desktop",
+        *,
+        programs: Sequence[Program] = (),
+        size: tuple[int, int] = (1024, 768),
+        root: str | Path | None = None,
+        mounts: Sequence[Mount] = (),
+        network: bool = False,
+        allowed_hosts: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: WorkspaceLimits | None = None,
+    ) -> None:
+        check_size("size", size)
+        self.environment = environment
+        self.name = name
+        self.programs = tuple(programs)
+        self.size = size
+        self._mounts = [*_configuration(), *mounts]
+        self._variables = dict(env or {})
+        self._of_workspaces: dict[str, Any] = {
+            "root": root,
+            "network": network,
+            "allowed_hosts": allowed_hosts,
+            "limits": limits,
+        }
+        self._workspace()  # Says now what is wrong with these.
+
+    @asynccontextmanager
+    async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenDesktop]:
+        found("openbox", "openbox")
+        async with AsyncExitStack() as stack:
+            folder = await stack.enter_async_context(run_folder("desktop"))
+            display = await Display.start(folder, self.size)
+            stack.push_async_callback(display.close)
+            workspace = self._workspace(
+                [Mount(display.sockets, SOCKETS)], {"DISPLAY": f":{display.number}"}
+            )
+            inside = await stack.enter_async_context(workspace.open(run))
+            await copying.write(inside.sandbox, f"{HOME}/.Xauthority", display.key)
+            opened = OpenDesktop(run.name, self, display, inside)
+            viewer = await RFBClient.connect(opened.capability)
+            stack.push_async_callback(viewer.close)
+            opened.viewer = viewer
+            await opened.begin([_MANAGER, *self.programs])
+            yield opened
+
+    def _workspace(
+        self, mounts: Sequence[Mount] = (), variables: Mapping[str, str] | None = None
+    ) -> Workspace:
+        """Return the workspace that what is shown lives in."""
+        return Workspace(
+            name=self.name,
+            guest_path=_FOLDER,
+            mounts=[*self._mounts, *mounts],
+            env={**self._variables, **(variables or {})},
+            **self._of_workspaces,
+        )
+
+    @property
+    def _opened(self) -> OpenDesktop:
+        opened = self.environment.opened(self)
+        assert isinstance(opened, OpenDesktop)
+        return opened
+
+    async def start(self, program: Program) -> None:
+        """Start one more program on this run's desktop; it is not waited for."""
+        await self._opened.start(program)
+
+    async def screenshot(self) -> bytes:
+        """Return a PNG file of what is seen."""
+        return await self._opened.viewer.screenshot()
+
+    async def bash(self, command: str, *, timeout: float = COMMAND_SECONDS) -> CommandOutcome:
+        """Run a command beside this run's programs, with their files; they cannot meddle with its variables."""
+        display = {
+            "DISPLAY": f":{self._opened.display.number}",
+            "XAUTHORITY": f"{HOME}/.Xauthority",
+        }
+        return await self._opened.inside.bash(
+            command, cwd=None, timeout=timeout, alone=False, env=display
+        )
+
+    async def read(self, path: str) -> bytes:
+        """Return what a file of this run's desktop holds; relative paths begin where programs do.
+
+        Where there is none, that is the agent's own failure: uncaught, the run counts with reward 0.
+        """
+        inside = self._opened.inside
+        try:
+            return await copying.read(inside.sandbox, path)
+        except FileNotFoundError as error:
+            inside.check()
+            raise NotLeftThere(str(error)) from error
+
+    async def write(self, path: str, data: str | bytes) -> None:
+        """Write a file of this run's desktop; the folders on its way are made."""
+        content = data.encode() if isinstance(data, str) else data
+        await copying.write(self._opened.inside.sandbox, path, content)
+
+
+class OpenDesktop(OpenPart):
+    """One run's desktop."""
+
+    capability: Capability
+    viewer: RFBClient
+    """Our own view of it."""
+
+    def __init__(
+        self, run_name: str, part: Desktop, display: Display, inside: OpenWorkspace
+    ) -> None:
+        self.display, self.inside = display, inside
+        self._run_name, self._part = run_name, part
+        self._shown: bytes | None = None
+        width, height = part.size
+        self.capability = Capability.rfb(
+            part.name,
+            url=f"rfb://127.0.0.1:{display.port}",
+            display=f":{display.number}",
+            password=display.password,
+            width=width,
+            height=height,
+        )
+
+    async def begin(self, programs: Sequence[Program]) -> None:
+        """Start all, and wait until they are seen, and stand still; not for ever, for some may have no window."""
+        started = [await self.start(program) for program in programs]
+        clock = asyncio.get_running_loop().time
+        until = clock() + _SHOWN_SECONDS
+        while any(not one.ended.done() for one in started[1:]) and clock() < until:
+            if await self.viewer.stand_still(_SHOWN_STILL, until - clock()):
+                break
+        for program, process in zip(programs, started, strict=True):
+            if process.ended.done() and process.ended.result() in _NOT_FOUND:
+                raise EnvironmentFault(
+                    f"Environment {self._run_name!r}: {self._part.name!r}: {program!r} cannot be started; is it "
+                    "installed on this machine?"
+                )
+
+    async def start(self, program: Program) -> Process:
+        """Start a program in the sandbox; what it prints is not kept."""
+        line = program if isinstance(program, str) else f"exec {shlex.join(program)}"
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            return await self.inside.sandbox.spawn(["/bin/sh", "-c", line], [nothing] * 3)
+        except OSError as error:
+            self.inside.check()
+            raise AgentFault(
+                f"The desktop {self._part.name!r} starts nothing any more: {error}."
+            ) from error
+        finally:
+            os.close(nothing)
+
+    async def observe(self) -> dict[str, Any]:
+        """Return what is seen, where it is not what was seen the last time, and what changed in the files."""
+        seen = await self.inside.observe()
+        try:
+            shot = await self.viewer.screenshot()
+        except RolloutError:
+            return seen  # It is gone, and `fault` says so.
+        if shot != self._shown:
+            self._shown = shot
+            seen["screenshot"] = image_block(base64.b64encode(shot).decode())
+        return seen
+
+    def fault(self) -> str | None:
+        problem = self.display.fault()
+        if problem is None:
+            return self.inside.fault()
+        return f"Environment {self._run_name!r}: {self._part.name!r}: {problem}."
+
+
+def _configuration() -> list[Mount]:
+    paths = [f"/etc/{name}" for name in _CONFIGURATION]
+    return [Mount(path, path) for path in paths if os.path.isdir(path)]

@@ -1,0 +1,132 @@
+"""`Display`: an X server that draws into memory, and a VNC server that shows it, in a box of their own.
+
+What is shown on it runs elsewhere: it gets the socket and the key of the X server, and can neither end the two nor
+read the password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import string
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from hud.environment.screens.sandbox import Box, BoxedProgram, found
+from hud.errors import EnvironmentFault
+
+SOCKETS = "/tmp/.X11-unix"
+"""Where programs look for X servers."""
+START_SECONDS = 60.0
+_TRIES = 5
+_FIRST_NUMBER, _NUMBERS = 100, 50_000
+_PASSWORD_LETTERS, _PASSWORD_LENGTH = string.ascii_letters + string.digits, 8
+"""VNC knows no longer ones."""
+_ANY_HOST = 0xFFFF
+# The socket is the only way in. Without VNC's tricks with windows that move: what is seen is sent as it is.
+_SCRIPT = """
+Xvfb ":$1" -screen 0 "$2x24" -auth "$HOME/.Xauthority" -nolisten tcp -nolisten local -noreset -dpi 96 \\
+    -s 0 -dpms -br </dev/null >/dev/null &
+server=$!
+until [ -S "/tmp/.X11-unix/X$1" ]; do kill -0 $server || exit 1; sleep 0.05; done
+exec x11vnc -display ":$1" -rfbport "$3" -localhost -no6 -noipv6 -passwdfile "$HOME/password" -forever -shared \\
+    -quiet -norc -noxrecord -nowireframe -nowirecopyrect -noscrollcopyrect -nodpms -nosel -nocmds -wait 15 -defer 10
+"""
+
+
+@dataclass(frozen=True)
+class Display:
+    """A display that is up."""
+
+    number: int
+    password: str
+    port: int
+    """Of the VNC server, on this machine's loopback."""
+    sockets: Path
+    """The folder of the X server's socket, for `SOCKETS` of what is shown on it."""
+    key: bytes
+    """What is in `.Xauthority` of who may show something on it."""
+    program: BoxedProgram
+
+    @classmethod
+    async def start(cls, folder: Path, size: tuple[int, int]) -> Display:
+        """Start one; raises `EnvironmentFault` where it does not come up."""
+        for needed, package in (("Xvfb", "xvfb"), ("x11vnc", "x11vnc")):
+            found(needed, package)
+        number = _FIRST_NUMBER + secrets.randbelow(_NUMBERS)
+        password = "".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
+        key = _authority(secrets.token_bytes(16))
+        sockets = folder / "sockets"
+        _make_private(folder, sockets)
+        box = Box(
+            folder,
+            memory_tmp=True,
+            environment=(("DISPLAY", f":{number}"),),
+            shared=((sockets, SOCKETS),),
+        )
+        for name, data in ((".Xauthority", key), ("password", password.encode())):
+            path = box.home / name
+            path.touch(mode=0o600)
+            path.write_bytes(data)
+        for _ in range(_TRIES):  # Somebody else may take the port in the meantime.
+            port = _free_port()
+            words = [str(number), "{}x{}".format(*size), str(port)]
+            program = await BoxedProgram.start(box, ["/bin/sh", "-c", _SCRIPT, "display", *words])
+            up = False
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    up = await _listens(program, port)
+            except TimeoutError:
+                raise EnvironmentFault(
+                    f"The desktop's display was not up within {START_SECONDS:g} s: {program.complaints()}."
+                ) from None
+            finally:
+                if not up:
+                    await program.end()
+            if up:
+                return cls(number, password, port, sockets, key, program)
+            (sockets / f"X{number}").unlink(missing_ok=True)
+        raise EnvironmentFault(f"The desktop's display does not start: {program.complaints()}.")
+
+    def fault(self) -> str | None:
+        """Return why it is gone, or None."""
+        if not self.program.ended:
+            return None
+        return f"the display has ended (status {self.program.process.returncode})"
+
+    async def close(self) -> None:
+        """End it."""
+        await self.program.end()
+
+
+def _make_private(folder: Path, sockets: Path) -> None:
+    """Show only the sockets: who has programs on a display may be another user of this machine."""
+    (folder / "home").chmod(0o700)
+    (folder / "tmp").chmod(0o700)
+    folder.chmod(0o711)
+    sockets.mkdir(mode=0o755)
+
+
+async def _listens(program: BoxedProgram, port: int) -> bool:
+    """Wait until the VNC server says that it listens; False where it ends before."""
+    assert program.process.stdout is not None
+    while line := await program.process.stdout.readline():
+        if line.strip() == b"PORT=%d" % port:
+            return True
+    return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _authority(cookie: bytes) -> bytes:
+    """Return an `.Xauthority` file that lets in to every display, where the cookie is right."""
+    parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", cookie)
+    return struct.pack(">H", _ANY_HOST) + b"".join(
+        struct.pack(">H", len(part)) + part for part in parts
+    )
