@@ -11,6 +11,7 @@ import secrets
 import socket
 import string
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,18 +59,13 @@ class Display:
         number = _FIRST_NUMBER + secrets.randbelow(_NUMBERS)
         password = "".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
         key = _authority(secrets.token_bytes(16))
-        sockets = folder / "sockets"
-        _make_private(folder, sockets)
+        sockets = _furnish(folder, {".Xauthority": key, "password": password.encode()})
         box = Box(
             folder,
             memory_tmp=True,
             environment=(("DISPLAY", f":{number}"),),
             shared=((sockets, SOCKETS),),
         )
-        for name, data in ((".Xauthority", key), ("password", password.encode())):
-            path = box.home / name
-            path.touch(mode=0o600)
-            path.write_bytes(data)
         for _ in range(_TRIES):  # Somebody else may take the port in the meantime.
             port = _free_port()
             words = [str(number), "{}x{}".format(*size), str(port)]
@@ -116,6 +112,22 @@ async def _listens(program: BoxedProgram, port: int) -> bool:
         if line.strip() == b"PORT=%d" % port:
             return True
     return False
+
+
+def _furnish(folder: Path, secret: Mapping[str, bytes]) -> Path:
+    """Put the secrets into the box's home; return the folder for the sockets.
+
+    Whose programs are shown may be another user of this machine; all but the sockets is ours alone.
+    """
+    home, sockets = folder / "home", folder / "sockets"
+    for closed in (home, folder / "tmp"):
+        closed.chmod(0o700)
+    for name, data in secret.items():
+        (home / name).write_bytes(data)
+    sockets.mkdir()
+    sockets.chmod(0o755)
+    folder.chmod(0o711)
+    return sockets
 
 
 def _free_port() -> int:
