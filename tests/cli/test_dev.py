@@ -129,38 +129,38 @@ async def test_the_official_client_hears_of_a_save_and_keeps_its_connection(fold
             async for _ in events:
                 heard.set()
 
-    async with developing(folder, source="env:env") as dev:
-        async with Client(f"{dev.url}/mcp", mode=mode, message_handler=hear) as client:
-            assert await listed(client) == ["count", "words", "crash"]
-            tool = (await client.list_tools()).tools[0]
-            assert tool.description == "Count how often a letter occurs in a word."
-            assert tool.input_schema["required"] == ["word"]
-            told = await client.call_tool("count", {"word": "strawberry"})
-            assert (text(told), told.is_error) == ("3", False)
-            assert text(await client.call_tool("words", {})) == '["strawberry"]'
-            listening = asyncio.create_task(subscribe(client)) if mode == "auto" else None
-            await asyncio.sleep(0.2)
+    async with (
+        developing(folder, source="env:env") as dev,
+        Client(f"{dev.url}/mcp", mode=mode, message_handler=hear) as client,
+    ):
+        assert await listed(client) == ["count", "words", "crash"]
+        tool = (await client.list_tools()).tools[0]
+        assert tool.description == "Count how often a letter occurs in a word."
+        assert tool.input_schema["required"] == ["word"]
+        told = await client.call_tool("count", {"word": "strawberry"})
+        assert (text(told), told.is_error) == ("3", False)
+        assert text(await client.call_tool("words", {})) == '["strawberry"]'
+        listening = asyncio.create_task(subscribe(client)) if mode == "auto" else None
+        await asyncio.sleep(0.2)
 
-            (folder / "env.py").write_text(MORE)
-            await asyncio.wait_for(heard.wait(), 60)
-            assert await listed(client) == ["count", "words", "crash", "shout"]
-            assert text(await client.call_tool("shout", {"word": "tea"})) == "TEA"
-            assert (
-                text(await client.call_tool("words", {})) == "[]"
-            )  # A fresh run of the new version.
+        (folder / "env.py").write_text(MORE)
+        await asyncio.wait_for(heard.wait(), 60)
+        assert await listed(client) == ["count", "words", "crash", "shout"]
+        assert text(await client.call_tool("shout", {"word": "tea"})) == "TEA"
+        assert text(await client.call_tool("words", {})) == "[]"  # A fresh run of the new version.
 
-            (folder / "env.py").write_text(MORE + "\ndef (\n")
-            await dev.says(
-                r"env\.py was saved, but not loaded: .*env\.py:\d+: .* The last good version goes on\."
-            )
-            assert "shout" in await listed(client)
-            assert text(await client.call_tool("shout", {"word": "tea"})) == "TEA"
+        (folder / "env.py").write_text(MORE + "\ndef (\n")
+        await dev.says(
+            r"env\.py was saved, but not loaded: .*env\.py:\d+: .* The last good version goes on\."
+        )
+        assert "shout" in await listed(client)
+        assert text(await client.call_tool("shout", {"word": "tea"})) == "TEA"
 
-            (folder / "env.py").write_text(SOURCE)
-            await dev.says("is loaded afresh", times=2)
-            assert "shout" not in await listed(client)
-            if listening is not None:
-                listening.cancel()
+        (folder / "env.py").write_text(SOURCE)
+        await dev.says("is loaded afresh", times=2)
+        assert "shout" not in await listed(client)
+        if listening is not None:
+            listening.cancel()
 
 
 async def test_each_session_has_a_run_of_its_own_and_a_crash_ends_nothing_else(folder):
