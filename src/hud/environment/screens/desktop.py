@@ -40,7 +40,7 @@ _FOLDER = "/workspace"
 _MANAGER = ("openbox", "--sm-disable")
 # What programs with windows read of /etc, beyond what a workspace has.
 _CONFIGURATION = ("X11", "xdg", "gtk-2.0", "gtk-3.0", "chromium", "chromium.d")
-_SHOWN_SECONDS, _SHOWN_STILL = 20.0, 0.5
+_SHOWN_SECONDS, _SHOWN_STILL = 60.0, 0.5
 _NOT_FOUND = (126, 127)
 """What a shell ends with where there is no such program."""
 
