@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 _VERSION = b"RFB 003.008\n"
 _NO_PASSWORD, _VNC_PASSWORD = 1, 2
 _RAW, _COPY, _DESKTOP_SIZE = 0, 1, -223
-_LARGEST = 16384
+_LARGEST, _MOST_PIXELS = 16384, 1 << 25
+"""Screens of 8K have fewer; a server that claims more would cost us gigabytes."""
 _LONGEST_TEXT = 1 << 24
 _PIXEL_BYTES = 4
 # 32 bits a pixel, 24 of them colour: blue first, then green, red, and a byte of nothing.
@@ -130,7 +131,8 @@ class Framebuffer:
             raise ProtocolError("it sends pixels beside the screen")
 
     def _resize(self, width: int, height: int) -> None:
-        if not (0 < width <= _LARGEST and 0 < height <= _LARGEST):
+        sides = 0 < width <= _LARGEST and 0 < height <= _LARGEST
+        if not sides or width * height > _MOST_PIXELS:
             raise ProtocolError(f"its screen has {width} by {height} pixels")
         self._pixels = np.zeros((height, width, _PIXEL_BYTES), np.uint8)
 

@@ -19,6 +19,7 @@ from hud.capabilities.screen import Button, Point
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 
 _CONNECT_SECONDS = 30.0
+_SEND_SECONDS = 30.0
 _PORT = 5900
 _NOTCH_PIXELS = 100
 """How far a notch of the wheel scrolls, about."""
@@ -51,13 +52,13 @@ class RFBClient(CapabilityClient):
     @classmethod
     async def connect(cls, capability: Capability) -> Self:
         """Connect to `capability.url` (`rfb://host:port`) with `params["password"]`, where there is one."""
-        parts = urlsplit(capability.url if "//" in capability.url else f"//{capability.url}")
-        where = f"{parts.hostname}:{parts.port or _PORT}"
+        host, port = _address(capability.url)
+        where = f"{host}:{port}"
         password = capability.params.get("password")
         writer = None
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                reader, writer = await asyncio.open_connection(parts.hostname, parts.port or _PORT)
+                reader, writer = await asyncio.open_connection(host, port)
                 picture = Framebuffer(reader, writer)
                 await picture.begin(None if password is None else str(password))
                 picture.ask(all_of_it=True)
@@ -72,7 +73,11 @@ class RFBClient(CapabilityClient):
                 ) from error
             if isinstance(error, ProtocolError):
                 raise EnvironmentFault(f"What is at {where} is no desktop: {error}.") from error
-            if isinstance(error, OSError | EOFError | TimeoutError):
+            if isinstance(error, TimeoutError):
+                raise InfrastructureFault(
+                    f"No desktop answers at {where} within {_CONNECT_SECONDS:g} s."
+                ) from error
+            if isinstance(error, OSError | EOFError):
                 raise InfrastructureFault(f"No desktop answers at {where} ({error}).") from error
             raise
         return cls(writer, picture, where)
@@ -171,7 +176,12 @@ class RFBClient(CapabilityClient):
         self._check()
         self._writer.write(message)
         try:
-            await self._writer.drain()
+            async with asyncio.timeout(_SEND_SECONDS):
+                await self._writer.drain()
+        except TimeoutError:
+            self._lost = f"it takes nothing in, for {_SEND_SECONDS:g} s"
+            self._writer.transport.abort()
+            self._check()
         except OSError as error:
             self._lost = self._lost or str(error)
             self._check()
@@ -191,6 +201,17 @@ class RFBClient(CapabilityClient):
     def _check(self) -> None:
         if self._lost is not None:
             raise EnvironmentFault(f"The desktop at {self._where} is gone: {self._lost}.")
+
+
+def _address(url: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if host is None:
+        raise EnvironmentFault(f"{url!r} is no address of a desktop; it must be rfb://host:port.")
+    return host, port or _PORT
 
 
 def _bit(button: Button) -> int:
