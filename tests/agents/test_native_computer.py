@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import shutil
 from urllib.parse import quote
@@ -133,3 +134,20 @@ async def test_it_goes_places_and_back():
     assert where[0] == where[2] == "data:text/html,<title>els"
     assert where[1] != where[0]
     assert where[3] == "about:blank"
+
+
+async def test_four_at_once_have_browsers_of_their_own():
+    four = asyncio.Semaphore(4)
+
+    async def one():
+        async with four:
+            _, task = shop()
+            return await play(
+                task,
+                {"action": "click", "x": 200, "y": 165},
+                {"action": "type", "text": "lamp"},
+                {"action": "click", "x": 200, "y": 70, "keys": ["shift"]},
+            )
+
+    played = await asyncio.gather(*(one() for _ in range(8)))
+    assert [(run.reward, run.error) for run, _ in played] == [(1.0, None)] * 8
