@@ -30,6 +30,7 @@ COMMANDS = {
     "plan": "What a training run would need, and how fast it would be.",
     "models": "Models, their checkpoints and heads.",
     "dev": "Serve an environment over MCP while you write it.",
+    "docs-mcp": "Serve this documentation over MCP, for coding agents.",
     "serve": "Serve an environment over TCP.",
     "cancel": "Stop rollouts that the platform plays.",
     "sync": "Bring tasks to the platform, or from it.",
@@ -40,7 +41,7 @@ COMMANDS = {
     "set": "Keep settings, such as HUD_API_URL=..., for this user.",
     "version": "Print the version.",
 }
-"""Each lives in `hud.cli.NAME` and is called `command` there."""
+"""Each lives in `hud.cli.NAME`, `_` for `-`, and is called `command` there."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells count."""
@@ -57,7 +58,9 @@ class LazyGroup(click.Group):
         del ctx
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"hud.cli.{name}").command
+        command: click.Command = importlib.import_module(
+            f"hud.cli.{name.replace('-', '_')}"
+        ).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -20,9 +20,9 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
+OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/docs/mcp", "/openapi.json")
 OPEN_BELOW = ("/auth/device", "/uploads/", "/sdk-events/", "/v3/api/sdk-events/")
-"""Paths that need no key: health, login, uploads whose URL is signed, and usage events, which are dropped."""
+"""Paths that need no key: health, documentation, login, uploads whose URL is signed, and usage events, which are dropped."""
 ACCESS_DENIED = 4003
 """Close code of a refused WebSocket, as clients of build logs know it."""
 

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from hud.platform.routes import (
     absent,
     builds,
+    documentation,
     gateway,
     health,
     jobs,
@@ -36,5 +37,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     rollouts.fleet,
     runtime.router,
     login.router,
+    documentation.router,
     absent.router,
 )

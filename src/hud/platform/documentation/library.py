@@ -1,0 +1,121 @@
+"""`Library`: finds sections of the documentation by words, and returns pages and sections by name.
+
+SQLite's full-text index, in memory, does the ranking (BM25); headings count more than what stands below them.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hud.errors import NotFoundError, UsageError
+from hud.eval.nearness import did_you_mean
+from hud.platform.documentation.pages import Page
+
+_WORD = re.compile(r"\w+")
+_MOST_TERMS = 40
+_COMMON = frozenset(
+    _WORD.findall(
+        "a an and any are as at be by can do does for from get has have how i if in into is it its me my no not "
+        "of on or our should so that the their them there this to use was we what when where which who why will "
+        "with you your"
+    )
+)
+"""Words that say nothing of what is looked for."""
+_FIND = """
+SELECT page, heading, snippet(sections, 3, '', '', ' … ', 48)
+FROM sections WHERE sections MATCH ?
+ORDER BY bm25(sections, 1, 1, 4, 1) * iif(page GLOB 'decisions/*', 0.5, 1), rowid LIMIT ?
+"""
+"""Why something is as it is comes after how it is used."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A section that a search found; `read(page, heading)` returns it."""
+
+    page: str
+    heading: str
+    excerpt: str
+
+
+class Library:
+    """Pages, and the index over them."""
+
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self.pages = pages
+        # Requests may come in another thread than the one that made it; SQLite itself takes turns.
+        self._index = sqlite3.connect(":memory:", check_same_thread=False)
+        self._index.execute(
+            "CREATE VIRTUAL TABLE sections USING "
+            "fts5(page, title, heading, text, tokenize='porter unicode61')"
+        )
+        self._index.executemany(
+            "INSERT INTO sections VALUES (?, ?, ?, ?)",
+            (
+                (page.name, page.title, section.heading, _body(section.text))
+                for page in pages.values()
+                for section in page.sections
+            ),
+        )
+
+    def search(self, query: str, limit: int = 8) -> list[Found]:
+        """Return the sections that fit best, the best first. Raises `UsageError` where `query` has no words."""
+        expression = _expression(query)
+        if not expression:
+            raise UsageError(f"There are no words to search for in {query!r}.")
+        return [Found(*row) for row in self._index.execute(_FIND, (expression, limit))]
+
+    def read(self, page: str, section: str = "") -> str:
+        """Return a page, or one section with those below it. Raises `NotFoundError` that says what is near."""
+        found = self._page(page)
+        if not section:
+            return found.text
+        wanted = _key(section)
+        headings = [each.heading for each in found.sections]
+        begin = next((at for at, each in enumerate(headings) if _key(each) == wanted), None)
+        if begin is None:
+            near = did_you_mean(section.lower(), [each.lower() for each in headings])
+            raise NotFoundError(f"The page {found.name!r} has no section {section!r}{near}")
+        level = found.sections[begin].level
+        text = found.sections[begin].text
+        for each in found.sections[begin + 1 :]:
+            if each.level <= level:
+                break
+            text += each.text
+        return text
+
+    def _page(self, name: str) -> Page:
+        plain = name.strip().lower().removeprefix("./").strip("/")
+        plain = plain.removesuffix(".md").removeprefix("docs/")
+        if plain not in self.pages:
+            near = did_you_mean(plain, self.pages)
+            raise NotFoundError(f"The documentation has no page {name!r}{near}")
+        return self.pages[plain]
+
+
+def _body(text: str) -> str:
+    """Return a section without its heading, which the index has by itself."""
+    return text.partition("\n")[2].strip() if text.startswith("#") else text.strip()
+
+
+def _expression(query: str) -> str:
+    """Return the index's expression for any of the words; two that stand together there too count once more."""
+    words = _WORD.findall(query.lower())
+    telling = [word for word in words if word not in _COMMON] or words
+    pairs = [f"{one} {next}" for one, next in pairwise(words) if {one, next} <= set(telling)]
+    terms = list(dict.fromkeys([*telling, *pairs]))
+    # Each column by itself: a word that stands in most texts, and so tells little there, tells much in a heading.
+    return " OR ".join(
+        f'{column} : "{term}"'
+        for term in terms[:_MOST_TERMS]
+        for column in ("{page title}", "heading", "text")
+    )
+
+
+def _key(heading: str) -> str:
+    """Return what is left of a heading when spelling does not matter: links write it as `groups-and-advantages`."""
+    return " ".join(_WORD.findall(heading.lower()))

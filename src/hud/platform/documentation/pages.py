@@ -1,0 +1,85 @@
+"""The pages of the documentation, cut into sections at their headings.
+
+They are part of the installed package; a checkout's are read where they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hud.errors import NotFoundError
+
+_HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*")
+_FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
+_PACKAGE = Path(__file__).parents[2]
+_README = "readme"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands below it, up to the next heading."""
+
+    heading: str
+    level: int
+    text: str
+    """As it is written, its heading included."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One file; `name` is its path without the ending, such as `training` or `decisions/0004-one-decoder`."""
+
+    name: str
+    sections: tuple[Section, ...]
+
+    @property
+    def title(self) -> str:
+        """The first heading."""
+        return self.sections[0].heading
+
+    @property
+    def text(self) -> str:
+        """The whole page, as it is written."""
+        return "".join(section.text for section in self.sections)
+
+
+def read_pages(package: Path = _PACKAGE) -> dict[str, Page]:
+    """Return all pages by name, the overview first. Raises `NotFoundError` where the installation has none."""
+    found = {}
+    for folder, pattern in _folders(package):
+        for path in sorted(folder.glob(pattern)):
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            name = _README if name == "README" else name
+            found[name] = Page(name, tuple(_sections(name, path.read_text(encoding="utf-8"))))
+    if not found:
+        raise NotFoundError(f"{package} holds no documentation; install openhud again.")
+    return found
+
+
+def _folders(package: Path) -> list[tuple[Path, str]]:
+    """Return where the pages are: in the checkout that `package` is part of, or else in the package."""
+    checkout = package.parents[1]
+    if package.parent.name == "src" and (checkout / "pyproject.toml").is_file():
+        return [(checkout, "README.md"), (checkout / "docs", "**/*.md")]
+    installed = package / "docs_pages"
+    return [(installed, "README.md"), (installed, "**/*.md")]
+
+
+def _sections(name: str, text: str) -> Iterator[Section]:
+    """Cut a page at its headings; a `#` inside a block of code is none."""
+    heading, level, lines, fence = name, 1, list[str](), ""
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if fence:
+            fence = "" if mark and mark[1].startswith(fence) else fence
+        elif mark:
+            fence = mark[1]
+        elif begins := _HEADING.fullmatch(line.rstrip("\n")):
+            if "".join(lines).strip():
+                yield Section(heading, level, "".join(lines))
+            heading, level, lines = begins[2], len(begins[1]), []
+        lines.append(line)
+    yield Section(heading, level, "".join(lines))

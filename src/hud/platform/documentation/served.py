@@ -1,0 +1,129 @@
+"""The documentation as an MCP server with two tools, `search` and `read`.
+
+It has no state, so over HTTP each request stands by itself: nothing is held open, and nothing needs a start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from mcp import types
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.types import Receive, Scope, Send
+
+from hud import __version__
+from hud.environment.mcp.saying import refused, said, tool_of
+from hud.errors import HudError
+from hud.platform.documentation.library import Library
+from hud.trace import TextContent, ToolResult, ToolSpec
+
+_LARGEST = 64 * 1024
+"""Bytes of a request; questions are short, and who asks over HTTP may have no key."""
+
+
+class _Search(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(
+        min_length=1, max_length=1000, description="Words, names of functions, options."
+    )
+    limit: int = Field(default=8, ge=1, le=30, description="The most sections to return.")
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    page: str = Field(min_length=1, max_length=200, description="A page's name, such as training.")
+    section: str = Field(
+        default="", max_length=200, description="One of its headings; without, the whole page."
+    )
+
+
+class DocumentationServer:
+    """Serves a library; as an ASGI application, over streamable HTTP."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._server = Server[Any](
+            "openhud-docs",
+            version=__version__,
+            instructions="The documentation of OpenHUD. Search it, then read the page or section that fits. "
+            f"Pages: {'; '.join(f'{page.name} ({page.title})' for page in library.pages.values())}.",
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+
+    async def serve_stdio(self) -> None:
+        """Serve the client at this process's standard input and output until it leaves."""
+        async with stdio_server() as (read, write):
+            await self._server.run(read, write, self._server.create_initialization_options())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        manager = StreamableHTTPSessionManager(
+            self._server, stateless=True, json_response=True, max_request_body_size=_LARGEST
+        )
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+
+    async def _list_tools(
+        self, context: ServerRequestContext[Any], params: object
+    ) -> types.ListToolsResult:
+        del context, params
+        pages = ", ".join(self._library.pages)
+        specs = [
+            ToolSpec(
+                name="search",
+                description="Search the documentation of OpenHUD. Returns page, heading and an excerpt of each "
+                "section that fits, the best first.",
+                parameters=_Search.model_json_schema(),
+            ),
+            ToolSpec(
+                name="read",
+                description=f"Read a page of the documentation of OpenHUD, or one section. Pages: {pages}.",
+                parameters=_Read.model_json_schema(),
+            ),
+        ]
+        return types.ListToolsResult(tools=[tool_of(spec) for spec in specs])
+
+    async def _call_tool(
+        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        del context
+        asked = params.arguments or {}
+        try:
+            match params.name:
+                case "search":
+                    return said(self._search(_Search.model_validate(asked)))
+                case "read":
+                    return said(self._read(_Read.model_validate(asked)))
+            return refused(f"There is no tool {params.name!r}; there are 'search' and 'read'.")
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+                for problem in error.errors(include_url=False)
+            )
+            return refused(f"The arguments of {params.name!r} do not fit: {problems}.")
+        except HudError as error:
+            return refused(str(error))
+
+    def _search(self, asked: _Search) -> ToolResult:
+        found = self._library.search(asked.query, asked.limit)
+        text = "\n\n".join(
+            f"[page {each.page}, section {each.heading}]\n{each.excerpt}" for each in found
+        )
+        if not found:
+            pages = ", ".join(self._library.pages)
+            text = f"The documentation says nothing of {asked.query!r}; its pages are {pages}."
+        return ToolResult(
+            content=[TextContent(text=text)],
+            structured_content={"results": [asdict(each) for each in found]},
+        )
+
+    def _read(self, asked: _Read) -> ToolResult:
+        return ToolResult.of_text(self._library.read(asked.page, asked.section))
