@@ -3,7 +3,7 @@
     python benchmarks/perf/leftovers.py [ROLLOUTS [KIND...]]
 
 500 rollouts, half in this process and half forked; most have a workspace in which programs were left running,
-every tenth a tool server that left some, every tenth a browser. Of each three, one ends badly: the agent raises,
+every tenth a tool server that left some, a browser, or a desktop with a program on it. Of each three, one ends badly: the agent raises,
 the environment's process is killed, or the job is cancelled while its agent waits. What a killed process could not
 remove itself, the next rollout removes, so the last one ends well. The process that counts is the one that orphans
 of all below it come to.
@@ -31,7 +31,7 @@ from typing import Any
 RUNS = 500
 BATCH = 30
 WIDTH = 6
-KINDS = ("shells", "servers", "pages")
+KINDS = ("shells", "servers", "pages", "desks")
 GRACE_SECONDS = 20.0
 SWEEP_SECONDS = 2.5
 """After which what a killed process left counts as left."""
@@ -85,6 +85,8 @@ servers = world("servers")
 servers.connect_mcp([sys.executable, "-S", os.path.join(os.path.dirname(__file__), "server.py")])
 pages = world("pages")
 pages.browser()
+desks = world("desks")
+desks.desktop(programs=["xterm"], size=(320, 240))
 """
 LEAVE = "(setsid sleep 1000 &) ; nohup sleep 1000 >/dev/null 2>&1 & mkfifo p; (cat p &) ; echo left > file"
 
@@ -109,8 +111,10 @@ class Player:
             await call("bash", command=LEAVE)
         elif run.task.env == "servers":
             await call("look")
-        else:
+        elif run.task.env == "pages":
             await run.open("cdp")
+        else:
+            await run.open("rfb")
         if ending(number) == "cancelled":
             self.waiting.release()
             await asyncio.sleep(1000)
@@ -131,7 +135,7 @@ def ending(number: int) -> str:
 
 def kind(number: int, kinds: Sequence[str]) -> str:
     """Which environment rollout `number` plays in."""
-    wanted = {4: "servers", 9: "pages"}.get(number % 10, "shells")
+    wanted = {4: "servers", 7: "desks", 9: "pages"}.get(number % 10, "shells")
     return wanted if wanted in kinds else kinds[0]
 
 
@@ -236,6 +240,9 @@ def count(runs: int, kinds: Sequence[str]) -> int:
         temporary = Path(home, "tmp")
         folder.mkdir()
         temporary.mkdir()
+        os.chmod(
+            home, 0o755
+        )  # What is shown on a desktop belongs to another user, where we are root.
         (folder / "world.py").write_text(WORLD, encoding="utf-8")
         (folder / "server.py").write_text(SERVER, encoding="utf-8")
         os.environ.update(HUD_HOME=str(Path(home, "hud")), TMPDIR=str(temporary))
