@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -119,8 +120,7 @@ def test_an_installation_without_pages_says_so(tmp_path):
 
 
 def test_the_wheel_holds_every_page(tmp_path):
-    builders = pytest.importorskip("hatchling.builders.wheel")
-    builder = builders.WheelBuilder(str(DOCS.parent))
+    builder = WheelBuilder(str(DOCS.parent))
     (wheel,) = builder.build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
