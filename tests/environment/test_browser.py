@@ -1,0 +1,369 @@
+"""Browsers: each run has its own, what is seen is kept once, and one that breaks takes its run alone with it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import http.server
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from hud.agents.native.computer import ComputerTool
+from hud.environment import Environment
+from hud.environment.scope import entered
+from hud.environment.screens import chromium
+from hud.errors import EnvironmentFault, UsageError
+from hud.eval import NullRecorder, Taskset
+from hud.platform.store.attachments import LARGE_CHARACTERS
+from hud.trace import ToolCall, ToolStep
+
+pytestmark = pytest.mark.skipif(
+    any(shutil.which(name) is None for name in ("chromium", "bwrap")),
+    reason="needs Chromium and bubblewrap (scripts/setup-worlds)",
+)
+LIMIT_SECONDS = 120.0
+"""What no wait here comes near to, however busy the machine is."""
+SHOP = """<!doctype html><title>shop</title><style>
+body { margin: 0 } input { position: absolute; left: 10px; top: 10px; width: 300px; height: 40px }
+</style><input oninput="document.title = 'wants ' + this.value"><script>
+const seen = [document.cookie, localStorage.basket, sessionStorage.basket].filter(Boolean).join()
+document.body.append(seen ? 'You were here: ' + seen : 'Welcome')
+</script>"""
+FILL = """document.cookie = 'who=me; max-age=9999'; localStorage.basket = 'lamp'; sessionStorage.basket = 'lamp';
+document.cookie"""
+WELCOME = "document.body.innerText.trim()"
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """A temporary folder of our own: what is left in it is ours."""
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "tmp"
+
+
+@pytest.fixture(scope="module")
+def shop():
+    """The address of a shop, which keeps its customers' baskets in their browsers."""
+
+    class Shop(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(SHOP.encode())
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shop) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def world(start_url="about:blank", **options):
+    """An environment with a browser, which rewards a title."""
+    env = Environment("shopping")
+    browser = env.browser(start_url=start_url, viewport=(400, 300), **options)
+
+    @env.tool
+    async def end(kind: str) -> str:
+        """End the processes of this run's browser that are of a kind."""
+        ended = [pid for pid in chromiums(env.opened(browser).box.folder, kind) if kill(pid)]
+        await until(lambda: not any(map(alive, ended)))
+        return f"ended {len(ended)}"
+
+    @env.template()
+    async def want(word: str = "lamp", number: int = 0):
+        yield f"Want {word}."
+        yield float(await browser.evaluate("document.title") == f"wants {word}")
+
+    return env, browser, want
+
+
+class Player:
+    """Does `turns` at the computer; `between` is called before the second."""
+
+    def __init__(self, *turns, between=None):
+        self.turns, self.between = turns, between
+
+    async def __call__(self, run):
+        run.attach(ComputerTool(await run.open("cdp")))
+        for number, turn in enumerate(self.turns):
+            if number == 1 and self.between is not None:
+                await self.between(run)
+            arguments = turn(run) if callable(turn) else turn
+            await run.call_tool(ToolCall(id=f"c{number}", name="computer", arguments=arguments))
+        run.trace.content = "done"
+
+
+def wanting(run):
+    return {"action": "type", "text": run.task.args["word"]}
+
+
+FIELD = {"action": "click", "x": 100, "y": 30}
+LOOK = {"action": "screenshot"}
+
+
+async def play(tasks, player, **options):
+    options = {"recorder": NullRecorder(), **options}
+    job = await Taskset("t", tasks).run(player, **options)
+    return job.runs
+
+
+def shown(run):
+    """What each step of a run shows that was not seen before."""
+    steps = [step for step in run.trace.steps if isinstance(step, ToolStep)]
+    return [step.extra.get("screenshot", {}).get("data") for step in steps]
+
+
+def commands():
+    """The command lines of all processes, by their ids."""
+    for each in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if each.name.isdigit():
+                line = (each / "cmdline").read_bytes().replace(b"\0", b" ")
+                yield int(each.name), line.decode(errors="replace")
+
+
+def boxes(folder):
+    """The ids of the processes that are the boxes of browsers whose folders are in `folder`."""
+    return [pid for pid, line in commands() if "bwrap" in line and str(folder) in line]
+
+
+def chromiums(folder, kind):
+    """The ids of a browser's processes: `browser` itself, or those of a type, such as `renderer`."""
+    inside = {pid for box in boxes(folder) for pid in below(box)}
+    of_type = {"browser": "--user-data-dir"}.get(kind, f"--type={kind}")
+    return [
+        pid
+        for pid, line in commands()
+        if pid in inside
+        and of_type in line
+        and "bwrap" not in line
+        and (kind != "browser" or "--type=" not in line)
+    ]
+
+
+def below(pid):
+    """The ids of all processes that `pid` started, and of those that they did."""
+    with contextlib.suppress(OSError):
+        for each in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, each.read_text().split()):
+                yield child
+                yield from below(child)
+
+
+def alive(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+async def until(condition):
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not condition():  # noqa: ASYNC110 - nobody is told when a process ends
+            await asyncio.sleep(0.02)
+
+
+async def test_a_profile_is_its_runs_alone_before_after_and_beside_it(shop, folder):
+    env, browser, _ = world(shop)
+    async with env.run() as one:
+        with entered(one):
+            assert await browser.evaluate(WELCOME) == "Welcome"
+            assert "who=me" in await browser.evaluate(FILL)
+            await browser.goto(shop)
+            assert await browser.evaluate(WELCOME) == "You were here: who=me,lamp,lamp"
+        async with env.run() as other:
+            with entered(other):
+                assert await browser.evaluate(WELCOME) == "Welcome"
+                await browser.evaluate("document.title = 'other'")
+            with entered(one):
+                assert await browser.evaluate("document.title") == "shop"
+    async with env.run() as later:
+        with entered(later):
+            assert await browser.evaluate(WELCOME) == "Welcome"
+            assert await browser.evaluate("history.length") <= 2
+    assert list(folder.iterdir()) == []
+
+
+async def test_eight_rollouts_four_at_once_are_graded_each_by_its_own(shop, folder):
+    _, _, want = world(shop)
+    words = ["lamp", "tea", "soap", "bread"] * 2
+    at_once = asyncio.Barrier(4)
+
+    async def together(run):
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await at_once.wait()
+
+    runs = await play(
+        [
+            want(word=word, number=n).model_copy(update={"slug": f"s{n}"})
+            for n, word in enumerate(words)
+        ],
+        Player(FIELD, wanting, LOOK, between=together),
+        max_concurrent=4,
+    )
+    assert [(run.reward, run.error) for run in runs] == [(1.0, None)] * 8
+    for run in runs:
+        after_click, after_typing, after_nothing = shown(run)
+        assert after_click != after_typing
+        assert base64.b64decode(after_typing).startswith(b"\x89PNG")
+        assert after_nothing is None, "what is seen is not told again"
+    assert len({shown(run)[1] for run in runs}) == 4
+    assert list(folder.iterdir()) == []
+
+
+async def test_only_the_hosts_that_were_named_are_reached(shop):
+    env, browser, _ = world(hosts=["127.0.0.1"])
+    elsewhere = shop.replace("127.0.0.1", "localhost")
+    async with env.run() as run:
+        with entered(run):
+            await browser.goto(shop)
+            for url in (elsewhere, shop.replace("127.0.0.1", "127.0.0.2"), "http://example.org/"):
+                with pytest.raises(EnvironmentFault, match="ERR_NAME_NOT_RESOLVED"):
+                    await browser.goto(url)
+            await browser.goto(shop)
+            assert await browser.evaluate(f"fetch('{shop}').then(r => r.status)") == 200
+            with pytest.raises(EnvironmentFault, match="Failed to fetch"):
+                await browser.evaluate(f"fetch('{elsewhere}', {{mode: 'no-cors'}})")
+
+
+async def ending(run, kind):
+    call = ToolCall(id="end", name="end", arguments={"kind": kind})
+    return (await run.call_tool(call)).text
+
+
+async def test_a_browser_that_is_killed_fails_its_run_alone_and_the_next_has_a_fresh_one(
+    shop, folder
+):
+    _, _, want = world(shop)
+    at_once = asyncio.Barrier(2)
+
+    async def murder(run):
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await at_once.wait()
+        if run.task.args["word"] == "murder":
+            await ending(run, "browser")
+
+    tasks = [want(word="murder"), want(word="lamp").model_copy(update={"slug": "lamp"})]
+    killed, other = await play(tasks, Player(FIELD, wanting, between=murder))
+    assert (killed.failure_kind, killed.reward) == ("environment", None)
+    assert "'browser': the browser has ended (status " in killed.error
+    assert (other.reward, other.error) == (1.0, None)
+    (later,) = await play([want(word="lamp")], Player(FIELD, wanting))
+    assert (later.reward, later.error) == (1.0, None)
+    assert list(folder.iterdir()) == []
+
+
+async def loaded(client):
+    with contextlib.suppress(EnvironmentFault):
+        return await client.evaluate("document.readyState") == "complete"
+    return False
+
+
+async def test_a_page_that_crashes_is_loaded_again(shop):
+    _, _, want = world(shop)
+
+    async def crash(run):
+        assert await ending(run, "renderer") != "ended 0"
+        client = await run.open("cdp")
+        async with asyncio.timeout(LIMIT_SECONDS):
+            # No page answers that has no process; what does is the new one.
+            while not await loaded(client):
+                pass
+
+    (run,) = await play([want(word="lamp")], Player(LOOK, FIELD, wanting, between=crash))
+    assert (run.reward, run.error) == (1.0, None)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "raised"])
+async def test_nothing_is_left_of_a_run_that_ends_badly(end, shop, folder):
+    _, _, want = world(shop)
+    waits = asyncio.Event()
+
+    async def stop(run):
+        if end == "raised":
+            raise RuntimeError("the agent broke")
+        waits.set()
+        await asyncio.Event().wait()
+
+    playing = asyncio.create_task(play([want()], Player(FIELD, LOOK, between=stop)))
+    if end == "cancelled":
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await waits.wait()
+        inside = [pid for box in boxes(folder) for pid in (box, *below(box))]
+        assert len(inside) > 3
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        await until(lambda: not any(map(alive, inside)))
+    else:
+        (run,) = await playing
+        assert (run.failure_kind, "the agent broke" in run.error) == ("agent", True)
+    assert boxes(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+async def test_one_that_is_cancelled_while_it_comes_up_leaves_nothing(folder):
+    env, _, _ = world()
+    opening = asyncio.create_task(env.run().open())
+    await until(lambda: boxes(folder))
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await until(lambda: not boxes(folder))
+    assert list(folder.iterdir()) == []
+
+
+async def test_what_is_seen_is_recorded_with_each_step_and_kept_once(tmp_path):
+    # Noise, for a picture that is large enough to be kept beside its step.
+    noise = """<canvas width=400 height=300></canvas><script>
+    const c = document.querySelector('canvas').getContext('2d'), i = c.createImageData(400, 300)
+    let n = 1; i.data.forEach((_, k) => { n = n * 48271 % 2147483647; i.data[k] = k % 4 == 3 ? 255 : n & 255 })
+    c.putImageData(i, 0, 0)</script>"""
+    _, _, want = world(f"data:text/html,{quote(noise)}")
+    job = await Taskset("t", [want()]).run(Player(LOOK, LOOK), group=2)
+    for run in job.runs:
+        (picture, nothing) = shown(run)
+        assert len(picture) > LARGE_CHARACTERS
+        assert nothing is None
+    kept = [path for path in (tmp_path / "home" / "blobs").rglob("*") if path.is_file()]
+    assert len(kept) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [("/nowhere/chromium", "scripts/setup-worlds"), ("/bin/false", "does not start")],
+)
+async def test_a_browser_that_is_not_there_or_does_not_start_is_told(
+    program, reason, monkeypatch, folder
+):
+    monkeypatch.setattr(chromium, "_NAMES", (program,))
+    _, _, want = world()
+    (run,) = await play([want()], Player(LOOK))
+    assert (run.failure_kind, reason in run.error) == ("environment", True), run.error
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("viewport", [(0, 600), (800, 5000), (800,), (800.5, 600)])
+def test_a_viewport_that_nobody_could_use_is_refused(viewport):
+    with pytest.raises(UsageError, match="viewport must be"):
+        Environment("small").browser(viewport=viewport)
