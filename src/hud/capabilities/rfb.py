@@ -89,6 +89,10 @@ class RFBClient(CapabilityClient):
         with suppress(OSError):
             await self._writer.wait_closed()
 
+    def fault(self) -> str | None:
+        """Return why the desktop is gone, or None."""
+        return None if self._lost is None else f"the display is gone: {self._lost}"
+
     # -- the screen -------------------------------------------------------------------------------
 
     @property

@@ -215,7 +215,8 @@ class OpenDesktop(OpenPart):
         return seen
 
     def fault(self) -> str | None:
-        problem = self.display.fault()
+        # Whoever looks hears of the end before we hear of the process's.
+        problem = self.display.fault() or self.viewer.fault()
         if problem is None:
             return self.inside.fault()
         return f"Environment {self._run_name!r}: {self._part.name!r}: {problem}."
