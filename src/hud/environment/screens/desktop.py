@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 Program = str | Sequence[str]
 """A command line for the shell, or the words of a command."""
 _FOLDER = "/workspace"
-_MANAGER = ("openbox", "--sm-disable")
+# It says so when windows are its to manage; one that comes in just that moment would be lost.
+_MANAGER = ("openbox", "--sm-disable", "--startup", "echo up")
 # What programs with windows read of /etc, beyond what a workspace has.
 _CONFIGURATION = ("X11", "xdg", "gtk-2.0", "gtk-3.0", "chromium", "chromium.d")
+_MANAGER_SECONDS = 60.0
 _SHOWN_SECONDS, _SHOWN_STILL = 60.0, 0.5
 _NOT_FOUND = (126, 127)
 """What a shell ends with where there is no such program."""
@@ -93,7 +95,7 @@ class Desktop(Part):
             viewer = await RFBClient.connect(opened.capability)
             stack.push_async_callback(viewer.close)
             opened.viewer = viewer
-            await opened.begin([_MANAGER, *self.programs])
+            await opened.begin(self.programs)
             yield opened
 
     def _workspace(
@@ -175,10 +177,11 @@ class OpenDesktop(OpenPart):
 
     async def begin(self, programs: Sequence[Program]) -> None:
         """Start all, and wait until they are seen, and stand still; not for ever, for some may have no window."""
+        await self._manage()
         started = [await self.start(program) for program in programs]
         clock = asyncio.get_running_loop().time
         until = clock() + _SHOWN_SECONDS
-        while any(not one.ended.done() for one in started[1:]) and clock() < until:
+        while any(not one.ended.done() for one in started) and clock() < until:
             if await self.viewer.stand_still(_SHOWN_STILL, until - clock()):
                 break
         for program, process in zip(programs, started, strict=True):
@@ -188,12 +191,13 @@ class OpenDesktop(OpenPart):
                     "installed on this machine?"
                 )
 
-    async def start(self, program: Program) -> Process:
-        """Start a program in the sandbox; what it prints is not kept."""
+    async def start(self, program: Program, output: int | None = None) -> Process:
+        """Start a program in the sandbox; what it prints is not kept, or goes to a descriptor."""
         line = program if isinstance(program, str) else f"exec {shlex.join(program)}"
         nothing = os.open(os.devnull, os.O_RDWR)
+        descriptors = [nothing, nothing if output is None else output, nothing]
         try:
-            return await self.inside.sandbox.spawn(["/bin/sh", "-c", line], [nothing] * 3)
+            return await self.inside.sandbox.spawn(["/bin/sh", "-c", line], descriptors)
         except OSError as error:
             self.inside.check()
             raise AgentFault(
@@ -201,6 +205,28 @@ class OpenDesktop(OpenPart):
             ) from error
         finally:
             os.close(nothing)
+
+    async def _manage(self) -> None:
+        """Start the window manager, and wait until it is up."""
+        ours, its = os.pipe()
+        said = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        listening, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(said), os.fdopen(ours, "rb")
+        )
+        try:
+            with os.fdopen(its, "wb") as output:
+                await self.start(_MANAGER, output.fileno())
+            async with asyncio.timeout(_MANAGER_SECONDS):
+                up = await said.readline()
+        except TimeoutError:
+            up = b""
+        finally:
+            listening.close()
+        if not up:
+            raise EnvironmentFault(
+                f"Environment {self._run_name!r}: {self._part.name!r}: its window manager does not start."
+            )
 
     async def observe(self) -> dict[str, Any]:
         """Return what is seen, where it is not what was seen the last time, and what changed in the files."""
