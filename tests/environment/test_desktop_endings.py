@@ -153,16 +153,16 @@ async def test_a_display_that_is_gone_fails_its_run_before_its_process_has_ended
 
 async def test_programs_are_seen_and_listen_when_a_run_begins():
     env = Environment("desk")
-    desktop = env.desktop(programs=["xterm"], size=(640, 480))
+    desktop = env.desktop(programs=["xterm -T note -e sleep 1000"], size=(640, 480))
 
     async def seen():
         async with env.run() as run:
             with entered(run):
-                found = await desktop.bash("xdotool getactivewindow getwindowclassname")
+                found = await desktop.bash("xdotool getactivewindow getwindowname")
                 return found.stdout.strip() or found.stderr
 
     # Several at once, for a window that comes before the window manager is ready is lost.
-    assert await asyncio.gather(*(seen() for _ in range(4))) == ["XTerm"] * 4
+    assert await asyncio.gather(*(seen() for _ in range(4))) == ["note"] * 4
 
 
 async def test_no_program_on_a_desktop_commands_its_display():
