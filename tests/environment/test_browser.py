@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
+import hud.client
 from hud.agents.native.computer import ComputerTool
 from hud.environment import Environment
 from hud.environment.scope import entered
@@ -345,6 +346,13 @@ async def test_what_is_seen_is_recorded_with_each_step_and_kept_once(tmp_path):
         (picture, nothing) = shown(run)
         assert len(picture) > LARGE_CHARACTERS
         assert nothing is None
+        recorded = await hud.client.connect().get(f"/v2/trace/{run.trace_id}/full")
+        steps = [step for step in recorded["trace"]["steps"] if step["source"] == "tool"]
+        assert [step.get("extra", {}).get("screenshot", {}).get("data") for step in steps] == [
+            picture,
+            None,
+        ]
+    hud.client.disconnect(tmp_path / "home")
     kept = [path for path in (tmp_path / "home" / "blobs").rglob("*") if path.is_file()]
     assert len(kept) == 1
 
