@@ -149,7 +149,7 @@ class Demo:
         texts = [text for messages in said for text in texts_of_messages(messages)]
         body = {"name": TEACHER, "texts": texts, "seed": self.progress.seed, "sizes": SIZES}
         made = await client.post("/v2/models/create", body)
-        self.say.line(f"{made['model_name']}: {made['folder']}")
+        self.say.line(f"{made['model_name']}, {SIZES['layers']} layers of {SIZES['hidden']}")
 
     async def teach(self) -> None:
         """Imitate the apprentice, then fork, so that the policy's own tree begins with its first GRPO step."""
