@@ -33,11 +33,14 @@ CLICK = {"action": "click", "x": 200, "y": 200}
 def folder(monkeypatch, tmp_path):
     """A temporary folder of our own: what is left in it is ours."""
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
-    (tmp_path / "tmp").mkdir()
-    for place in (tmp_path.parent.parent, tmp_path.parent, tmp_path, tmp_path / "tmp"):
-        place.chmod(0o755)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    return tmp_path / "tmp"
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    # What is shown on a desktop belongs to another user, where we are root.
+    for place in (folder, *folder.parents):
+        if not place.stat().st_mode & 0o001:
+            place.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 @pytest.fixture

@@ -51,3 +51,10 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
 
     assert not asyncio.run(next_one())
     assert {path.name for path in tmp_path.iterdir()} == {"hud-screen-file", "hud-screen-link"}
+
+
+async def test_a_folder_that_others_must_reach_is_where_they_may(tmp_path):
+    tmp_path.chmod(0o700)
+    async with run_folder("screen", reached_by_others=True) as folder:
+        assert all(place.stat().st_mode & 0o001 for place in folder.parents)
+    assert not folder.exists()

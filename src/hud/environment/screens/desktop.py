@@ -83,7 +83,7 @@ class Desktop(Part):
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenDesktop]:
         found("openbox", "openbox")
         async with AsyncExitStack() as stack:
-            folder = await stack.enter_async_context(run_folder("desktop"))
+            folder = await stack.enter_async_context(run_folder("desktop", reached_by_others=True))
             display = await Display.start(folder, self.size)
             stack.push_async_callback(display.close)
             workspace = self._workspace(

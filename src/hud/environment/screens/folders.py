@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -20,11 +21,15 @@ _YOUNG_SECONDS = 2.0
 
 
 @asynccontextmanager
-async def run_folder(name: str) -> AsyncIterator[Path]:
-    """Yield a folder with a `home` and a `tmp` for a box; it is gone afterwards."""
+async def run_folder(name: str, *, reached_by_others: bool = False) -> AsyncIterator[Path]:
+    """Yield a folder with a `home` and a `tmp` for a box; it is gone afterwards.
+
+    With `reached_by_others` it is where another user of this machine may come to, if the folder itself lets him.
+    """
     prefix = f"hud-{name}-"
-    await asyncio.to_thread(_sweep, prefix)
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    place = await asyncio.to_thread(_open_place) if reached_by_others else tempfile.gettempdir()
+    await asyncio.to_thread(_sweep, place, prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     # Held until we end, however we end: the kernel lets go of it for us.
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -39,9 +44,16 @@ async def run_folder(name: str) -> AsyncIterator[Path]:
             os.close(held)
 
 
-def _sweep(prefix: str) -> None:
+def _open_place() -> str:
+    """Return the folder for temporary files, or the machine's where that one is closed to others."""
+    place = Path(tempfile.gettempdir())
+    is_open = all(folder.stat().st_mode & stat.S_IXOTH for folder in (place, *place.parents))
+    return str(place) if is_open else "/tmp"
+
+
+def _sweep(place: str, prefix: str) -> None:
     """Remove the folders that nobody holds any more, where they are ours to remove."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+    for folder in Path(place).glob(f"{prefix}*"):
         with suppress(OSError):
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
