@@ -12,6 +12,7 @@ import contextlib
 import os
 import resource
 import shutil
+import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -147,9 +148,10 @@ class BoxedProgram:
         if self.process.stdin is not None:
             self.process.stdin.close()
         if self.process.returncode is None:
-            # The outer bwrap; the kernel ends its first process inside with it, and that one's death all others.
+            # The outer bwrap; the kernel ends its first process inside with it, and that one's death all others. While
+            # they come up the kernel does not know yet, but they are all of one group.
             with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
+                os.killpg(self.process.pid, signal.SIGKILL)
         async with asyncio.timeout(_GRACE_SECONDS):
             await self.process.wait()
 
