@@ -31,6 +31,7 @@ SCRIPTS = {
             anthropic.act("type", "t3", text=LINE),
         ],
         [anthropic.act("key", "t4", text="Return")],
+        [anthropic.act("wait", "t5", duration=3)],
         [anthropic.say("done")],
     ],
     "operator": [
@@ -42,7 +43,7 @@ SCRIPTS = {
                 {"type": "type", "text": LINE},
             )
         ],
-        [openai_responses.use("u3", {"type": "keypress", "keys": ["ENTER"]})],
+        [openai_responses.use("u3", {"type": "keypress", "keys": ["ENTER"]}, {"type": "wait"})],
         [openai_responses.say("done")],
     ],
     "gemini_cua": [
