@@ -6,7 +6,7 @@ import time
 import pytest
 from tests.engine.tiny_policy import tiny_policy
 
-from hud.engine import policy as policy_module
+from hud.engine import swapping
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.trace import SamplingParams
 
@@ -97,7 +97,7 @@ async def test_a_second_change_waits_for_what_the_first_left_behind(policy):
 
 
 async def test_without_room_for_a_copy_turns_are_finished_first(policy, monkeypatch):
-    monkeypatch.setattr(policy_module, "HAND_OVER_BYTES", 0)
+    monkeypatch.setattr(swapping, "HAND_OVER_BYTES", 0)
     sampler = policy.sampler
     slowed(sampler, 0.001)
     old = await begun(policy)
@@ -122,7 +122,7 @@ async def test_a_turn_that_is_given_up_ends_with_its_old_weights(policy):
 async def test_an_adapter_s_copy_shares_the_weights_below_it():
     policy = tiny_policy()
     attach(policy.decoder, LoraConfig(rank=4, alpha=8))
-    copy = policy_module.copied(policy.decoder)
+    copy = swapping.copied(policy.decoder)
     adapters = lora_parameters(policy.decoder)
     for name, parameter in copy.named_parameters():
         original = policy.decoder.get_parameter(name)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +12,8 @@ import torch
 from hud.engine.chat import ChatFormat
 from hud.engine.constraints import Constraint, grammars_of
 from hud.engine.folder import load_decoder
-from hud.engine.lora import lora_parameters
-from hud.engine.sampler import Sampler
-from hud.engine.sequence import Drawn, SamplerClosed
+from hud.engine.sequence import Asked, Drawn, Request, wait_for_turn
+from hud.engine.swapping import SwappingSampler
 from hud.engine.toolcalls import Parsed
 from hud.trace import (
     ChatMessage,
@@ -30,10 +27,7 @@ from hud.trace import (
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
-
-
-HAND_OVER_BYTES = 1 << 30
-"""Most memory for a second cache and a copy of the weights that change, while turns are drawn to their end."""
+    from hud.engine.sampler import Sampler
 
 
 class Policy:
@@ -49,11 +43,12 @@ class Policy:
     ) -> None:
         self.decoder = decoder
         self.chat = chat
-        self.slots = slots
-        self._changing = threading.RLock()
-        self._retiring: Sampler | None = None
-        """Draws what it had begun when weights changed."""
-        self.sampler = Sampler(decoder, slots=slots, version=checkpoint)
+        self._own = SwappingSampler(decoder, slots=slots, version=checkpoint)
+
+    @property
+    def sampler(self) -> Sampler:
+        """What draws in this process."""
+        return self._own.sampler
 
     @classmethod
     def load(
@@ -72,11 +67,11 @@ class Policy:
     @property
     def checkpoint(self) -> str | None:
         """The checkpoint whose weights these are; None: the base weights."""
-        return self.sampler.version
+        return self._own.version
 
     @checkpoint.setter
     def checkpoint(self, checkpoint: str | None) -> None:
-        self.sampler.set_version(checkpoint)
+        self._own.version = checkpoint
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
@@ -87,31 +82,8 @@ class Policy:
         the keys and values of the old ones (PipelineRL, arXiv 2509.19128), and it stands on each from which token on.
         Blocks the calling thread, so call it off the event loop.
         """
-        with self._changing:
-            if in_flight:
-                with self.sampler.between_steps():
-                    yield
-                    self.sampler.slots.forget()
-                return
-            successor = self._successor()
-            with (successor or self.sampler).exclusive():
-                if successor is not None:
-                    self._retiring, self.sampler = self.sampler, successor
-                    self._retiring.hand_over(successor, copied(self.decoder))
-                yield
-                self.sampler.slots.forget()
-
-    def _successor(self) -> Sampler | None:
-        """Return a sampler that goes on while this one draws what it has begun; None where that is not worth it."""
-        retiring = self._retiring is not None and bool(self._retiring.active)
-        if retiring or not self.sampler.active or self._copy_bytes() > HAND_OVER_BYTES:
-            return None
-        return Sampler(self.decoder, slots=self.slots, version=self.checkpoint)
-
-    def _copy_bytes(self) -> int:
-        changing = lora_parameters(self.decoder).values() or self.decoder.parameters()
-        cache = self.sampler.cache
-        return cache.keys.nbytes + cache.values.nbytes + sum(one.nbytes for one in changing)
+        with self._own.exclusive(in_flight=in_flight):
+            yield
 
     async def sample(
         self,
@@ -120,20 +92,21 @@ class Policy:
         *,
         stopped: Callable[[list[int]], bool] | None = None,
     ) -> Drawn:
-        """Draw one turn; see `Sampler.sample`."""
-        while True:
-            sampler = self.sampler
-            try:
-                return await sampler.sample(prompt, params, self.chat.stop_ids, stopped=stopped)
-            except SamplerClosed:
-                if sampler is self.sampler:
-                    raise
-                # Another has taken over between the look and the asking.
+        """Draw one turn; see `Sampler.submit`."""
+        asked = Asked(prompt=prompt, params=params, stop_ids=self.chat.stop_ids, stopped=stopped)
+        return await wait_for_turn(lambda listener: self.submit(asked, listener))
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn and return it at once; see `Sampler.submit`."""
+        return self._own.submit(asked, listener)
+
+    def queue_length(self) -> int:
+        """Return how many sequences wait that somebody still wants."""
+        return self.sampler.queue_length()
 
     def revive(self) -> None:
         """Sample again with the same weights, where the sampler failed or was closed."""
-        if self.sampler.closed:
-            self.sampler = Sampler(self.decoder, slots=self.slots, version=self.checkpoint)
+        self._own.revive()
 
     def constraint(self, grammar: str) -> Constraint:
         """Return a grammar that binds one sequence. Raises `UsageError` for one that is none."""
@@ -145,20 +118,7 @@ class Policy:
 
     def close(self) -> None:
         """Stop sampling."""
-        self.sampler.close()
-        if self._retiring is not None:
-            self._retiring.close()
-
-
-def copied(decoder: AnyDecoder) -> AnyDecoder:
-    """Return a copy that keeps its weights when those of `decoder` change; of an adapted one they share the base's."""
-    adapter = {id(parameter) for parameter in lora_parameters(decoder).values()}
-    shared = {
-        id(parameter): parameter
-        for parameter in decoder.parameters()
-        if adapter and id(parameter) not in adapter
-    }
-    return deepcopy(decoder, dict(shared))
+        self._own.close()
 
 
 class PolicyChatModel:

@@ -6,21 +6,19 @@ for its new tokens. It knows token ids; text, messages and tools are the policy'
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
-from hud.engine.constraints import Constraint
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
 from hud.engine.fairness import take_turn
 from hud.engine.kvcache import KVCache
-from hud.engine.sequence import Drawn, Request, SamplerClosed
+from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed, wait_for_turn
 from hud.engine.slots import Placement, Slots
 from hud.engine.threads import for_sampling
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
@@ -77,57 +75,19 @@ class Sampler:
         self._thread: threading.Thread | None = None
 
     async def sample(
-        self,
-        prompt: list[int],
-        params: SamplingParams,
-        stop_ids: frozenset[int],
-        *,
-        stopped: Callable[[list[int]], bool] | None = None,
+        self, prompt: list[int], params: SamplingParams, stop_ids: frozenset[int]
     ) -> Drawn:
-        """Draw one turn after `prompt`. Cancelling the call frees its slot before the next step.
+        """Draw one turn after `prompt`; see `submit`."""
+        asked = Asked(prompt=prompt, params=params, stop_ids=stop_ids)
+        return await wait_for_turn(lambda listener: self.submit(asked, listener))
 
-        `stopped(token_ids)` is asked after each token, for stops that are text. Raises `UsageError` for a
-        prompt that leaves no room in the context.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Drawn] = loop.create_future()
-
-        def settle() -> None:
-            if future.done():
-                return
-            if isinstance(request.outcome, Drawn):
-                future.set_result(request.outcome)
-            elif request.outcome is not None:
-                future.set_exception(request.outcome)
-
-        def listener() -> None:
-            with suppress(RuntimeError):  # A loop that is closed has nobody waiting on it.
-                loop.call_soon_threadsafe(settle)
-
-        request = self.submit(prompt, params, stop_ids, listener, stopped=stopped)
-        try:
-            return await future
-        finally:
-            request.abandoned = True
-
-    def submit(
-        self,
-        prompt: list[int],
-        params: SamplingParams,
-        stop_ids: frozenset[int],
-        listener: Callable[[], None],
-        *,
-        stopped: Callable[[list[int]], bool] | None = None,
-        followed: bool = False,
-        tenant: str = "",
-        top: int = 0,
-        constraint: Constraint | None = None,
-    ) -> Request:
-        """Queue one turn after `prompt` and return it at once; `listener` hears when there is something to see.
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn and return it at once; `listener` hears when there is something to see.
 
         Raises `ContextOverflow` for a prompt that leaves no room in the context, `UsageError` for one that holds
         what is no token.
         """
+        prompt = asked.prompt
         if not prompt:
             raise UsageError("The prompt is empty.")
         size = self.decoder.config.vocab_size
@@ -143,17 +103,10 @@ class Sampler:
                 f"The prompt has {len(prompt)} tokens; the model's context holds {self.max_context}."
             )
         request = Request(
-            prompt=prompt,
-            params=params,
-            stop_ids=stop_ids,
-            stopped=stopped,
-            uniforms=Uniforms(params.seed),
-            most=min(params.max_tokens, room),
+            **vars(asked),
+            uniforms=Uniforms(asked.params.seed),
+            most=min(asked.params.max_tokens, room),
             listener=listener,
-            followed=followed,
-            tenant=tenant,
-            top=top,
-            constraint=constraint,
         )
         with self._changed:
             if self.closed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hud.engine.constraints import Constraint
@@ -32,23 +34,30 @@ class Drawn:
     """`(place, checkpoint)`: weights that were swapped on the way, and the first token that they drew."""
 
 
-@dataclass(eq=False)
-class Request:
-    """One sequence on its way. What is drawn grows at the end of its lists, token for token."""
+@dataclass(eq=False, kw_only=True)
+class Asked:
+    """One turn that somebody wants drawn."""
 
     prompt: list[int]
     params: SamplingParams
     stop_ids: frozenset[int]
-    stopped: Callable[[list[int]], bool] | None
-    uniforms: Uniforms
-    most: int
-    listener: Callable[[], None]
-    """Called from the sampler's thread when it ended and, where it is `followed`, after every token."""
+    stopped: Callable[[list[int]], bool] | None = None
+    """Asked after each token, for stops that are text."""
     followed: bool = False
     tenant: str = ""
     top: int = 0
     """How many likeliest tokens to keep beside each."""
     constraint: Constraint | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class Request(Asked):
+    """One sequence on its way. What is drawn grows at the end of its lists, token for token."""
+
+    uniforms: Uniforms
+    most: int
+    listener: Callable[[], None]
+    """Called from the sampler's thread when it ended and, where it is `followed`, after every token."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     likeliest: list[list[tuple[int, float]]] = field(default_factory=list)
@@ -61,7 +70,11 @@ class Request:
     swaps: list[tuple[int, str | None]] = field(default_factory=list)
     """Weights that took over on its way; see `Drawn.swaps`."""
     abandoned: bool = False
-    """Set by whoever asked, when he wants no more: its slot is free before the next step."""
+    """True when whoever asked wants no more."""
+
+    def abandon(self) -> None:
+        """Want no more of it: its slot is free before the next step."""
+        self.abandoned = True
 
     def swap(self, version: str | None) -> None:
         """Write down that other weights draw from here on."""
@@ -75,3 +88,27 @@ class Request:
         """The slot of a sequence that was admitted."""
         assert self.slot is not None
         return self.slot
+
+
+async def wait_for_turn(submit: Callable[[Callable[[], None]], Request]) -> Drawn:
+    """Submit a turn and return it once it is drawn. Cancelling the call gives it up."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Drawn] = loop.create_future()
+
+    def settle() -> None:
+        if future.done():
+            return
+        if isinstance(request.outcome, Drawn):
+            future.set_result(request.outcome)
+        elif request.outcome is not None:
+            future.set_exception(request.outcome)
+
+    def listener() -> None:
+        with suppress(RuntimeError):  # A loop that is closed has nobody waiting on it.
+            loop.call_soon_threadsafe(settle)
+
+    request = submit(listener)
+    try:
+        return await future
+    finally:
+        request.abandon()

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from hud.engine.sequence import Request, SamplerClosed
+from hud.engine.sequence import Asked, Request, SamplerClosed
 from hud.errors import NotFoundError
 from hud.platform.records import ModelRecord
 from hud.platform.serving.tokens import (
@@ -62,7 +62,7 @@ class InlineEngine:
                 else:
                     await wake.progress(drawn, seen)
         finally:
-            drawn.abandoned = True
+            drawn.abandon()
 
     async def submit(
         self,
@@ -72,28 +72,29 @@ class InlineEngine:
         listener: Callable[[], None],
     ) -> Request:
         """Queue a sequence; `listener` is called from another thread when there is something new to see."""
+        policy = await self._policy(model, checkpoint)
+        waiting = policy.queue_length()
+        if waiting >= MOST_WAITING:
+            raise OverloadedError(
+                f"{waiting:,} requests wait for {model.slug!r} already; try again in a moment."
+            )
+        constraint = None
+        if request.grammar is not None:
+            constraint = await asyncio.to_thread(policy.constraint, request.grammar)
+        asked = Asked(
+            prompt=request.prompt,
+            params=request.params,
+            stop_ids=request.stop_ids,
+            followed=True,
+            tenant=request.tenant,
+            top=request.top_logprobs,
+            constraint=constraint,
+        )
         for _ in range(_ATTEMPTS):
-            policy = await self._policy(model, checkpoint)
-            sampler = policy.sampler
-            if len(sampler.waiting) >= MOST_WAITING and sampler.queue_length() >= MOST_WAITING:
-                raise OverloadedError(
-                    f"{len(sampler.waiting):,} requests wait for {model.slug!r} already; try again in a moment."
-                )
-            constraint = None
-            if request.grammar is not None:
-                constraint = await asyncio.to_thread(policy.constraint, request.grammar)
-            # Between the look and here it may have made room for another.
+            # Between the look and here it may have been unloaded.
             with suppress(SamplerClosed):
-                return sampler.submit(
-                    request.prompt,
-                    request.params,
-                    request.stop_ids,
-                    listener,
-                    followed=True,
-                    tenant=request.tenant,
-                    top=request.top_logprobs,
-                    constraint=constraint,
-                )
+                return policy.submit(asked, listener)
+            policy = await self._policy(model, checkpoint)
         raise OverloadedError(f"{model.slug!r} comes and goes too fast; try again in a moment.")
 
     async def _policy(self, model: ModelRecord, checkpoint: str | None) -> Policy:

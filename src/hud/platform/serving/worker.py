@@ -127,7 +127,7 @@ class Worker:
     def _cancel(self, number: int) -> None:
         stream = self._streams.pop(number, None)
         if stream is not None:
-            stream.drawn.abandoned = True
+            stream.drawn.abandon()
         elif number in self._tasks:
             self._tasks[number].cancel()
 
