@@ -12,8 +12,8 @@ import torch
 from hud.engine.chat import ChatFormat
 from hud.engine.constraints import Constraint, grammars_of
 from hud.engine.folder import load_decoder
+from hud.engine.samplers import Samplers
 from hud.engine.sequence import Asked, Drawn, Request, wait_for_turn
-from hud.engine.swapping import SwappingSampler
 from hud.engine.toolcalls import Parsed
 from hud.trace import (
     ChatMessage,
@@ -43,12 +43,12 @@ class Policy:
     ) -> None:
         self.decoder = decoder
         self.chat = chat
-        self._own = SwappingSampler(decoder, slots=slots, version=checkpoint)
+        self._samplers = Samplers(decoder, slots=slots, version=checkpoint)
 
     @property
     def sampler(self) -> Sampler:
         """What draws in this process."""
-        return self._own.sampler
+        return self._samplers.own.sampler
 
     @classmethod
     def load(
@@ -67,11 +67,11 @@ class Policy:
     @property
     def checkpoint(self) -> str | None:
         """The checkpoint whose weights these are; None: the base weights."""
-        return self._own.version
+        return self._samplers.version
 
     @checkpoint.setter
     def checkpoint(self, checkpoint: str | None) -> None:
-        self._own.version = checkpoint
+        self._samplers.version = checkpoint
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
@@ -82,7 +82,7 @@ class Policy:
         the keys and values of the old ones (PipelineRL, arXiv 2509.19128), and it stands on each from which token on.
         Blocks the calling thread, so call it off the event loop.
         """
-        with self._own.exclusive(in_flight=in_flight):
+        with self._samplers.exclusive(in_flight=in_flight):
             yield
 
     async def sample(
@@ -98,15 +98,15 @@ class Policy:
 
     def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
         """Queue one turn and return it at once; see `Sampler.submit`."""
-        return self._own.submit(asked, listener)
+        return self._samplers.submit(asked, listener)
 
     def queue_length(self) -> int:
         """Return how many sequences wait that somebody still wants."""
-        return self.sampler.queue_length()
+        return self._samplers.queue_length()
 
     def revive(self) -> None:
         """Sample again with the same weights, where the sampler failed or was closed."""
-        self._own.revive()
+        self._samplers.revive()
 
     def constraint(self, grammar: str) -> Constraint:
         """Return a grammar that binds one sequence. Raises `UsageError` for one that is none."""
@@ -118,7 +118,7 @@ class Policy:
 
     def close(self) -> None:
         """Stop sampling."""
-        self._own.close()
+        self._samplers.close()
 
 
 class PolicyChatModel:

@@ -84,10 +84,29 @@ class Sampler:
     def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
         """Queue one turn and return it at once; `listener` hears when there is something to see.
 
-        Raises `ContextOverflow` for a prompt that leaves no room in the context, `UsageError` for one that holds
-        what is no token.
+        Raises what `check` raises.
         """
-        prompt = asked.prompt
+        room = self.check(asked.prompt)
+        request = Request(
+            **vars(asked),
+            uniforms=Uniforms(asked.params.seed),
+            most=min(asked.params.max_tokens, room),
+            listener=listener,
+        )
+        with self._changed:
+            if self.closed:
+                raise SamplerClosed("The sampler is closed.")
+            self.waiting.append(request)
+            self._start()
+            self._changed.notify_all()
+        return request
+
+    def check(self, prompt: list[int]) -> int:
+        """Return how many tokens may follow a prompt.
+
+        Raises `ContextOverflow` for one that leaves no room in the context, `UsageError` for one that holds what is no
+        token.
+        """
         if not prompt:
             raise UsageError("The prompt is empty.")
         size = self.decoder.config.vocab_size
@@ -102,19 +121,7 @@ class Sampler:
             raise ContextOverflow(
                 f"The prompt has {len(prompt)} tokens; the model's context holds {self.max_context}."
             )
-        request = Request(
-            **vars(asked),
-            uniforms=Uniforms(asked.params.seed),
-            most=min(asked.params.max_tokens, room),
-            listener=listener,
-        )
-        with self._changed:
-            if self.closed:
-                raise SamplerClosed("The sampler is closed.")
-            self.waiting.append(request)
-            self._start()
-            self._changed.notify_all()
-        return request
+        return room
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -13,6 +13,8 @@ import torch
 
 SMALL_PARAMETERS = 4_000_000
 """Below this many parameters a decoder samples on one thread."""
+SPREAD_PARAMETERS = 20_000_000
+"""Above this many, each process would read more weights than it computes with: one process with all threads is better."""
 
 _most = torch.get_num_threads()
 
@@ -30,6 +32,13 @@ def for_sampling(parameters: int) -> None:
         _use(1)
     else:
         _use(_most)
+
+
+def sampling_processes(parameters: int) -> int:
+    """Return how many processes, of one thread each, a decoder of that many parameters is best sampled by."""
+    if parameters > SPREAD_PARAMETERS or "OMP_NUM_THREADS" in os.environ:
+        return 1
+    return _most
 
 
 def for_training() -> None:

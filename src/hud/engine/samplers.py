@@ -1,0 +1,173 @@
+"""The samplers of one policy: one in this process and, where cores are idle, others in processes of their own.
+
+A decode step of a small model is many tiny operations, which a second thread does not make faster (`threads`); a second
+process, with half of the sequences, does. All of them compute with the same weights in the same memory. A turn goes where
+the least is to be done for it: fewest sequences on their way, and most of its prompt known.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from hud.engine.decoder import Decoder
+from hud.engine.sequence import Asked, Request, SamplerClosed
+from hud.engine.shared_weights import SharedWeights
+from hud.engine.side_sampler import SideSampler
+from hud.engine.slots import shared_length
+from hud.engine.swapping import SwappingSampler
+from hud.engine.threads import sampling_processes
+
+if TYPE_CHECKING:
+    from hud.engine.folder import AnyDecoder
+
+BUSY_STEPS = 400
+"""Steps after which other processes are worth the seconds that they take to start."""
+BUSY_SEQUENCES = 8
+"""Fewest sequences on their way that are worth being shared out."""
+TOKENS_PER_SEQUENCE = 32
+"""Prompt tokens whose computing holds up the others as much as one more sequence beside them."""
+
+
+class Samplers:
+    """What draws with one decoder's weights, which change in place."""
+
+    def __init__(self, decoder: AnyDecoder, *, slots: int, version: str | None = None) -> None:
+        self.decoder = decoder
+        self.slots = slots
+        self.own = SwappingSampler(decoder, slots=slots, version=version)
+        self._sides: list[SideSampler] = []
+        self._weights: SharedWeights | None = None
+        self._changing = threading.RLock()
+        self._starting: threading.Thread | None = None
+        self._closed = False
+        parameters = sum(parameter.numel() for parameter in decoder.parameters())
+        ours = isinstance(decoder, Decoder) and decoder.device.type == "cpu"
+        self._wanted = sampling_processes(parameters) - 1 if ours else 0
+        self._recent: dict[SwappingSampler | SideSampler, deque[Request]] = {}
+        """What each drew last, and so holds the keys and values of."""
+
+    @property
+    def version(self) -> str | None:
+        """The checkpoint whose weights these are; None: the base weights."""
+        return self.own.version
+
+    @version.setter
+    def version(self, version: str | None) -> None:
+        with self._changing:
+            self.own.version = version
+            for side in self._sides:
+                side.set_version(version)
+
+    @property
+    def load(self) -> int:
+        """Sequences on their way, and those that wait."""
+        return self.own.load + sum(side.load for side in self._sides)
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`."""
+        self.own.sampler.check(asked.prompt)
+        # Grammars and stops that are text live in this process.
+        here = asked.constraint is not None or asked.stopped is not None
+        self._start_sides()
+        sides = [] if here else [side for side in self._sides if side.ready.is_set()]
+        if not sides:
+            return self._remember(self.own, self.own.submit(asked, listener))
+        chosen = min((self.own, *sides), key=lambda one: self._cost(one, asked.prompt))
+        with suppress(SamplerClosed):
+            return self._remember(chosen, chosen.submit(asked, listener))
+        return self._remember(self.own, self.own.submit(asked, listener))
+
+    def queue_length(self) -> int:
+        """Return how many sequences wait that somebody still wants."""
+        return self.own.sampler.queue_length()
+
+    @contextmanager
+    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
+        """Keep sampling still while the weights change; see `Policy.exclusive`."""
+        with self._changing:
+            sides = [side for side in self._sides if side.alive]
+            drawing = [side for side in sides if side.ready.is_set()]
+            for side in sides:
+                side.pause(in_flight=in_flight)
+            try:
+                with self.own.exclusive(in_flight=in_flight):
+                    for side in drawing:  # One that is still starting hears of it before it draws.
+                        side.wait_still()
+                    yield
+                    self._recent.clear()
+            finally:
+                self._drop_sides()
+                for side in sides:
+                    side.resume()
+
+    def revive(self) -> None:
+        """Sample again with the same weights, where the sampler failed or was closed."""
+        self.own.revive()
+
+    def close(self) -> None:
+        """Stop sampling; whoever waits is told."""
+        self._closed = True
+        if self._starting is not None:
+            self._starting.join()
+        self.own.close()
+        with self._changing:
+            self._drop_sides(everything=True)
+
+    # -- other processes ----------------------------------------------------------------------------
+
+    def _start_sides(self) -> None:
+        """Start other processes, in the background, when there has been much to do for a while."""
+        self._sides = [side for side in self._sides if side.alive]
+        if len(self._sides) >= self._wanted or self._starting is not None or self._closed:
+            return
+        sampler = self.own.sampler
+        if sampler.steps < BUSY_STEPS or len(sampler.active) < BUSY_SEQUENCES:
+            return
+        self._starting = threading.Thread(target=self._start, name="hud-start", daemon=True)
+        self._starting.start()
+
+    def _start(self) -> None:
+        with self._changing, self.own.sampler.between_steps():
+            assert isinstance(self.decoder, Decoder)
+            if self._weights is None:
+                self._weights = SharedWeights(self.decoder)
+            while len(self._sides) < self._wanted:
+                side = SideSampler(self._weights, slots=self.slots, version=self.version)
+                self._sides = [*self._sides, side]
+        self._starting = None
+
+    def _drop_sides(self, *, everything: bool = False) -> None:
+        """End processes whose weights are no longer the decoder's: an adapter was put on it, or its layers replaced."""
+        if self._weights is None or (not everything and self._weights.hold(self.decoder)):
+            return
+        for side in self._sides:
+            side.close()
+        self._sides = []
+        self._weights.close()
+        self._weights = None
+
+    # -- where a turn goes --------------------------------------------------------------------------
+
+    def _cost(self, one: SwappingSampler | SideSampler, prompt: list[int]) -> float:
+        known = 0
+        for request in self._recent.get(one, ()):
+            known = max(known, _known(request, prompt, beyond=known))
+        return one.load + (len(prompt) - known) / TOKENS_PER_SEQUENCE
+
+    def _remember(self, one: SwappingSampler | SideSampler, request: Request) -> Request:
+        if self._wanted:
+            self._recent.setdefault(one, deque(maxlen=self.slots)).append(request)
+        return request
+
+
+def _known(request: Request, prompt: list[int], *, beyond: int) -> int:
+    """Return how many leading tokens of `prompt` are those of a turn, if more than `beyond`."""
+    count = len(request.prompt)
+    if prompt[:count] == request.prompt:
+        # The next turn of the same conversation begins with what was drawn in this one.
+        return count + shared_length(request.token_ids, prompt[count:], beyond=0)
+    return shared_length(request.prompt, prompt, beyond=beyond)

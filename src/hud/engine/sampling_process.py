@@ -1,0 +1,133 @@
+"""A process that samples beside its parent, with the parent's weights: `python -m hud.engine.sampling_process FD FD`.
+
+The first descriptor is its end of a pipe to the parent (`side_sampler`), the second the weights. It ends when the pipe does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from hud.engine.sequence import Asked, Drawn, Request
+from hud.engine.shared_weights import Plan, decoder_over
+from hud.engine.swapping import SwappingSampler
+from hud.errors import InfrastructureFault
+
+
+class SamplingProcess:
+    """Answers one parent."""
+
+    def __init__(self, parent: Connection, weights: int) -> None:
+        self._parent = parent
+        plan, slots, version = self._first()
+        self._sampler = SwappingSampler(decoder_over(plan, weights), slots=slots, version=version)
+        self._requests: dict[int, tuple[Request, int]] = {}
+        """By number: a sequence on its way, and how much of it was told."""
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._still: ExitStack | None = None
+        """What is left when weights have changed."""
+
+    def _first(self) -> tuple[Plan, int, str | None]:
+        first: tuple[Plan, int, str | None] = self._parent.recv()
+        return first
+
+    def work(self) -> None:
+        """Answer until the parent is gone, or says that it was all."""
+        threading.Thread(target=self._tell, name="hud-tell", daemon=True).start()
+        self._parent.send(("ready",))
+        while True:
+            kind, *rest = self._parent.recv()
+            if kind == "draw":
+                self._draw(*rest)
+            elif kind == "abandon":
+                self._abandon(*rest)
+            elif kind == "pause":
+                self._still = ExitStack()
+                self._still.enter_context(self._sampler.exclusive(in_flight=rest[0]))
+                self._parent.send(("still",))
+            elif kind == "version":
+                self._sampler.version = rest[0]
+            elif kind == "resume" and self._still is not None:
+                self._still.close()
+                self._still = None
+
+    def _draw(self, number: int, asked: Asked) -> None:
+        try:
+            request = self._sampler.submit(asked, self._woken.set)
+        except InfrastructureFault as error:
+            self._parent.send(("drawn", [(number, [], [], [], 0, None, [], error)]))
+            return
+        with self._lock:
+            self._requests[number] = (request, 0)
+        self._woken.set()
+
+    def _abandon(self, number: int) -> None:
+        with self._lock:
+            found = self._requests.pop(number, None)
+        if found is not None:
+            found[0].abandon()
+
+    def _tell(self) -> None:
+        """Send what was drawn since the last time, of all sequences at once."""
+        with suppress(OSError):
+            while self._woken.wait():
+                self._woken.clear()
+                news = self._news()
+                if news:
+                    self._parent.send(("drawn", news))
+
+    def _news(self) -> list[tuple[Any, ...]]:
+        with self._lock:
+            known = list(self._requests.items())
+        news: list[tuple[Any, ...]] = []
+        for number, (request, seen) in known:
+            # First: once it has ended, everything that was drawn is there to be seen.
+            outcome = request.outcome
+            end = len(request.logprobs)
+            if outcome is None and (end == seen or not request.followed):
+                continue
+            news.append(
+                (
+                    number,
+                    request.token_ids[seen:end],
+                    request.logprobs[seen:end],
+                    request.likeliest[seen:end],
+                    request.cached,
+                    request.version,
+                    request.swaps,
+                    _said(outcome),
+                )
+            )
+            with self._lock:
+                if outcome is not None:
+                    self._requests.pop(number, None)
+                elif number in self._requests:
+                    self._requests[number] = (request, end)
+        return news
+
+
+def _said(outcome: Drawn | InfrastructureFault | None) -> str | InfrastructureFault | None:
+    """Return why a sequence ended; what it drew was told before."""
+    return outcome.finish_reason if isinstance(outcome, Drawn) else outcome
+
+
+def main() -> None:
+    """Be the sampling process of the one that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear.
+    torch.set_num_threads(1)
+    process = SamplingProcess(Connection(int(sys.argv[1])), int(sys.argv[2]))
+    with suppress(EOFError, OSError):
+        process.work()
+    os._exit(0)  # Nobody is left to answer to: a thread in the middle of a step is not waited for.
+
+
+if __name__ == "__main__":
+    main()

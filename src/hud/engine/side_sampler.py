@@ -1,0 +1,187 @@
+"""A sampling process as its parent sees it; see `sampling_process` for the other end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from typing import Any
+
+from hud.engine.drawing import Uniforms
+from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed
+from hud.engine.shared_weights import SharedWeights
+from hud.errors import InfrastructureFault
+
+STILL_SECONDS = 600.0
+"""How long turns on their way may take to end before weights are changed."""
+
+
+@dataclass(eq=False, kw_only=True)
+class SideRequest(Request):
+    """One sequence on its way in another process."""
+
+    number: int
+    abandoning: Callable[[int], None] = field(repr=False)
+
+    def abandon(self) -> None:
+        """Want no more of it."""
+        self.abandoned = True
+        if self.outcome is None:
+            self.abandoning(self.number)
+
+
+class SideSampler:
+    """Draws in a process of its own, on one thread, with weights that this process changes."""
+
+    def __init__(self, weights: SharedWeights, *, slots: int, version: str | None) -> None:
+        self._connection, theirs = Pipe()
+        passed = (theirs.fileno(), weights.descriptor)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hud.engine.sampling_process", *map(str, passed)],
+            pass_fds=passed,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self.ready = threading.Event()
+        """Set once it draws, and when it never will."""
+        self.alive = True
+        self._requests: dict[int, SideRequest] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._still = threading.Event()
+        self._outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._outbox.put((weights.plan, slots, version))
+        for work in (self._send, self._receive):
+            threading.Thread(target=work, name="hud-side", daemon=True).start()
+
+    @property
+    def load(self) -> int:
+        """Sequences on their way, and those that wait."""
+        return len(self._requests)
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`."""
+        number = next(self._numbers)
+        request = SideRequest(
+            **vars(asked),
+            uniforms=Uniforms(asked.params.seed),
+            most=asked.params.max_tokens,
+            listener=listener,
+            number=number,
+            abandoning=self._abandon,
+        )
+        with self._lock:
+            if not self.alive:
+                raise SamplerClosed("The sampling process has ended.")
+            self._requests[number] = request
+        self._outbox.put(("draw", number, asked))
+        return request
+
+    def pause(self, *, in_flight: bool) -> None:
+        """Begin to keep it still; `wait_still` returns when it is."""
+        self._still.clear()
+        self._outbox.put(("pause", in_flight))
+
+    def wait_still(self) -> None:
+        """Wait until it is still, or gone. Raises `InfrastructureFault` where that takes too long."""
+        if not self._still.wait(STILL_SECONDS):
+            raise InfrastructureFault(
+                f"A sampling process did not come to rest within {STILL_SECONDS:.0f} seconds."
+            )
+
+    def set_version(self, version: str | None) -> None:
+        """Name the weights anew, while it is still."""
+        self._outbox.put(("version", version))
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._outbox.put(("resume",))
+
+    def close(self) -> None:
+        """End it; whoever waits is told."""
+        self._process.terminate()
+        self._process.wait()
+        with suppress(OSError):
+            self._connection.close()
+        self._end()
+
+    def _abandon(self, number: int) -> None:
+        with self._lock:
+            known = self._requests.pop(number, None)
+        if known is not None:
+            self._outbox.put(("abandon", number))
+
+    # -- threads ------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        # A thread of its own: the other end may be busy with a step, and whoever submits must not wait for it.
+        with suppress(OSError):
+            while message := self._outbox.get():
+                self._connection.send(message)
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                kind, *rest = self._connection.recv()
+                if kind == "drawn":
+                    self._take(rest[0])
+                elif kind == "still":
+                    self._still.set()
+                elif kind == "ready":
+                    self.ready.set()
+        except (EOFError, OSError):
+            self._end()
+
+    def _take(self, news: list[tuple[Any, ...]]) -> None:
+        told: set[Callable[[], None]] = set()
+        for number, ids, logprobs, likeliest, cached, version, swaps, ended in news:
+            request = self._requests.get(number)
+            if request is None:
+                continue
+            request.cached, request.version, request.swaps = cached, version, swaps
+            request.token_ids += ids
+            request.likeliest += likeliest
+            request.logprobs += logprobs
+            if ended is not None:
+                with self._lock:
+                    self._requests.pop(number, None)
+                request.outcome = _outcome(request, ended)
+            told.add(request.listener)
+        for listener in told:
+            listener()
+
+    def _end(self) -> None:
+        """Tell everybody who waits that it is over."""
+        with self._lock:
+            self.alive = False
+            lost = list(self._requests.values())
+            self._requests.clear()
+        self._outbox.put(())
+        self.ready.set()
+        self._still.set()
+        for request in lost:
+            request.outcome = InfrastructureFault(
+                "The sampling process ended while it was drawing."
+            )
+            request.listener()
+
+
+def _outcome(request: SideRequest, ended: str | InfrastructureFault) -> Drawn | InfrastructureFault:
+    if isinstance(ended, InfrastructureFault):
+        return ended
+    return Drawn(
+        request.token_ids,
+        request.logprobs,
+        ended,
+        request.cached,
+        request.version,
+        [swap for swap in request.swaps if swap[0] < len(request.token_ids)],
+    )
