@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -30,6 +30,43 @@ if TYPE_CHECKING:
     from hud.engine.sampler import Sampler
 
 
+class TurnSampler(Protocol):
+    """What draws turns with the weights of a policy: in this process (`Samplers`), or on servers (`VllmSampler`)."""
+
+    version: str | None
+    """The checkpoint whose weights draw; setting it says that they have changed."""
+
+    @property
+    def load(self) -> int:
+        """Sequences on their way, and those that wait."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """True once it draws no more."""
+        ...
+
+    def queue_length(self) -> int:
+        """Return how many sequences wait that somebody still wants."""
+        ...
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`."""
+        ...
+
+    def exclusive(self, *, in_flight: bool = False) -> AbstractContextManager[None]:
+        """Let weights change inside the block; see `Policy.exclusive`."""
+        ...
+
+    def revive(self) -> None:
+        """Draw again, where it failed or was closed."""
+        ...
+
+    def close(self) -> None:
+        """Draw no more."""
+        ...
+
+
 class Policy:
     """A decoder, its chat format and its sampler. Whoever trains it changes the weights in place."""
 
@@ -40,15 +77,28 @@ class Policy:
         *,
         checkpoint: str | None = None,
         slots: int = 64,
+        samplers: TurnSampler | None = None,
     ) -> None:
+        """`samplers` draws with the decoder's weights; None: it is sampled here."""
         self.decoder = decoder
         self.chat = chat
-        self._samplers = Samplers(decoder, slots=slots, version=checkpoint)
+        self._samplers = samplers or Samplers(decoder, slots=slots, version=checkpoint)
 
     @property
     def sampler(self) -> Sampler:
-        """What draws in this process."""
+        """What draws in this process, of a policy that is sampled here."""
+        assert isinstance(self._samplers, Samplers)
         return self._samplers.own.sampler
+
+    @property
+    def closed(self) -> bool:
+        """True once it samples no more."""
+        return self._samplers.closed
+
+    @property
+    def turns(self) -> int:
+        """Sequences on their way, and those that wait."""
+        return self._samplers.load
 
     @classmethod
     def load(

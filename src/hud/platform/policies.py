@@ -158,11 +158,11 @@ class Policies:
         if checkpoint is not None:
             key = (model.id, None if checkpoint == BASE else checkpoint)
             pinned = self._pinned.get(key)
-            return None if pinned is None or pinned.sampler.closed else pinned
+            return None if pinned is None or pinned.closed else pinned
         found = self._serving.get(model.id)
         if found is None or found.policy.checkpoint != model.head_checkpoint_id:
             return None
-        return None if found.policy.sampler.closed else found.policy
+        return None if found.policy.closed else found.policy
 
     def bring(self, model: ModelRecord, checkpoint: str | None) -> Future[Policy]:
         """Return the policy, loaded or moved if need be; those who ask meanwhile share the work."""
@@ -191,8 +191,8 @@ class Policies:
             {
                 "model_id": model_id,
                 "checkpoint": policy.checkpoint,
-                "active": len(policy.sampler.active),
-                "waiting": len(policy.sampler.waiting),
+                "active": policy.turns - policy.queue_length(),
+                "waiting": policy.queue_length(),
             }
             for model_id, policy in loaded
         ]
@@ -207,7 +207,7 @@ class Policies:
         key = (model.id, checkpoint_id)
         with self._loading_of(model.id):
             found = self._pinned.get(key)
-            if found is None or found.sampler.closed:
+            if found is None or found.closed:
                 self._make_room()
                 found = self._load(model, checkpoint_id)[0]
             with self._lock:
@@ -218,7 +218,7 @@ class Policies:
     def _make_room(self) -> None:
         """Close pinned policies beyond what stays loaded, never one that somebody samples from."""
         with self._lock:
-            idle = [key for key, policy in self._pinned.items() if not policy.sampler.busy]
+            idle = [key for key, policy in self._pinned.items() if not policy.turns]
             count = max(0, len(self._pinned) - MOST_PINNED + 1)
             gone = [self._pinned.pop(key) for key in idle[:count]]
             if len(self._pinned) >= MOST_BUSY_PINNED:
