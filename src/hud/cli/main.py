@@ -35,6 +35,7 @@ COMMANDS = {
     "cancel": "Stop rollouts that the platform plays.",
     "sync": "Bring tasks to the platform, or from it.",
     "deploy": "Bring an environment to the platform and build it there.",
+    "view": "Open the dashboard over what was recorded on this machine.",
     "up": "Serve the platform: models, training, traces and inference for a team.",
     "keys": "Make, list and revoke keys.",
     "login": "Get a key for this machine, confirmed in the browser.",

@@ -15,6 +15,7 @@ from hud.platform.access import LOCAL
 from hud.platform.access.middleware import Door
 from hud.platform.building import Builder
 from hud.platform.config import PlatformConfig
+from hud.platform.dashboard import Dashboard
 from hud.platform.metrics import Measured
 from hud.platform.platform import Platform
 from hud.platform.routes import ROUTERS
@@ -47,8 +48,15 @@ def create_app(config: PlatformConfig) -> FastAPI:
         platform.background.append(platform.start_engine)
     for router in ROUTERS:
         app.include_router(router)
+    app.add_middleware(Dashboard, platform=platform)
     if config.keys:
-        app.add_middleware(Door, keys=platform.keys, passes=platform.passes, limits=platform.limits)
+        app.add_middleware(
+            Door,
+            keys=platform.keys,
+            passes=platform.passes,
+            limits=platform.limits,
+            sessions=platform.web_sessions,
+        )
         app.add_middleware(Measured, metrics=platform.metrics)  # Outside: refusals count too.
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits
 from hud.platform.access.passes import Passes
+from hud.platform.access.web_sessions import WebSessions
 from hud.platform.config import PlatformConfig
 from hud.platform.intake import Intake
 from hud.platform.metrics import Metrics
@@ -45,6 +46,7 @@ class Platform:
         self.home = config.home
         self.store = Store.open(config.home, config.database, config.storage)
         self.keys = Keys(self.store)
+        self.web_sessions = WebSessions(self.store, self.keys)
         self.passes = Passes(config.home)
         self.limits = Limits()
         self.url = ""

@@ -162,6 +162,13 @@ class Keys:
             return None
         return found[1] if found[1] is not None and found[1].valid else None
 
+    def by_id(self, key_id: str) -> Key | None:
+        """Return the key with this id; it may open nothing any more."""
+        keys = tables.keys
+        with self.store.read() as connection:
+            row = connection.execute(sa.select(keys).where(keys.c.id == key_id)).one_or_none()
+        return None if row is None else _key(row)
+
     def list(self, team_id: str) -> list[Key]:
         """Return a team's keys, newest first; those that open nothing any more are among them."""
         keys = tables.keys

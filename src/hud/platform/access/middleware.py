@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import orjson
 
@@ -14,6 +14,8 @@ from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits, TooManyRequests
 from hud.platform.access.passes import PREFIX, Passes
+from hud.platform.access.web_sessions import COOKIE, WebSessions
+from hud.platform.dashboard.paths import cookie, header, is_open_page, is_page, wants_page
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -28,19 +30,25 @@ ACCESS_DENIED = 4003
 
 
 class Door:
-    """Sets `scope["state"]["identity"]`, or answers 401 or 429."""
+    """Sets `scope["state"]["identity"]`, or answers 401 or 429. Cookies open pages, and nothing else."""
 
-    def __init__(self, app: App, keys: Keys, passes: Passes, limits: Limits) -> None:
+    def __init__(
+        self, app: App, keys: Keys, passes: Passes, limits: Limits, sessions: WebSessions
+    ) -> None:
         self.app = app
         self.keys = keys
         self.passes = passes
         self.limits = limits
+        self.sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or is_open(scope["path"]):
             await self.app(scope, receive, send)
             return
         secret = secret_of(scope)
+        if secret is None and is_page(scope):
+            await self._show(scope, receive, send)
+            return
         who = await self._identify(secret) if secret else None
         if who is None:
             await _refuse(
@@ -60,6 +68,17 @@ class Door:
             await _refuse(scope, send, 429, str(error), {"retry-after": wait})
             return
         scope.setdefault("state", {})["identity"] = who
+        await self.app(scope, receive, send)
+
+    async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a browser in by its cookie, or send it to where it gets one."""
+        secret = cookie(scope, COOKIE)
+        who = await asyncio.to_thread(self.sessions.find, secret) if secret else None
+        if who is not None:
+            scope.setdefault("state", {})["identity"] = who
+        elif not is_open_page(scope["path"]):
+            await _send_to_signin(scope, send)
+            return
         await self.app(scope, receive, send)
 
     async def _identify(self, secret: str) -> Identity | None:
@@ -92,6 +111,19 @@ def secret_of(scope: Scope) -> str | None:
     return None
 
 
+async def _send_to_signin(scope: Scope, send: Send) -> None:
+    if not wants_page(scope):
+        await _refuse(scope, send, 401, "This request carries no key.", {})
+        return
+    query = scope["query_string"].decode("latin-1")
+    wanted = scope["path"] + (f"?{query}" if query else "")
+    place = f"/signin?next={quote(wanted, safe='/')}" if scope["method"] == "GET" else "/signin"
+    # Within a page, the browser would follow a redirect and put the sign-in form where a table was.
+    inside = bool(header(scope, b"hx-request"))
+    headers = {"hx-redirect": "/signin"} if inside else {"location": place}
+    await _send(send, 401 if inside else 303, b"", headers)
+
+
 async def _refuse(
     scope: Scope, send: Send, status: int, detail: str, headers: dict[str, str]
 ) -> None:
@@ -106,7 +138,11 @@ async def _refuse(
         if status == 401
         else {"detail": detail, "error": {"message": detail, "type": "rate_limit_error"}}
     )
-    sent = {**headers, "content-type": "application/json", "content-length": str(len(body))}
+    await _send(send, status, body, {**headers, "content-type": "application/json"})
+
+
+async def _send(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
+    sent = {**headers, "content-length": str(len(body))}
     await send(
         {
             "type": "http.response.start",

@@ -221,6 +221,16 @@ keys = sa.Table(
     sa.Column("revoked_at", Moment),
 )
 
+web_sessions = sa.Table(
+    "web_sessions",
+    metadata,
+    # SHA-256 of what the browser's cookie holds.
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("key_id", sa.String(32), nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+)
+
 device_logins = sa.Table(
     "device_logins",
     metadata,

@@ -324,10 +324,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_training_runs")),
     )
     op.create_index(op.f("ix_training_runs_model_id"), "training_runs", ["model_id"], unique=False)
+    op.create_table(
+        "web_sessions",
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("key_id", sa.String(length=32), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_web_sessions")),
+    )
 
 
 def downgrade() -> None:
     for table in (
+        "web_sessions",
         "training_runs",
         "training_metrics",
         "teams",

@@ -1,0 +1,62 @@
+"""The application of the pages: their routes, and how errors are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+
+from hud.errors import HudError, PlatformError
+from hud.platform.dashboard import static_files
+from hud.platform.dashboard.events import Changes
+from hud.platform.dashboard.pages import ROUTERS
+from hud.platform.dashboard.rendering import error_page
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+SMALLEST_PACKED = 1_000
+"""Bytes of an answer from which on it is packed. Streams of events never are: they would be held back."""
+
+
+def create_pages(platform: Platform) -> FastAPI:
+    """Return the application that answers what `paths.is_page` says is a page's."""
+    pages = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    pages.state.platform = platform
+    pages.state.changes = Changes(platform.stopping)
+    for router in (static_files.router, *ROUTERS):
+        pages.include_router(router)
+    pages.add_middleware(GZipMiddleware, minimum_size=SMALLEST_PACKED, compresslevel=5)
+    pages.add_exception_handler(HudError, _tell)
+    pages.add_exception_handler(HTTPException, _tell_http)
+    pages.add_exception_handler(RequestValidationError, _tell_invalid)
+    pages.add_exception_handler(Exception, _tell_broken)
+    return pages
+
+
+def _tell(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HudError)
+    status = error.status if isinstance(error, PlatformError) else type(error).status
+    return error_page(request, status, str(error))
+
+
+def _tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return error_page(request, 404, f"There is no page {request.url.path}.")
+    return error_page(request, error.status_code, str(error.detail))
+
+
+def _tell_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = [f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors()]
+    return error_page(request, 422, "; ".join(problems))
+
+
+def _tell_broken(request: Request, error: Exception) -> Response:
+    kind = type(error).__name__
+    return error_page(request, 500, f"This page broke ({kind}). The server's log says more.")

@@ -1,0 +1,99 @@
+"""Before the API: takes the requests that are pages', sees that they come from our own pages, and sends safe headers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from hud.platform.dashboard.paths import header, is_page
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+HEADERS = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+SAFE = ("GET", "HEAD")
+
+
+class Dashboard:
+    """The pages, and behind them the application whose requests are not theirs."""
+
+    def __init__(self, app: App, platform: Platform) -> None:
+        self.app = app
+        self.platform = platform
+        self._pages: App | None = None
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if not is_page(scope):
+            await self.app(scope, receive, send)
+            return
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                sent = {name for name, _ in message.get("headers", ())}
+                more = [pair for pair in HEADERS if pair[0] not in sent]
+                if b"cache-control" not in sent:
+                    more.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
+
+        if scope["method"] not in SAFE and not comes_from_here(scope):
+            await refuse(send_safely, 403, "This request comes from another site.")
+            return
+        await self.pages()(scope, receive, send_safely)
+
+    def pages(self) -> App:
+        """The application of the pages; made when the first one is asked for, which most embedded platforms never are."""
+        if self._pages is None:
+            from hud.platform.dashboard.application import create_pages
+
+            self._pages = create_pages(self.platform)
+        return self._pages
+
+
+def comes_from_here(scope: dict[str, Any]) -> bool:
+    """True for a request that one of our own pages made, or a program with a key, which no other site can make.
+
+    Browsers say where a request comes from; those that are on plain HTTP say less, but always `Origin`.
+    """
+    if header(scope, b"authorization") or header(scope, b"x-api-key"):
+        return True
+    site = header(scope, b"sec-fetch-site")
+    if site:
+        return site == "same-origin"
+    origin = header(scope, b"origin")
+    return bool(origin) and urlsplit(origin).netloc == header(scope, b"host")
+
+
+async def refuse(send: Send, status: int, detail: str) -> None:
+    """Answer with a sentence, as JSON."""
+    body = orjson.dumps({"detail": detail})
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,60 @@
+"""Signing in and out: a key becomes the session of a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Form, Request, Response
+
+from hud.platform.access.web_sessions import COOKIE, LIFETIME
+from hud.platform.dashboard.page import see
+from hud.platform.dashboard.rendering import page
+
+router = APIRouter()
+
+
+@router.get("/signin")
+def signin_page(request: Request, next: str = "/") -> Response:
+    """Ask for a key; whoever needs none is sent on."""
+    if not request.app.state.platform.config.keys:
+        return see(inner(next))
+    return page(request, "signin.html", {"next": inner(next), "problem": None})
+
+
+@router.post("/signin")
+def signin(
+    request: Request, key: Annotated[str, Form()] = "", next: Annotated[str, Form()] = "/"
+) -> Response:
+    """Begin a session."""
+    platform = request.app.state.platform
+    found = platform.keys.find(key.strip())
+    if found is None:
+        data = {"next": inner(next), "problem": "This key is unknown, expired or revoked."}
+        return page(request, "signin.html", data, status=403)
+    answer = see(inner(next))
+    answer.set_cookie(
+        COOKIE,
+        platform.web_sessions.begin(found),
+        max_age=int(LIFETIME.total_seconds()),
+        httponly=True,
+        samesite="lax",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+@router.post("/signout")
+def signout(request: Request) -> Response:
+    """End the session; its cookie opens nothing any more, wherever it was copied to."""
+    request.app.state.platform.web_sessions.end(request.cookies.get(COOKIE, ""))
+    answer = see("/signin")
+    answer.delete_cookie(COOKIE)
+    return answer
+
+
+def inner(place: str) -> str:
+    """Return a place of ours to go on to; another site's becomes our first page."""
+    parts = urlsplit(place)
+    outer = parts.scheme or parts.netloc or not place.startswith("/") or "\\" in place
+    return "/" if outer or place.startswith("//") or not place.isprintable() else place

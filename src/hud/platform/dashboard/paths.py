@@ -1,0 +1,70 @@
+"""Which requests are the dashboard's. The rest of the platform's paths belong to its API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+FAMILIES = frozenset(
+    {
+        "",
+        "jobs",
+        "trace",
+        "traces",
+        "models",
+        "train",
+        "playground",
+        "tasksets",
+        "environments",
+        "people",
+        "settings",
+        "baseline",
+        "events",
+        "static",
+        "signin",
+        "signout",
+        "favicon.ico",
+    }
+)
+"""First parts of the paths of pages; each has its JSON twin with `.json` at the end."""
+OPEN = ("/signin", "/favicon.ico")
+"""Pages that need no key; so do the static files."""
+
+
+def is_page(scope: dict[str, Any]) -> bool:
+    """True for a request that the dashboard answers.
+
+    `GET /models` and `/models/{id}` are OpenAI's, too: there, who accepts HTML or asks for a twin is a browser.
+    """
+    if scope["type"] != "http":
+        return False
+    path: str = scope["path"]
+    first = path[1:].partition("/")[0]
+    if first.removesuffix(".json") not in FAMILIES or path.endswith("/telemetry-upload"):
+        return False
+    if first == "models" and scope["method"] in ("GET", "HEAD"):
+        return path.endswith(".json") or wants_page(scope)
+    return True
+
+
+def is_open_page(path: str) -> bool:
+    """True for pages and files that need no key."""
+    return path in OPEN or path.startswith("/static/")
+
+
+def wants_page(scope: dict[str, Any]) -> bool:
+    """True where the answer is shown to a person: a browser asks, or htmx on its behalf."""
+    return "text/html" in header(scope, b"accept") or bool(header(scope, b"hx-request"))
+
+
+def header(scope: dict[str, Any], name: bytes) -> str:
+    """Return a header of a request, or an empty string."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+
+
+def cookie(scope: dict[str, Any], name: str) -> str:
+    """Return a cookie of a request, or an empty string."""
+    for pair in header(scope, b"cookie").split(";"):
+        key, _, value = pair.strip().partition("=")
+        if key == name:
+            return value
+    return ""

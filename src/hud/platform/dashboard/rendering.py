@@ -1,0 +1,80 @@
+"""Templates, and how a page becomes an answer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from hud import __version__
+from hud.platform.access import Scope, caller
+from hud.platform.dashboard.paths import wants_page
+from hud.platform.dashboard.showing import FILTERS
+from hud.platform.dashboard.static_files import address
+
+TITLES = {403: "Not allowed", 404: "Not found", 422: "That cannot be asked", 500: "Something broke"}
+
+templates = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
+templates.filters.update(FILTERS)
+templates.globals.update(static=address, version=__version__)
+
+
+def page(request: Request, template: str, data: dict[str, Any], status: int = 200) -> Response:
+    """Answer with a page, or, at an address that ends in `.json`, with its data.
+
+    `data` is plain data: it is the twin as it stands. The template sees it, and besides: `here` (path and query of
+    this page), `link` (here, with other parameters), `may` (a scope held?), `now`.
+    """
+    if request.url.path.endswith(".json"):
+        return Response(orjson.dumps(data, default=str), status, media_type="application/json")
+    return HTMLResponse(render(request, template, **data), status)
+
+
+def render(request: Request, template: str, **values: Any) -> str:
+    """Return a template filled in."""
+    who = caller(request)
+
+    def may(scope: Scope) -> bool:
+        return who.may(scope)
+
+    def link(**changed: Any) -> str:
+        """This page with some parameters changed; None removes one."""
+        kept = dict(request.query_params.items()) | changed
+        left = {name: value for name, value in kept.items() if value not in (None, "")}
+        return request.url.path + (f"?{urlencode(left)}" if left else "")
+
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    platform = request.app.state.platform
+    return templates.get_template(template).render(
+        **values,
+        here=here,
+        link=link,
+        may=may,
+        query=request.query_params,
+        path=request.url.path,
+        signed_in=platform.config.keys and hasattr(request.state, "identity"),
+        now=datetime.now(UTC),
+    )
+
+
+def error_page(request: Request, status: int, sentence: str) -> Response:
+    """Say what is wrong: to a person as a page, to a program as JSON."""
+    if request.url.path.endswith(".json") or not wants_page(dict(request.scope)):
+        return Response(orjson.dumps({"detail": sentence}), status, media_type="application/json")
+    title = TITLES.get(status, "This did not work")
+    return HTMLResponse(
+        render(request, "error.html", status=status, title=title, sentence=sentence), status
+    )

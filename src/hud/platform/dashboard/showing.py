@@ -1,0 +1,137 @@
+"""How values are shown: numbers, times, and text that nobody vouches for."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup, escape
+
+NOTHING = "–"
+MOST_CHARACTERS = 4_000
+"""Of a text on a page, unless said otherwise; the whole is behind a link."""
+_PLAIN = re.compile(r"[\n\t -~]*")
+_KEPT = "\n\t"
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+"""Categories of characters that show nothing, or turn round what stands beside them."""
+
+
+def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
+    """Return text safe to look at: escaped, cut at `limit`, with what would hide or turn round text made visible."""
+    if text is None:
+        return Markup("")
+    whole = str(text)
+    shown = whole[:limit]
+    if _PLAIN.fullmatch(shown):
+        parts = [str(escape(shown))]
+    else:
+        parts = [_seen(character) for character in shown]
+    if len(whole) > limit:
+        parts.append(f'<span class="cut">… {len(whole) - limit:,} more characters</span>')
+    return Markup("".join(parts))
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """A number with thousands marked."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return f"{value:,.{digits}f}"
+
+
+def compact(value: float | None) -> str:
+    """A count in three digits: 950, 1.2k, 34k, 5.6M."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size * 0.9995:
+            scaled = value / size
+            return f"{scaled:.1f}{letter}" if abs(scaled) < 9.95 else f"{scaled:.0f}{letter}"
+    return f"{value:.0f}"
+
+
+def reward(value: float | None) -> str:
+    """A reward with three digits after the point."""
+    return NOTHING if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def money(value: float | None) -> str:
+    """US dollars, with more digits where there are fewer dollars."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
+
+
+def duration(seconds: float | None) -> str:
+    """A span of time: 0.42 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if seconds < 9.95:
+        return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def moment(value: datetime | str | None) -> datetime | None:
+    """A moment in UTC, from a moment or its ISO form."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if value is None:
+        return None
+    return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def ago(value: datetime | str | None, now: datetime | None = None) -> str:
+    """How long ago a moment was, in its largest unit."""
+    then = moment(value)
+    if then is None:
+        return NOTHING
+    seconds = ((now or datetime.now(UTC)) - then).total_seconds()
+    if seconds < 0:
+        return then.strftime("%d %b %Y")
+    for size, unit in ((86_400 * 30, ""), (86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago" if unit else then.strftime("%d %b %Y")
+    return "now"
+
+
+def short(identifier: str | None) -> str:
+    """The first characters of an id, which are enough to tell it from others."""
+    return NOTHING if not identifier else identifier.replace("-", "")[:8]
+
+
+def _seen(character: str) -> str:
+    # Emoji that are joined, and words of some scripts, need these two, which turn nothing round.
+    if character in _KEPT or character in "\u200c\u200d":
+        return character
+    if unicodedata.category(character) in _HIDDEN:
+        return f'<span class="hidden-character">{_name(character)}</span>'
+    return str(escape(character))
+
+
+def _name(character: str) -> str:
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)  # Unicode's pictures of control characters.
+    return f"U+{code:04X}"
+
+
+FILTERS = {
+    "visible": visible,
+    "number": number,
+    "compact": compact,
+    "reward": reward,
+    "money": money,
+    "duration": duration,
+    "moment": moment,
+    "ago": ago,
+    "short": short,
+}

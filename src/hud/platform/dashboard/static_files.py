@@ -1,0 +1,79 @@
+"""Static files: read once, packed once, and kept by browsers for good, since their address holds a digest of them all.
+
+One digest for the whole folder: scripts import each other by relative paths, which then change together.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+
+from hud.errors import NotFoundError
+
+FOLDER = Path(__file__).parent / "static"
+KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+FOREVER = "public, max-age=31536000, immutable"
+
+router = APIRouter()
+
+
+@cache
+def digest() -> str:
+    """Return what tells this release's static files from another's."""
+    whole = hashlib.sha256()
+    for path in sorted(FOLDER.rglob("*")):
+        if path.is_file():
+            whole.update(str(path.relative_to(FOLDER)).encode())
+            whole.update(path.read_bytes())
+    return whole.hexdigest()[:12]
+
+
+def address(name: str) -> str:
+    """Return the address of a static file."""
+    return f"/static/{digest()}/{name}"
+
+
+@router.get("/static/{version}/{name:path}")
+def static_file(request: Request, version: str, name: str) -> Response:
+    """A static file; an address of another release gets today's, and is asked again next time."""
+    found = _files().get(name)
+    if found is None:
+        raise NotFoundError(f"There is no file {name!r}.")
+    plain, packed, kind = found
+    headers = {
+        "cache-control": FOREVER if version == digest() else "no-cache",
+        "vary": "accept-encoding",
+    }
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed, media_type=kind, headers={**headers, "content-encoding": "gzip"})
+    return Response(plain, media_type=kind, headers=headers)
+
+
+@router.get("/favicon.ico")
+def favicon(request: Request) -> Response:
+    """The icon, for who asks at the place of old."""
+    return static_file(request, digest(), "icon.svg")
+
+
+@cache
+def _files() -> dict[str, tuple[bytes, bytes, str]]:
+    found = {}
+    for path in FOLDER.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            kind = KINDS.get(path.suffix, "text/plain; charset=utf-8")
+            found[path.relative_to(FOLDER).as_posix()] = (
+                content,
+                gzip.compress(content, 9, mtime=0),
+                kind,
+            )
+    return found

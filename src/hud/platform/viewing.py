@@ -1,0 +1,64 @@
+"""The embedded platform's pages behind a port of this machine, until they are told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from hud.errors import StoreError, UsageError
+from hud.platform.application import PlatformConfig, create_app
+from hud.platform.dashboard.local import LocalDoor
+from hud.platform.server import listen
+
+HOST = "127.0.0.1"
+GRACE_SECONDS = 5
+
+
+def view(config: PlatformConfig, port: int, announce: Callable[[str], None]) -> None:
+    """Serve the pages until SIGINT or SIGTERM; `announce` is called with the address to open.
+
+    Raises `UsageError` for a port that cannot be had, and for a store that cannot be opened.
+    """
+    listening = listen(HOST, port)
+    bound: int = listening.getsockname()[1]
+    try:
+        app = create_app(config)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    door = LocalDoor(app, bound)
+    settings = uvicorn.Config(
+        door,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    address = f"http://{HOST}:{bound}/?token={door.token}"
+    server = _Server(settings, app.state.platform.stopping, lambda: announce(address))
+    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+        runner.run(server.serve(sockets=[listening]))
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is up; told to stop, it ends the streams of open pages first, which would never end."""
+
+    def __init__(
+        self, config: uvicorn.Config, stopping: asyncio.Event, started: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
+        # Uvicorn would raise the signal again, as if nothing had handled it; a stop that was asked for is no failure.
+        self._captured_signals.clear()
