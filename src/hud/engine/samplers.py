@@ -67,11 +67,6 @@ class Samplers:
         """Sequences on their way, and those that wait."""
         return self.own.load + sum(side.load for side in self._sides)
 
-    @property
-    def closed(self) -> bool:
-        """True once it takes no more."""
-        return self.own.sampler.closed
-
     def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`."""
         self.own.sampler.check(asked.prompt)
@@ -81,7 +76,8 @@ class Samplers:
         sides = [] if here else [side for side in self._sides if side.ready.is_set()]
         if not sides:
             return self._remember(self.own, self.own.submit(asked, listener))
-        chosen = min((self.own, *sides), key=lambda one: self._cost(one, asked.prompt))
+        members: list[SwappingSampler | SideSampler] = [self.own, *sides]
+        chosen = min(members, key=lambda one: self._cost(one, asked.prompt))
         with suppress(SamplerClosed):
             return self._remember(chosen, chosen.submit(asked, listener))
         return self._remember(self.own, self.own.submit(asked, listener))
