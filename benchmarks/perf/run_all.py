@@ -2,6 +2,8 @@
 
 make bench                     all of them
 python benchmarks/perf/run_all.py sampler trainer     only those named
+
+Those that measure us against TRL run in an environment of their own, which scripts/setup-peers makes.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ import time
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+PEERS = ROOT / ".venv-peers"
+SHARED = ("run_all", "measure", "shapes", "trl_peer")
+"""Files of this folder that are no benchmarks."""
 
 
 def main(names: list[str]) -> int:
     """Run the named benchmarks, or all; return the number that failed."""
-    scripts = sorted(
-        path for path in FOLDER.glob("*.py") if path.stem not in ("run_all", "measure")
-    )
+    scripts = sorted(path for path in FOLDER.glob("*.py") if path.stem not in SHARED)
     unknown = set(names) - {path.stem for path in scripts}
     if unknown:
         known = ", ".join(path.stem for path in scripts)
@@ -32,9 +36,17 @@ def main(names: list[str]) -> int:
             continue
         print(f"== {script.stem}", flush=True)
         started = time.perf_counter()
-        failed += subprocess.run([sys.executable, str(script)], check=False).returncode != 0
+        failed += subprocess.run([interpreter(script), str(script)], check=False).returncode != 0
         print(f"   ({time.perf_counter() - started:.0f} s)\n", flush=True)
     return failed
+
+
+def interpreter(script: Path) -> str:
+    """Return the Python that has what a script is measured against."""
+    if not script.stem.endswith("_against_trl"):
+        return sys.executable
+    subprocess.run([str(ROOT / "scripts" / "setup-peers"), str(PEERS)], check=True)
+    return str(PEERS / "bin" / "python")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,52 @@
+"""How two sides are measured against one another: by turns in one run, after a warm-up, as medians."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    started = perf_counter()
+    work()
+    return perf_counter() - started
+
+
+def by_turns(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Call each side once a round, one after another, and return what each gave.
+
+    A busy machine then slows all of them. The first call of each is a warm-up and does not count.
+    """
+    for side in sides.values():
+        side()
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            found[name].append(side())
+    return found
+
+
+def lowest(times: Mapping[int, Sequence[float]]) -> tuple[int, float]:
+    """Return the setting with the lowest median, and that median."""
+    return min(
+        ((setting, statistics.median(one)) for setting, one in times.items()),
+        key=lambda pair: pair[1],
+    )
+
+
+def highest(rates: Mapping[int, Sequence[float]]) -> tuple[int, float]:
+    """Return the setting with the highest median, and that median."""
+    return max(
+        ((setting, statistics.median(one)) for setting, one in rates.items()),
+        key=lambda pair: pair[1],
+    )
+
+
+def verdict(name: str, ratio: float, bar: float, *, at_most: bool = False) -> bool:
+    """Print a ratio with its bar beside it; return whether it is held."""
+    held = ratio <= bar if at_most else ratio >= bar
+    sign = "at most" if at_most else "at least"
+    print(f"{name}: {ratio:.2f} ({sign} {bar:g}: {'held' if held else 'missed'})", flush=True)
+    return held

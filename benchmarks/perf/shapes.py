@@ -1,0 +1,39 @@
+"""The policies that the benchmarks measure, as folders that both sides load."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+from hud.engine.tiny import create_tiny
+
+ROLES = ("api", "db", "cache", "queue", "search", "mailer", "ledger", "proxy")
+PLACES = ("oslo", "lima", "kyoto", "cairo", "quito", "perth", "turin", "dakar")
+SIGNS = ("answers late", "drops requests", "fills its disk", "restarts every hour")
+SYLLABLES = ("ka", "lo", "mi", "ren", "tu", "sol", "vi", "dar", "pe", "gun", "fa", "tis")
+
+DEMO = {"vocab_size": 1024, "hidden": 128, "layers": 3}
+"""The shape of the policy that `make demo` trains."""
+MIDDLE = {"vocab_size": 600, "hidden": 256, "layers": 4}
+"""3.3 million parameters, the shape of the comparisons with TRL and transformers."""
+
+
+def incidents() -> list[str]:
+    """Return sentences of like length, for prompts."""
+    return [
+        f"The {role}-{place}-{number} {sign} since {7 * number + 3} minutes, and its neighbour in {other} does not."
+        for (role, place, sign), number, other in (
+            (words, index % 9, PLACES[(index * 5 + 3) % len(PLACES)])
+            for index, words in enumerate(product(ROLES, PLACES, SIGNS))
+        )
+    ]
+
+
+def words() -> list[str]:
+    """Return made-up words, enough of them for a tokenizer of any size here."""
+    return ["".join(parts) for parts in product(SYLLABLES, repeat=3)]
+
+
+def create_policy(folder: Path, sizes: dict[str, int], *, max_context: int = 1024) -> None:
+    """Write a Qwen3-shaped folder with random weights; the same sizes give the same files."""
+    create_tiny(folder, incidents() + words(), **sizes, max_context=max_context)
