@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ class EventRecorder(ABC):
             **_opening(run),
             "status": trace.status,
             "reward": run.reward,
+            "checkpoint": _checkpoint(trace.steps),
             "failure_kind": run.failure_kind,
             "error": run.error,
             "stop_reason": trace.stop_reason,
@@ -220,6 +222,12 @@ def _opening(run: Run) -> dict[str, Any]:
         "model": run.model,
         "started_at": round(run.started_at.timestamp() * 1e6),
     }
+
+
+def _checkpoint(steps: Sequence[Step]) -> str | None:
+    """The checkpoint whose weights drew the first turn."""
+    samples = (step.sample for step in steps if isinstance(step, AgentStep))
+    return next((sample.checkpoint for sample in samples if sample is not None), None)
 
 
 def _task(task: Any) -> Any:

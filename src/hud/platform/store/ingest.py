@@ -133,6 +133,7 @@ class _Batch:
         upsert(connection, tables.jobs, list(self.jobs.values()), update=again)
         upsert(connection, tables.runs, list(self.opened.values()))
         upsert(connection, tables.runs, list(self.ended.values()), update=_RUN_COLUMNS[1:])
+        note_models(connection, [*self.opened.values(), *self.ended.values()])
         upsert(connection, tables.steps, self.steps)
         upsert(connection, tables.samples, self.samples)
         if self.job_ends:
@@ -144,6 +145,19 @@ class _Batch:
                 .values(status=sa.bindparam("status"), ended_at=ended_at),
                 self.job_ends,
             )
+
+
+def note_models(connection: sa.Connection, runs: Sequence[_Row]) -> None:
+    """Note who plays the jobs of these rows of `runs`, so that jobs are found by it."""
+    longest = tables.job_models.c.model.type.length
+    noted = {
+        (run["job_id"], run["model"], run.get("checkpoint") or "", run["team_id"])
+        for run in runs
+        if run.get("job_id") and run.get("model") and len(run["model"]) <= longest
+    }
+    names = ("job_id", "model", "checkpoint", "team_id")
+    rows = [dict(zip(names, one, strict=True)) for one in sorted(noted)]
+    upsert(connection, tables.job_models, rows)
 
 
 def refuse_foreign(

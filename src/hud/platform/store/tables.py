@@ -63,12 +63,14 @@ runs = sa.Table(
     metadata,
     sa.Column("trace_id", sa.String(32), primary_key=True),
     sa.Column("team_id", sa.String(32), nullable=False, default=LOCAL_TEAM, index=True),
-    sa.Column("job_id", sa.String(32), index=True),
+    sa.Column("job_id", sa.String(32)),
     sa.Column("group_id", sa.String(32)),
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
     sa.Column("slug", sa.Text),
     sa.Column("task", sa.LargeBinary),
     sa.Column("model", sa.Text),
+    # Of the first turn's weights; NULL: no policy of ours played, or its first turn is not over.
+    sa.Column("checkpoint", sa.String(32)),
     sa.Column("status", sa.String(16), nullable=False, default="running"),
     sa.Column("reward", sa.Float),
     sa.Column("failure_kind", sa.String(16)),
@@ -85,6 +87,32 @@ runs = sa.Table(
     sa.Column("cost_usd", sa.Float),
     sa.Column("started_at", Moment, index=True),
     sa.Column("ended_at", Moment),
+    # All that the sums of jobs are made of, without the rows, which are long.
+    sa.Index(
+        "runs_of_job",
+        "job_id",
+        "group_id",
+        "status",
+        "reward",
+        "failure_kind",
+        "prompt_tokens",
+        "completion_tokens",
+        "cost_usd",
+        "started_at",
+        "ended_at",
+    ),
+)
+
+job_models = sa.Table(
+    "job_models",
+    metadata,
+    # Who played a job, in short: jobs are looked for by it.
+    sa.Column("job_id", sa.String(32), primary_key=True),
+    sa.Column("model", sa.String(200), primary_key=True),
+    # "": no checkpoint of ours, or none yet.
+    sa.Column("checkpoint", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    sa.Index("job_models_of_team", "team_id", "model", "checkpoint"),
 )
 
 steps = sa.Table(

@@ -83,6 +83,17 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_environments_team_id"), "environments", ["team_id"], unique=False)
     op.create_table(
+        "job_models",
+        sa.Column("job_id", sa.String(length=32), nullable=False),
+        sa.Column("model", sa.String(length=200), nullable=False),
+        sa.Column("checkpoint", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.PrimaryKeyConstraint("job_id", "model", "checkpoint", name=op.f("pk_job_models")),
+    )
+    op.create_index(
+        "job_models_of_team", "job_models", ["team_id", "model", "checkpoint"], unique=False
+    )
+    op.create_table(
         "jobs",
         sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("team_id", sa.String(length=32), nullable=False),
@@ -221,6 +232,7 @@ def upgrade() -> None:
         sa.Column("slug", sa.Text(), nullable=True),
         sa.Column("task", sa.LargeBinary(), nullable=True),
         sa.Column("model", sa.Text(), nullable=True),
+        sa.Column("checkpoint", sa.String(length=32), nullable=True),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("reward", sa.Float(), nullable=True),
         sa.Column("failure_kind", sa.String(length=16), nullable=True),
@@ -239,7 +251,23 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("trace_id", name=op.f("pk_runs")),
     )
-    op.create_index(op.f("ix_runs_job_id"), "runs", ["job_id"], unique=False)
+    op.create_index(
+        "runs_of_job",
+        "runs",
+        [
+            "job_id",
+            "group_id",
+            "status",
+            "reward",
+            "failure_kind",
+            "prompt_tokens",
+            "completion_tokens",
+            "cost_usd",
+            "started_at",
+            "ended_at",
+        ],
+        unique=False,
+    )
     op.create_index(op.f("ix_runs_started_at"), "runs", ["started_at"], unique=False)
     op.create_index(op.f("ix_runs_team_id"), "runs", ["team_id"], unique=False)
     op.create_table(
@@ -354,6 +382,7 @@ def downgrade() -> None:
         "leases",
         "keys",
         "jobs",
+        "job_models",
         "environments",
         "device_logins",
         "checkpoints",
