@@ -33,10 +33,18 @@ def policy(monkeypatch):
 async def spread(policy):
     """Have the other process started, and return it."""
     await policy.sample([5, 6], SamplingParams(max_tokens=1))
-    while not (sides := policy._samplers._sides):
-        await asyncio.sleep(0.01)
-    assert await asyncio.to_thread(sides[0].ready.wait, 60)
-    return sides[0]
+    await until(lambda: policy._samplers._sides)
+    (side,) = policy._samplers._sides
+    assert await asyncio.to_thread(side.ready.wait, 60)
+    return side
+
+
+async def until(condition):
+    for _ in range(60_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to be")
 
 
 async def drawn(policy, prompts=PROMPTS, params=GREEDY):
@@ -104,8 +112,8 @@ async def test_a_swap_in_flight_is_told_of_everywhere(policy):
     await spread(policy)
     long = SamplingParams(max_tokens=400, temperature=0)
     turns = [asyncio.create_task(policy.sample(prompt, long)) for prompt in PROMPTS[:4]]
-    while len(policy.sampler.active) < 2 or len(policy.sampler.active[0].token_ids) < 5:
-        await asyncio.sleep(0.001)
+    active = policy.sampler.active
+    await until(lambda: len(active) >= 2 and len(active[0].token_ids) >= 5)
 
     def change():
         with policy.exclusive(in_flight=True):
@@ -125,8 +133,7 @@ async def test_a_process_that_is_killed_takes_only_its_turns_with_it(policy):
         asyncio.create_task(policy.sample(prompt, SamplingParams(max_tokens=480)))
         for prompt in PROMPTS
     ]
-    while side.load < 2:
-        await asyncio.sleep(0.001)
+    await until(lambda: side.load >= 2)
     os.kill(side._process.pid, signal.SIGKILL)
     ended = await asyncio.gather(*turns, return_exceptions=True)
     lost = [one for one in ended if isinstance(one, InfrastructureFault)]
@@ -155,14 +162,12 @@ async def test_the_next_turn_goes_where_the_conversation_is(policy):
     await spread(policy)
     openings = [[number] * 64 for number in range(20, 28)]
     first = [where(policy, prompt) for prompt in openings]
-    while any(one.outcome is None for one in first):
-        await asyncio.sleep(0.001)
-    for one in first:
-        following = where(policy, [*one.prompt, *one.token_ids, 5, 6, 7])
-        assert isinstance(following, SideRequest) == isinstance(one, SideRequest)
-        while following.outcome is None:
-            await asyncio.sleep(0.001)
-        assert following.cached >= 64 + 23
+    await until(lambda: all(one.outcome for one in first))
+    following = [where(policy, [*one.prompt, *one.token_ids, 5, 6, 7]) for one in first]
+    await until(lambda: all(one.outcome for one in following))
+    for one, before in zip(following, first, strict=True):
+        assert isinstance(one, SideRequest) == isinstance(before, SideRequest)
+        assert one.cached >= 64 + 23
 
 
 async def test_a_turn_that_is_given_up_ends_there(policy):
