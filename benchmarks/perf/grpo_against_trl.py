@@ -14,11 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import trl_peer
-
-trl_peer.quiet()
-
 import shapes
+import trl_peer
 from trl import GRPOTrainer
 
 from hud.agents.types import AgentConfig
@@ -64,6 +61,7 @@ def our_step(folder: Path) -> trl_peer.OurStep:
 
 def main(rounds: int) -> int:
     """Print both times, the ratio, and the gap between the losses; fail below the bars."""
+    trl_peer.quiet()
     with tempfile.TemporaryDirectory() as name:
         os.environ["HUD_HOME"] = f"{name}/home"
         folder = Path(name) / "policy"

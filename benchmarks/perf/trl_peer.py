@@ -19,14 +19,14 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from measure import lowest, verdict
 from datasets import Dataset
+from measure import lowest, verdict
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 from trl import GRPOConfig, GRPOTrainer
 
-from hud.agents.types import AgentConfig
 from hud.agents.tool_loop import ToolLoopAgent
+from hud.agents.types import AgentConfig
 from hud.engine.folder import load_decoder
 from hud.engine.policy import Policy
 from hud.engine.threads import use_at_most
@@ -173,11 +173,11 @@ class ByTurns(TrainerCallback):
         """Return the round, 0 for the warm-up, that a step counted from 0 belongs to."""
         return step // len(THREADS)
 
-    def on_step_begin(self, args, state, control, **_) -> None:  # noqa: ARG002
+    def on_step_begin(self, args, state, control, **_) -> None:
         torch.set_num_threads(THREADS[state.global_step % len(THREADS)])
         self.started = perf_counter()
 
-    def on_step_end(self, args, state, control, **_) -> None:  # noqa: ARG002
+    def on_step_end(self, args, state, control, **_) -> None:
         theirs = perf_counter() - self.started
         step = state.global_step - 1
         count = THREADS[step % len(THREADS)]
@@ -298,12 +298,9 @@ def report(turns: ByTurns, gaps: Mapping[str, tuple[float, float]], what: str, b
 
 
 def quiet() -> None:
-    """Keep the peers off the network, and their notes off the screen."""
-    os.environ |= {
-        "HF_HUB_OFFLINE": "1",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-    }
+    """Keep the peers' notes off the screen, and settings of the shell out of the measurement."""
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    set_verbosity_error()
     warnings.filterwarnings("ignore")
     disable_progress_bar()
     os.environ.pop("HUD_API_URL", None)

@@ -1,0 +1,154 @@
+"""Sampling against `transformers`: its `generate` at batch 32, and its continuous batching, on the same 3.3M parameters.
+
+128 prompts of 32 tokens, new ones each time, temperature 1: 64 new tokens each in fp32 and in bf16, and in fp32 a
+number of new tokens that is spread from 16 to 256, where `generate` must run each batch to its longest and only the
+tokens that were wanted count. Every side runs with one thread and with two, and its better setting counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import shapes
+import torch
+from measure import by_turns, highest, verdict
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+from transformers.utils.logging import disable_progress_bar, set_verbosity_error
+
+from hud.engine.policy import Policy
+from hud.engine.threads import use_at_most
+from hud.trace import SamplingParams
+
+PROMPT, BATCH, THREADS = 32, 32, (1, 2)
+BARS = {"fp32": (1.8, 5.0), "bf16": (2.8, 8.0), "fp32, spread": (3.0, None)}
+"""At least so many times as fast as `generate`, and as continuous batching."""
+
+Work = tuple[list[list[int]], list[int]]
+"""Prompts, and how many tokens to draw after each."""
+
+
+def ours(policy: Policy, work: Work) -> float:
+    """Return tokens a second of the policy."""
+    for_all = [SamplingParams(max_tokens=count) for count in work[1]]
+    policy.chat.stop_ids = frozenset()  # Nothing ends a row before its length.
+
+    async def sample() -> list[int]:
+        draws = (policy.sample(prompt, one) for prompt, one in zip(work[0], for_all, strict=True))
+        return [len(drawn.token_ids) for drawn in await asyncio.gather(*draws)]
+
+    started = perf_counter()
+    drawn = asyncio.run(sample())
+    elapsed = perf_counter() - started
+    assert drawn == work[1]
+    return sum(drawn) / elapsed
+
+
+def generate(model: torch.nn.Module, work: Work) -> float:
+    """Return tokens a second of `generate`, `BATCH` rows at a time, each batch to its longest."""
+    started = perf_counter()
+    for first in range(0, len(work[0]), BATCH):
+        ids = torch.tensor(work[0][first : first + BATCH])
+        longest = max(work[1][first : first + BATCH])
+        with torch.inference_mode():
+            model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=True,
+                max_new_tokens=longest,
+                min_new_tokens=longest,
+                pad_token_id=0,
+            )
+    return sum(work[1]) / (perf_counter() - started)
+
+
+def continuous(model: torch.nn.Module, work: Work) -> float:
+    """Return tokens a second of `generate_batch`, all rows at once; all are as long."""
+    settings = GenerationConfig(
+        do_sample=True, max_new_tokens=work[1][0], eos_token_id=-1, pad_token_id=0
+    )
+    blocks = ContinuousBatchingConfig(num_blocks=2 * len(work[0]), max_batch_tokens=2048)
+    started = perf_counter()
+    found = model.generate_batch(
+        work[0], generation_config=settings, continuous_batching_config=blocks
+    )
+    elapsed = perf_counter() - started
+    drawn = [len(one.generated_tokens) for one in found.values()]
+    assert drawn == work[1], f"{len(drawn)} rows, {sum(drawn)} tokens of {sum(work[1])}"
+    return sum(drawn) / elapsed
+
+
+def works(rows: int, new: tuple[int, int], size: int) -> Callable[[], Work]:
+    """Return a maker of work: new prompts each time, so that nothing is found in a cache; lengths are always the same."""
+    tokens = torch.Generator().manual_seed(0)
+    lengths = [random.Random(row).randint(*new) for row in range(rows)]
+    return lambda: (torch.randint(9, size, (rows, PROMPT), generator=tokens).tolist(), lengths)
+
+
+def compare(folder: Path, case: str, rows: int, new: tuple[int, int], rounds: int) -> bool:
+    """Measure one case and print it; return whether its bars are held."""
+    dtype = torch.bfloat16 if case.startswith("bf16") else torch.float32
+    policy = Policy.load(folder, dtype=dtype, slots=rows)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    work = works(rows, new, policy.decoder.config.vocab_size)
+    peers = {"generate": generate}
+    if BARS[case][1] is not None:
+        peers["continuous batching"] = continuous
+
+    def with_threads(side: Callable[[Work], float], count: int) -> Callable[[], float]:
+        def measured() -> float:
+            use_at_most(count)  # Ours may sample with fewer.
+            torch.set_num_threads(count)
+            return side(work())
+
+        return measured
+
+    sides = {"ours": lambda given: ours(policy, given)}
+    sides |= {name: lambda given, peer=peer: peer(model, given) for name, peer in peers.items()}
+    rates = by_turns(
+        {
+            (name, count): with_threads(side, count)
+            for name, side in sides.items()
+            for count in THREADS
+        },
+        rounds,
+    )
+    policy.close()
+    best = {}
+    for name in sides:
+        threads, rate = highest({count: rates[name, count] for count in THREADS})
+        best[name] = rate
+        print(f"  {case}: {name:<20} {rate:8,.0f} tokens/s (threads {threads})", flush=True)
+    held = [
+        verdict(f"{case}, ours over {name}", best["ours"] / best[name], bar)
+        for name, bar in zip(peers, BARS[case], strict=False)
+    ]
+    return all(held)
+
+
+def main(rounds: int, rows: int) -> int:
+    """Print every case; return 1 where a bar is missed."""
+    set_verbosity_error()
+    disable_progress_bar()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shapes.create_policy(folder, shapes.MIDDLE)
+        held = [
+            compare(folder, case, rows, (16, 256) if "spread" in case else (64, 64), rounds)
+            for case in BARS
+        ]
+    return int(not all(held))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=128)
+    given = parser.parse_args()
+    sys.exit(main(given.rounds, given.rows))
