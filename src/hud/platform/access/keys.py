@@ -67,6 +67,10 @@ class Key:
             tokens_per_minute=self.tokens_per_minute,
         )
 
+    def noted(self) -> dict[str, Any]:
+        """What the audit log keeps of it."""
+        return {"key_id": self.id, "scopes": list(self.scopes), "team_id": self.team_id}
+
     def shown(self) -> dict[str, Any]:
         """The key as routes answer it."""
         moments = ("created_at", "expires_at", "last_used_at", "revoked_at")

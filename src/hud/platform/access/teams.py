@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hud.errors import ConflictError, NotFoundError, UsageError
+from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.platform.store import tables
 from hud.trace import dashed, is_id, new_id, plain
 
@@ -61,6 +61,19 @@ class Teams:
             return self.find(name)
         except NotFoundError:
             return self._ensure(new_id(), name.strip())
+
+    def for_key_of(self, own: str, name: str | None) -> str:
+        """Return the id of the team that a new key is for, where an admin of team `own` makes it.
+
+        Raises `PlatformError` 403 for a key of another team, unless `own` is the first one.
+        """
+        if name is None:
+            return own
+        if own == self.default().id:
+            return self.find_or_create(name).id
+        if any(team.id == own and team.name == name for team in self.all()):
+            return own
+        raise PlatformError("Only an admin of the first team makes keys for other teams.", 403)
 
     def _ensure(self, identifier: str, name: str) -> Team:
         row = {"id": identifier, "name": name, "created_at": datetime.now(UTC)}

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.platform.access import LOCAL, Identity, caller, needs
+from hud.platform.access.audit import noted
 from hud.platform.access.middleware import ACCESS_DENIED
 from hud.platform.builds import FAILED, Builds
 from hud.platform.environments import SUCCEEDED
@@ -99,7 +100,7 @@ def trigger(request: Request, body: Trigger) -> dict[str, Any]:
         "build_secrets": body.build_secrets,
     }
     _check(body.name, body.entry, private)
-    return _builds(request).trigger(
+    begun = _builds(request).trigger(
         caller(request).team_id,
         body.build_id,
         body.name,
@@ -108,6 +109,8 @@ def trigger(request: Request, body: Trigger) -> dict[str, Any]:
         options={**options, "environment": body.name},
         private=private,
     )
+    noted(request, "environment built", body.name, build_id=begun["id"])
+    return begun
 
 
 def _check(name: str, entry: str | None, private: dict[str, dict[str, str]]) -> None:

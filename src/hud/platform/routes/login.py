@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 
 from hud.errors import NotFoundError
+from hud.platform.access.audit import note
 from hud.platform.access.device_login import EXPIRES_SECONDS, INTERVAL_SECONDS, DeviceLogins
 from hud.platform.access.teams import Teams
 
@@ -69,6 +70,7 @@ def collect(request: Request, body: TokenRequest) -> JSONResponse:
         return JSONResponse({"detail": {"error": found}}, status_code=400)
     key, secret = found
     teams = Teams(request.app.state.platform.store)
+    note(teams.store, key.identity, "signed in", key.name, by="a device")
     return JSONResponse(
         {
             "api_key": secret,

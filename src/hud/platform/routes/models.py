@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hud.errors import ConflictError, NotFoundError
 from hud.platform.access import caller, needs
+from hud.platform.access.audit import noted
 from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
 from hud.platform.records import CheckpointRecord, ModelConfig, ModelRecord, ProviderConfig
 from hud.trace import dashed
@@ -111,7 +112,9 @@ def resolve(request: Request, model: str) -> dict[str, Any]:
 @router.post("/fork", dependencies=_TRAIN)
 def fork(request: Request, body: ForkRequest) -> dict[str, Any]:
     registry = _registry(request)
-    return _model(registry.fork(body.source_model_id, body.name, config=body.config))
+    made = registry.fork(body.source_model_id, body.name, config=body.config)
+    noted(request, "model forked", made.slug, model_id=made.id, source=body.source_model_id)
+    return _model(made)
 
 
 @router.post("/create", dependencies=_TRAIN)
@@ -153,6 +156,7 @@ async def remove(request: Request, model_id: str) -> dict[str, Any]:
     model = _registry(request).model(model_id)
     removed = await asyncio.to_thread(_registry(request).remove, model.id)
     await platform.engine.forget(model)
+    await asyncio.to_thread(noted, request, "model removed", model.slug, model_id=model.id)
     return _model(removed)
 
 
@@ -179,6 +183,8 @@ async def set_head(request: Request, model_id: str, body: HeadRequest) -> dict[s
     model = _registry(request).model(model_id)
     checkpoint = _registry(request).tree.find(model, body.checkpoint_id)
     await platform.engine.set_head(model, checkpoint)
+    moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": checkpoint}
+    await asyncio.to_thread(noted, request, "head moved", model.slug, **moved)
     return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from hud.errors import UsageError
 from hud.platform.access import caller, needs
+from hud.platform.access.audit import noted
 from hud.platform.environments import Environments
 from hud.platform.manifests import misfits
 from hud.platform.tasksets import Tasksets, problems_of, row_of
@@ -55,7 +56,9 @@ def list_tasksets(
 @router.post("/tasksets", dependencies=_RUN)
 def create_taskset(request: Request, body: NewTaskset) -> dict[str, Any]:
     """Make an empty taskset."""
-    return _tasksets(request).create(body.name, body.project_id)
+    made = _tasksets(request).create(body.name, body.project_id)
+    noted(request, "taskset changed", made["name"], taskset_id=made["id"], version=0)
+    return made
 
 
 @router.get("/tasksets/by-name/{name:path}", dependencies=_READ)
@@ -97,12 +100,15 @@ def upload(request: Request, body: Upload) -> dict[str, Any]:
     problems = list(misfits(rows, environments.manifests({row["env"] for row in rows})))
     if problems:
         raise UsageError("\n".join(problems))
-    return _tasksets(request).upload(
+    done = _tasksets(request).upload(
         body.taskset_name,
         rows,
         taskset_id=body.taskset_id,
         project_id=body.project_id,
     )
+    if done["tasks_created"] or done["tasks_updated"]:
+        noted(request, "taskset changed", body.taskset_name or done["taskset_id"], **done)
+    return done
 
 
 def _tasksets(request: Request) -> Tasksets:

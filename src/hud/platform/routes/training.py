@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
 from hud.platform.access import caller, needs
+from hud.platform.access.audit import noted
 from hud.platform.serving.training import OwnerRequest, RenderRequest
 from hud.platform.training_runs import TrainingRuns
 from hud.train.loss_config import available_losses
@@ -116,7 +117,9 @@ async def close(request: Request, model_id: str, body: OwnerRequest | None = Non
 @router.post("/v2/training-runs")
 def start_run(request: Request, body: NewTrainingRun) -> dict[str, Any]:
     model = _model(request, body.model)
-    return _runs(request).start(model.id, body.config, body.state)
+    begun = _runs(request).start(model.id, body.config, body.state)
+    noted(request, "training launched", model.slug, model_id=model.id, training_run=begun["id"])
+    return begun
 
 
 @router.get("/v2/training-runs")

@@ -101,6 +101,17 @@ runs = sa.Table(
         "started_at",
         "ended_at",
     ),
+    # How hard a task is, and for whom, without the rows.
+    sa.Index(
+        "runs_of_task",
+        "team_id",
+        "slug",
+        "job_id",
+        "model",
+        "reward",
+        # PostgreSQL refuses rows whose part in an index is long.
+        postgresql_where=sa.text("length(slug) <= 200 AND length(model) <= 200"),
+    ),
 )
 
 job_models = sa.Table(
@@ -273,6 +284,21 @@ device_logins = sa.Table(
     sa.Column("polled_at", Moment),
 )
 
+audit = sa.Table(
+    "audit",
+    metadata,
+    # Who did what, and when: written by the routes, never changed.
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    # NULL: whoever uses this machine without a key.
+    sa.Column("key_id", sa.String(32)),
+    sa.Column("action", sa.String(32), nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("details", sa.JSON, nullable=False, default=dict),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Index("audit_of_team", "team_id", "created_at"),
+)
+
 projects = sa.Table(
     "projects",
     metadata,
@@ -291,7 +317,7 @@ requests = sa.Table(
     "requests",
     metadata,
     sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
     sa.Column("key_id", sa.String(32)),
     sa.Column("trace_id", sa.String(32)),
     sa.Column("route", sa.Text, nullable=False),
@@ -304,6 +330,16 @@ requests = sa.Table(
     sa.Column("cost_usd", sa.Float),
     sa.Column("seconds", sa.Float, nullable=False),
     sa.Column("created_at", Moment, nullable=False, index=True),
+    # All that the use of a team's keys is summed up from, without the rows.
+    sa.Index(
+        "requests_of_team",
+        "team_id",
+        "created_at",
+        "key_id",
+        "prompt_tokens",
+        "completion_tokens",
+        "cost_usd",
+    ),
 )
 
 responses = sa.Table(

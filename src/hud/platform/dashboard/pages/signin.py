@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request, Response
 
+from hud.platform.access.audit import note
 from hud.platform.access.web_sessions import COOKIE, LIFETIME
 from hud.platform.dashboard.page import see
 from hud.platform.dashboard.rendering import page
@@ -32,6 +33,7 @@ def signin(
     if found is None:
         data = {"next": inner(next), "problem": "This key is unknown, expired or revoked."}
         return page(request, "signin.html", data, status=403)
+    note(platform.store, found.identity, "signed in", found.name, by="a browser")
     answer = see(inner(next))
     answer.set_cookie(
         COOKIE,

@@ -11,6 +11,18 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
+        "audit",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("key_id", sa.String(length=32), nullable=True),
+        sa.Column("action", sa.String(length=32), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("details", sa.JSON(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
+    )
+    op.create_index("audit_of_team", "audit", ["team_id", "created_at"], unique=False)
+    op.create_table(
         "build_lines",
         sa.Column("build_id", sa.String(length=32), nullable=False),
         sa.Column("number", sa.Integer(), nullable=False),
@@ -187,7 +199,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_requests")),
     )
     op.create_index(op.f("ix_requests_created_at"), "requests", ["created_at"], unique=False)
-    op.create_index(op.f("ix_requests_team_id"), "requests", ["team_id"], unique=False)
+    op.create_index(
+        "requests_of_team",
+        "requests",
+        ["team_id", "created_at", "key_id", "prompt_tokens", "completion_tokens", "cost_usd"],
+        unique=False,
+    )
     op.create_table(
         "responses",
         sa.Column("id", sa.String(length=64), nullable=False),
@@ -267,6 +284,13 @@ def upgrade() -> None:
             "ended_at",
         ],
         unique=False,
+    )
+    op.create_index(
+        "runs_of_task",
+        "runs",
+        ["team_id", "slug", "job_id", "model", "reward"],
+        unique=False,
+        postgresql_where=sa.text("length(slug) <= 200 AND length(model) <= 200"),
     )
     op.create_index(op.f("ix_runs_started_at"), "runs", ["started_at"], unique=False)
     op.create_index(op.f("ix_runs_team_id"), "runs", ["team_id"], unique=False)
@@ -388,5 +412,6 @@ def downgrade() -> None:
         "checkpoints",
         "builds",
         "build_lines",
+        "audit",
     ):
         op.drop_table(table)

@@ -1,0 +1,90 @@
+"""The audit log: who did what, and when. Routes write it, of the API and of pages alike; nothing changes it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import sqlalchemy as sa
+from fastapi import Request
+
+from hud.platform.access.identity import Identity, caller
+from hud.platform.store import tables
+from hud.trace import new_id
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+Action = Literal[
+    "signed in",
+    "key made",
+    "key revoked",
+    "head moved",
+    "training launched",
+    "taskset changed",
+    "environment built",
+    "model forked",
+    "model removed",
+]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+_LONGEST = 500
+"""Characters of a subject: names are the clients' to choose."""
+
+
+def noted(request: Request, action: Action, subject: str, **details: Any) -> None:
+    """Write down what the caller of a route did. `details` are plain data, never secrets."""
+    note(request.app.state.platform.store, caller(request), action, subject, **details)
+
+
+def note(store: Store, who: Identity, action: Action, subject: str, **details: Any) -> None:
+    """Write down what somebody did."""
+    row = {
+        "id": new_id(),
+        "team_id": who.team_id,
+        "key_id": who.key_id,
+        "action": action,
+        "subject": subject.replace("\0", "")[:_LONGEST],
+        "details": details,
+        "created_at": datetime.now(UTC),
+    }
+    with store.begin() as connection:
+        connection.execute(sa.insert(tables.audit).values(**row))
+
+
+def page(
+    store: Store,
+    team: str,
+    limit: int,
+    offset: int,
+    *,
+    action: str | None = None,
+    key_id: str | None = None,
+) -> tuple[list[dict[str, Any]], int]:
+    """Return a page of a team's log, the newest first, and how many entries there are.
+
+    `who` is the name of the key that was used; None: no key was needed.
+    """
+    audit, keys = tables.audit, tables.keys
+    wanted = [audit.c.team_id == team]
+    if action is not None:
+        wanted.append(audit.c.action == action)
+    if key_id is not None:
+        wanted.append(audit.c.key_id == key_id)
+    query = (
+        sa.select(audit, keys.c.name.label("who"))
+        .outerjoin(keys, keys.c.id == audit.c.key_id)
+        .where(*wanted)
+        .order_by(audit.c.created_at.desc(), audit.c.id)
+        .limit(limit)
+        .offset(offset)
+    )
+    count = sa.select(sa.func.count()).select_from(audit).where(*wanted)
+    with store.read() as connection:
+        total = connection.execute(count).scalar_one()
+        rows = connection.execute(query).mappings().all()
+    return [_shown(row) for row in rows], total
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    shown = {name: row[name] for name in ("id", "key_id", "who", "action", "subject", "details")}
+    return {**shown, "created_at": row["created_at"].isoformat()}

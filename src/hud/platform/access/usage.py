@@ -1,0 +1,55 @@
+"""What a team's keys use, against what they may: counted from the gateway's ledger."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from hud.platform.store import tables
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What was asked of models: in the last minute, which limits are about, and in the last 24 hours."""
+
+    requests_minute: int = 0
+    tokens_minute: int = 0
+    requests_day: int = 0
+    tokens_day: int = 0
+    cost_day: float = 0.0
+    """US dollars, as far as prices are known."""
+
+    def shown(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def use_by_key(store: Store, team: str, now: datetime | None = None) -> dict[str | None, Use]:
+    """Return what each key of a team used; None stands for what no key was needed for."""
+    now = now or datetime.now(UTC)
+    requests = tables.requests
+    recent = requests.c.created_at >= now - MINUTE
+    tokens = requests.c.prompt_tokens + requests.c.completion_tokens
+    query = (
+        sa.select(
+            requests.c.key_id,
+            sa.func.count(sa.case((recent, 1))),
+            sa.func.sum(sa.case((recent, tokens), else_=0)),
+            sa.func.count(),
+            sa.func.sum(tokens),
+            sa.func.coalesce(sa.func.sum(requests.c.cost_usd), 0.0),
+        )
+        .where(requests.c.team_id == team, requests.c.created_at >= now - DAY)
+        .group_by(requests.c.key_id)
+    )
+    with store.read() as connection:
+        rows = connection.execute(query).all()
+    return {row[0]: Use(int(row[1]), int(row[2]), int(row[3]), int(row[4]), row[5]) for row in rows}
