@@ -1,0 +1,172 @@
+"""Weights as files that servers load, and how to tell from what a server draws that it has them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hud.engine.folder import save_decoder
+from hud.engine.lora import LoraConfig, save_adapter
+from hud.engine.vllm.wire import Piece
+
+if TYPE_CHECKING:
+    from hud.engine.folder import AnyDecoder
+
+KEPT = 2
+"""Published folders that stay: what serves, and what was served before, for turns that are finished with it."""
+PROBES = 4
+PROBE_TOKENS = 8
+PROBE_TEMPERATURE = 0.25
+"""Far from 1, so that logprobs before and after it differ."""
+PROBE_TOP = 5
+MOST_GAP = 0.3
+"""Nats by which a server's logprobs may differ from ours: types and kernels do a tenth of it, other weights much more."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A short prompt, and what the weights themselves say comes next."""
+
+    prompt: list[int]
+    processed: Tensor
+    """(V,) fp32 logprobs at `PROBE_TEMPERATURE`."""
+    raw: Tensor
+    """(V,) fp32 logprobs at temperature 1."""
+
+    def body(self, model: str) -> dict[str, Any]:
+        """Return the request that asks a server the same."""
+        return {
+            "model": model,
+            "prompt": self.prompt,
+            "max_tokens": 1,
+            "temperature": PROBE_TEMPERATURE,
+            "top_p": 1.0,
+            "top_k": 0,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "ignore_eos": True,
+            "logprobs": PROBE_TOP,
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+        }
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One version of the weights, as servers are given it."""
+
+    version: str | None
+    folder: Path
+    adapter: str | None
+    """The name that servers offer it under; None: it takes the place of their weights."""
+    probes: tuple[Probe, ...]
+
+    @property
+    def salt(self) -> str:
+        """What the prefix cache is salted with, so that no other version's keys are ever served."""
+        return self.version or "base"
+
+    def mistake(self, answers: list[Piece]) -> str | None:
+        """Return what is wrong with a server that answers the probes so, None where nothing is."""
+        processed = raw = 0.0
+        count = 0
+        for probe, answer in zip(self.probes, answers, strict=True):
+            told = dict(answer.top[0] if answer.top else [])
+            told.update(zip(answer.token_ids, answer.logprobs, strict=True))
+            for token, logprob in told.items():
+                if token >= len(probe.raw):
+                    return (
+                        f"it knows the token {token}, and this model only {len(probe.raw)} tokens"
+                    )
+                processed += abs(logprob - float(probe.processed[token]))
+                raw += abs(logprob - float(probe.raw[token]))
+                count += 1
+        if not count:
+            return "it gives no logprobs"
+        if raw < processed / 2 and raw / count < MOST_GAP:
+            return (
+                "its logprobs are those before temperature; start it with "
+                "--logprobs-mode processed_logprobs"
+            )
+        if processed / count > MOST_GAP:
+            return (
+                f"it has other weights: its logprobs are {processed / count:.2f} nats from this model's. Have it "
+                "serve this model's folder"
+            )
+        return None
+
+
+class Publisher:
+    """Makes publications of the weights of one decoder."""
+
+    def __init__(
+        self,
+        decoder: AnyDecoder,
+        lora: LoraConfig | None,
+        *,
+        root: Path,
+        name: str,
+        find: Callable[[str | None], Path | None],
+    ) -> None:
+        """`find` returns where a version lies already, if it does; others are written to `root`.
+
+        Both must be seen by servers under the same paths. `name` begins the names of adapters.
+        """
+        self._decoder = decoder
+        self._lora = lora
+        self._root = root.resolve()
+        self._name = name
+        self._find = find
+
+    def publish(self, version: str | None) -> Publication:
+        """Return the weights as they are now, on disk; nobody may change them meanwhile."""
+        folder = self._find(version)
+        if folder is None:
+            folder = self._written(version or "base")
+        adapter = None if self._lora is None else f"{self._name}-{version or 'base'}"
+        return Publication(version, folder.resolve(), adapter, self._probes())
+
+    def _written(self, name: str) -> Path:
+        folder = self._root / name
+        unfinished = self._root / f".writing-{name}"
+        for old in (folder, unfinished):
+            shutil.rmtree(old, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        if self._lora is None:
+            save_decoder(self._decoder, unfinished)
+        else:
+            save_adapter(self._decoder, self._lora, unfinished)
+        os.rename(unfinished, folder)
+        earlier = sorted(
+            (path for path in self._root.iterdir() if not path.name.startswith(".")),
+            key=lambda path: path.stat().st_mtime_ns,
+        )
+        for path in earlier[:-KEPT]:
+            shutil.rmtree(path, ignore_errors=True)
+        return folder
+
+    @torch.no_grad()
+    def _probes(self) -> tuple[Probe, ...]:
+        """Return prompts spread over the vocabulary, each with the logprobs of what comes next."""
+        decoder = self._decoder
+        size = decoder.config.vocab_size
+        # Any ids will do, as long as they are the same for both sides; a fixed stride meets rare and common ones.
+        ids = [(place * 7919 + 11) % size for place in range(PROBES * PROBE_TOKENS)]
+        device = decoder.device
+        positions = torch.arange(PROBE_TOKENS, device=device).repeat(PROBES)
+        starts = torch.arange(0, len(ids) + 1, PROBE_TOKENS, device=device)
+        hidden = decoder.hidden_packed(torch.tensor(ids, device=device), positions, starts)
+        logits = decoder.logits(hidden[starts[1:] - 1]).float().cpu()
+        raw = logits.log_softmax(-1)
+        processed = (logits / PROBE_TEMPERATURE).log_softmax(-1)
+        rows = [ids[start : start + PROBE_TOKENS] for start in range(0, len(ids), PROBE_TOKENS)]
+        return tuple(Probe(rows[row], processed[row], raw[row]) for row in range(PROBES))

@@ -1,0 +1,361 @@
+"""Turns that a fleet of vLLM servers draws: the `TurnSampler` of a policy whose weights are trained here.
+
+A thread of its own has the event loop on which servers are asked. A sequence whose server goes away is continued by another,
+from the tokens that came: none is lost, and none is drawn twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from hud.engine.drawing import Uniforms
+from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed
+from hud.engine.vllm.fleet import Fleet, Member, Patience
+from hud.engine.vllm.publishing import Publication, Publisher
+from hud.engine.vllm.wire import Piece, ServerLost, ServerRefused
+from hud.errors import ContextOverflow, InfrastructureFault, UsageError
+from hud.trace import SamplingParams
+
+MOST_ATTEMPTS = 20
+"""Servers that one sequence may lose before it fails."""
+CLOSE_SECONDS = 10.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where a model is sampled."""
+
+    urls: tuple[str, ...]
+    key: str | None = None
+    """What they want as `Authorization: Bearer`."""
+    patience: Patience = field(default_factory=Patience)
+
+
+@dataclass(eq=False, kw_only=True)
+class RemoteRequest(Request):
+    """A sequence that a server draws."""
+
+    sampler: VllmSampler
+    drawing: asyncio.Task[None] | None = None
+    placed: bool = False
+    """True while a server draws it."""
+
+    def abandon(self) -> None:
+        """Want no more of it: its server hears at once."""
+        super().abandon()
+        if self.outcome is None:
+            self.sampler.drop(self)
+
+
+class VllmSampler:
+    """Draws from servers what a decoder that is trained here would draw."""
+
+    def __init__(
+        self, servers: Servers, publisher: Publisher, vocab_size: int, context: int
+    ) -> None:
+        """Nothing is asked before the first `publish`."""
+        self._servers = servers
+        self._publisher = publisher
+        self._vocab_size = vocab_size
+        self._context = context
+        self._changing = threading.RLock()
+        self._in_flight = False
+        self._version: str | None = None
+        self._requests: set[RemoteRequest] = set()
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._fleet: Fleet | None = None
+
+    # -- what `TurnSampler` has ---------------------------------------------------------------------
+
+    @property
+    def version(self) -> str | None:
+        """The checkpoint whose weights the servers have; None: the base weights."""
+        return self._version
+
+    @version.setter
+    def version(self, version: str | None) -> None:
+        self.publish(version)
+
+    @property
+    def load(self) -> int:
+        """Sequences on their way, and those that wait."""
+        return len(self._requests)
+
+    @property
+    def closed(self) -> bool:
+        """True once it takes no more."""
+        return self._closed
+
+    def queue_length(self) -> int:
+        """Return how many sequences wait for a server that somebody still wants."""
+        return sum(not request.placed and not request.abandoned for request in list(self._requests))
+
+    @contextmanager
+    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
+        """Say whether weights that are published inside continue the turns on their way, or let them be finished.
+
+        The servers have weights of their own: they go on drawing while those here change.
+        """
+        with self._changing:
+            before, self._in_flight = self._in_flight, in_flight
+            try:
+                yield
+            finally:
+                self._in_flight = before
+
+    def publish(self, version: str | None) -> None:
+        """Give the servers the weights as they are here now, under this name. Blocks.
+
+        The first time it raises `UsageError` for a server that is not what it should be, and `InfrastructureFault`
+        where none answers; later, servers that cannot take them are left alone until they can.
+        """
+        with self._changing:
+            publication = self._publisher.publish(version)
+            if self._fleet is None or self._closed:
+                self._open(publication)
+            else:
+                fleet, in_flight = self._fleet, self._in_flight
+                self._wait_for(fleet.publish(publication, in_flight=in_flight))
+            self._version = version
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed` where it draws no more."""
+        loop, fleet = self._loop, self._fleet
+        if self._closed or loop is None or fleet is None:
+            raise SamplerClosed("The servers of this model are no longer asked.")
+        prompt = asked.prompt
+        if not prompt:
+            raise UsageError("The prompt is empty.")
+        if min(prompt) < 0 or max(prompt) >= self._vocab_size:
+            wrong = next(token for token in prompt if not 0 <= token < self._vocab_size)
+            raise UsageError(
+                f"The prompt holds the token id {wrong}; the model knows {self._vocab_size} tokens."
+            )
+        if asked.constraint is not None:
+            raise UsageError("vLLM servers are not asked for answers in a fixed form; ask without.")
+        context = min(self._context, fleet.max_context or self._context)
+        room = context - len(prompt)
+        if room <= 0:
+            raise ContextOverflow(
+                f"The prompt has {len(prompt)} tokens; the model's context holds {context}."
+            )
+        request = RemoteRequest(
+            **vars(asked),
+            uniforms=Uniforms(asked.params.seed),
+            most=min(asked.params.max_tokens, room),
+            listener=listener,
+            sampler=self,
+        )
+        self._requests.add(request)
+        loop.call_soon_threadsafe(self._begin, request, fleet)
+        return request
+
+    def drop(self, request: RemoteRequest) -> None:
+        """End a sequence that nobody wants any more."""
+        if self._loop is not None and not self._closed:
+            self._loop.call_soon_threadsafe(_cancel, request)
+
+    def revive(self) -> None:
+        """Ask the servers again, where it was closed."""
+        if self._closed:
+            self.publish(self._version)
+
+    def close(self) -> None:
+        """Ask no more; whoever waits is told."""
+        with self._changing:
+            if self._closed or self._loop is None:
+                self._closed = True
+                return
+            self._closed = True
+            self._stop()
+
+    # -- the thread ---------------------------------------------------------------------------------
+
+    def _open(self, publication: Publication) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="hud-vllm", daemon=True)
+        self._thread.start()
+        self._fleet = Fleet(self._servers.urls, self._servers.key, self._servers.patience)
+        self._closed = False
+        try:
+            self._wait_for(self._fleet.open(publication))
+        except BaseException:
+            self._closed = True
+            self._stop()
+            raise
+
+    def _stop(self) -> None:
+        loop, thread = self._loop, self._thread
+        assert loop is not None
+        assert thread is not None
+        self._wait_for(self._end())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(CLOSE_SECONDS)
+        loop.close()
+        self._loop = self._thread = self._fleet = None
+
+    async def _end(self) -> None:
+        waiting = [one.drawing for one in self._requests if one.drawing is not None]
+        for request in list(self._requests):
+            self._fail(request, SamplerClosed("The sampler was closed while it was drawing."))
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        if self._fleet is not None:
+            await self._fleet.close()
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # -- one sequence -------------------------------------------------------------------------------
+
+    def _begin(self, request: RemoteRequest, fleet: Fleet) -> None:
+        if request.abandoned:
+            self._requests.discard(request)
+            return
+        request.drawing = asyncio.create_task(self._draw(request, fleet))
+
+    async def _draw(self, request: RemoteRequest, fleet: Fleet) -> None:
+        try:
+            for _ in range(MOST_ATTEMPTS):
+                member = await fleet.choose([*request.prompt, *request.token_ids])
+                reason = await self._attempt(request, member, fleet)
+                if reason is not None:
+                    fleet.drew(member, [*request.prompt, *request.token_ids])
+                    self._finish(request, reason)
+                    return
+            raise InfrastructureFault(
+                f"{MOST_ATTEMPTS} times a vLLM server broke off while it drew one sequence."
+            )
+        except InfrastructureFault as error:
+            self._fail(request, error)
+        except Exception as error:
+            self._fail(request, InfrastructureFault(str(error)))
+        finally:
+            self._requests.discard(request)
+
+    async def _attempt(self, request: RemoteRequest, member: Member, fleet: Fleet) -> str | None:
+        """Draw on one server from the tokens that there are; returns how it ended, None where it was broken off."""
+        publication = member.has
+        assert publication is not None
+        if not request.token_ids:
+            request.version, request.swaps = publication.version, []
+        elif publication.version != _newest(request):
+            request.swap(publication.version)
+        fleet.began(member, request)
+        request.placed = True
+        epoch = member.epoch
+        try:
+            body = _body(request, publication.adapter or member.model, publication.salt)
+            async with aclosing(member.server.stream(body)) as pieces:
+                async for piece in pieces:
+                    if member.epoch != epoch:
+                        return None
+                    reason = _take(request, piece)
+                    if request.followed and piece.token_ids:
+                        request.listener()
+                    if reason is not None:
+                        return reason
+            return None
+        except ServerRefused as error:
+            if error.code != 404:
+                raise
+            await fleet.failed(member, error)
+        except ServerLost as error:
+            if member.epoch == epoch:
+                await fleet.failed(member, error)
+        finally:
+            request.placed = False
+            fleet.ended(member, request)
+        return None
+
+    def _finish(self, request: Request, reason: str) -> None:
+        request.outcome = Drawn(
+            request.token_ids,
+            request.logprobs,
+            reason,
+            request.cached,
+            request.version,
+            # One that came after the last token drew nothing.
+            [swap for swap in request.swaps if swap[0] < len(request.token_ids)],
+        )
+        request.listener()
+
+    def _fail(self, request: Request, error: InfrastructureFault) -> None:
+        if request.outcome is None:
+            request.outcome = error
+            request.listener()
+
+
+def _cancel(request: RemoteRequest) -> None:
+    if request.drawing is not None:
+        request.drawing.cancel()
+
+
+def _newest(request: Request) -> str | None:
+    return request.swaps[-1][1] if request.swaps else request.version
+
+
+def _take(request: Request, piece: Piece) -> str | None:
+    """Take what came; returns how the sequence ended, if it did. Tokens behind its end are left."""
+    if piece.cached_tokens is not None and not request.cached:
+        request.cached = min(piece.cached_tokens, len(request.prompt))
+    for place, token in enumerate(piece.token_ids):
+        request.token_ids.append(token)
+        if request.top:
+            request.likeliest.append(piece.top[place][: request.top])
+        # Last: the tokens of a sequence are as many as its logprobs.
+        request.logprobs.append(piece.logprobs[place])
+        if token in request.stop_ids or (request.stopped and request.stopped(request.token_ids)):
+            return "stop"
+        if len(request.token_ids) >= request.most:
+            return "length"
+    if piece.finish_reason in ("stop", "length"):
+        return piece.finish_reason
+    return None  # `abort`: it was thrown out, and goes on elsewhere.
+
+
+def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
+    """Return what a server is asked. All that a model's generation_config.json could change is said."""
+    params = request.params
+    return {
+        "model": model,
+        "prompt": [*request.prompt, *request.token_ids],
+        "max_tokens": request.most - len(request.token_ids),
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "seed": _seed(params, request.token_ids),
+        "stop_token_ids": sorted(request.stop_ids),
+        "ignore_eos": True,  # What ends a turn is in `stop_token_ids`.
+        "logprobs": request.top,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+        # Keys and values of other weights, or of a turn that weights were swapped under, have another salt.
+        "cache_salt": salt,
+    }
+
+
+def _seed(params: SamplingParams, drawn: Sequence[int]) -> int | None:
+    """Return the seed of what is left to draw: the same random numbers must not be used twice in one sequence."""
+    if params.seed is None:
+        return None
+    if not drawn:
+        return params.seed % (1 << 63)
+    mixed = hashlib.sha256(f"{params.seed}:{len(drawn)}".encode()).digest()
+    return int.from_bytes(mixed[:8], "big") >> 1

@@ -1,0 +1,288 @@
+"""One vLLM server over HTTP: what is asked of it, and what it answers. Knows no weights and no other server."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import orjson
+
+from hud.errors import InfrastructureFault, UsageError
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+"""For answers that need no work."""
+LOAD_SECONDS = 600.0
+"""For loading weights: a folder of 60 GB from a network disk."""
+LONGEST_LINE = 1 << 20
+_TOKEN = re.compile(r"token_id:(\d+)")
+
+
+class ServerLost(InfrastructureFault):
+    """A server does not answer, broke off, or failed; another may draw the same."""
+
+
+class ServerBusy(ServerLost):
+    """A server takes nothing new now: it is on its way out, or has too much to do. What it has begun goes on."""
+
+
+class ServerRefused(UsageError):
+    """A server refuses a request, and would refuse it again."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+        """Its HTTP status."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One model that a server offers."""
+
+    name: str
+    root: str
+    """Where it was loaded from."""
+    parent: str | None
+    """Of an adapter: the model under it."""
+    max_context: int | None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens of one chunk of a stream."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    top: list[list[tuple[int, float]]]
+    """For each token, the likeliest ones at its place, likeliest first."""
+    finish_reason: str | None
+    cached_tokens: int | None
+    """Prompt tokens that were not computed, where the server tells it (--enable-prompt-tokens-details)."""
+
+
+class Server:
+    """A server at a URL. Belongs to the event loop of its `session`."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, key: str | None) -> None:
+        self.url = url.rstrip("/")
+        self._session = session
+        self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._streams: set[aiohttp.ClientResponse] = set()
+        self.heard = 0.0
+        """When a token last came, on the monotonic clock."""
+
+    async def version(self) -> str:
+        """Return vLLM's version."""
+        return str((await self._get("/version")).get("version", ""))
+
+    async def health(self, seconds: float) -> None:
+        """Raise `ServerLost` unless the engine behind the server says in time that it lives."""
+        await self._ask("GET", "/health", seconds=seconds)
+
+    async def models(self) -> list[Card]:
+        """Return what the server offers: models, and adapters that were loaded onto them."""
+        found = (await self._get("/v1/models")).get("data", [])
+        return [
+            Card(str(one["id"]), str(one.get("root")), one.get("parent"), one.get("max_model_len"))
+            for one in found
+        ]
+
+    async def complete(self, body: Mapping[str, Any]) -> Piece:
+        """Return everything that was drawn for a request at once."""
+        answer = await self._ask("POST", "/v1/completions", body=body)
+        piece = self._piece(_json(self.url, answer))
+        if piece is None:
+            raise ServerLost(f"The vLLM server {self.url} answered a completion without a choice.")
+        return piece
+
+    async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Piece, None]:
+        """Yield what is drawn for a request, as it is drawn. Closing the iterator ends the request on the server.
+
+        Raises `ServerLost` where it breaks off: everything that was yielded until then was drawn.
+        """
+        whole = orjson.dumps({**body, "stream": True, "stream_options": {"include_usage": True}})
+        headers = {**self._headers, "Content-Type": "application/json"}
+        try:
+            async with self._session.post(
+                self.url + "/v1/completions",
+                data=whole,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            ) as response:
+                self._streams.add(response)
+                try:
+                    await self._refuse(response)
+                    async with aclosing(self._pieces(response)) as pieces:
+                        async for piece in pieces:
+                            self.heard = time.monotonic()
+                            yield piece
+                finally:
+                    self._streams.discard(response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ServerLost(_unreachable(self.url, error)) from error
+
+    def break_off(self) -> None:
+        """Hang up on every stream: their readers hear `ServerLost`."""
+        for response in list(self._streams):
+            response.close()
+
+    # -- weights ------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Hold what is in flight where it is; it goes on after `resume`."""
+        await self._ask("POST", "/pause", params={"mode": "keep"}, seconds=LOAD_SECONDS)
+
+    async def resume(self) -> None:
+        """Go on with what was held."""
+        await self._ask("POST", "/resume")
+
+    async def reload(self, folder: str) -> None:
+        """Load other weights of the same shape from a folder that the server sees under this path."""
+        body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+        await self._ask("POST", "/collective_rpc", body=body, seconds=LOAD_SECONDS)
+
+    async def load_adapter(self, name: str, folder: str) -> None:
+        """Offer an adapter under a name of its own."""
+        body = {"lora_name": name, "lora_path": folder}
+        await self._ask("POST", "/v1/load_lora_adapter", body=body, seconds=LOAD_SECONDS)
+
+    async def unload_adapter(self, name: str) -> None:
+        """Offer an adapter no longer."""
+        await self._ask("POST", "/v1/unload_lora_adapter", body={"lora_name": name})
+
+    # -- inside -------------------------------------------------------------------------------------
+
+    async def _get(self, path: str) -> Any:
+        return _json(self.url, await self._ask("GET", path))
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: dict[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> bytes:
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            async with self._session.request(
+                method,
+                self.url + path,
+                params=params,
+                data=None if body is None else orjson.dumps(body),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
+            ) as response:
+                await self._refuse(response)
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ServerLost(_unreachable(self.url, error)) from error
+
+    async def _refuse(self, response: aiohttp.ClientResponse) -> None:
+        """Raise what a status that is no success means."""
+        code = response.status
+        if code < HTTPStatus.BAD_REQUEST:
+            return
+        said = _said(await response.content.read(LONGEST_LINE))
+        where = f"{self.url}{response.url.path}"
+        if code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
+            raise ServerBusy(f"The vLLM server takes nothing new now ({where}, {code}): {said}")
+        if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise ServerLost(f"The vLLM server failed ({where}, {code}): {said}")
+        raise ServerRefused(f"The vLLM server refused ({where}, {code}): {said}", code)
+
+    async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncGenerator[Piece, None]:
+        """Yield the chunks of a stream of server-sent events, whose last is [DONE]."""
+        ended: Piece | None = None
+        while line := await response.content.readline():
+            if not line.startswith(b"data:"):
+                continue
+            data = line[5:].strip()
+            if data == b"[DONE]":
+                if ended is not None:
+                    yield ended
+                return
+            piece = self._piece(_json(self.url, data))
+            if piece is None:
+                continue
+            if piece.finish_reason is not None:
+                ended = piece
+            elif ended is not None:
+                # How much was cached is told behind the end.
+                ended = replace(ended, cached_tokens=piece.cached_tokens)
+            elif piece.token_ids:
+                yield piece
+        raise ServerLost(f"The vLLM server {self.url} broke off in the middle of a sequence.")
+
+    def _piece(self, chunk: dict[str, Any]) -> Piece | None:
+        if "error" in chunk:
+            raise _broken(self.url, chunk["error"])
+        details = (chunk.get("usage") or {}).get("prompt_tokens_details") or {}
+        cached = details.get("cached_tokens")
+        choices = chunk.get("choices") or []
+        if not choices:
+            return None if cached is None else Piece([], [], [], None, cached)
+        choice = choices[0]
+        ids = choice.get("token_ids") or []
+        logprobs = (choice.get("logprobs") or {}).get("token_logprobs") or []
+        if len(ids) != len(logprobs):
+            raise ServerRefused(
+                f"The vLLM server {self.url} gave {len(ids)} token ids and {len(logprobs)} logprobs; it is too old to "
+                "return token ids.",
+                HTTPStatus.NOT_IMPLEMENTED,
+            )
+        rows = (choice.get("logprobs") or {}).get("top_logprobs") or []
+        top = [_likeliest(row or {}) for row in rows]
+        return Piece(ids, logprobs, top, choice.get("finish_reason"), cached)
+
+
+def _likeliest(row: dict[str, float]) -> list[tuple[int, float]]:
+    pairs = [(_TOKEN.fullmatch(name), value) for name, value in row.items()]
+    found = [(int(match[1]), value) for match, value in pairs if match is not None]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _json(url: str, data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise ServerLost(f"{url} answered with what is no JSON; is it a vLLM server?") from None
+
+
+def _said(data: bytes) -> str:
+    """Return the message in an error's body, in one of the forms that vLLM has."""
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return data.decode(errors="replace").strip()[:300] or "no reason was given"
+    if isinstance(body, dict):
+        error = body.get("error", body.get("detail", body))
+        return str(error.get("message", error) if isinstance(error, dict) else error)[:500]
+    return str(body)[:500]
+
+
+def _broken(url: str, error: Any) -> Exception:
+    told = error if isinstance(error, dict) else {"message": error}
+    code = told.get("code")
+    said = f"The vLLM server {url} broke off: {told.get('message')}"
+    if isinstance(code, int) and HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ServerRefused(said, code)
+    return ServerLost(said)
+
+
+def _unreachable(url: str, error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"The vLLM server {url} did not answer in time."
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = error.os_error.strerror or str(error.os_error)
+        return f"The vLLM server {url} cannot be reached ({reason})."
+    return f"The connection to the vLLM server {url} broke ({type(error).__name__})."
