@@ -67,6 +67,11 @@ class Samplers:
         """Sequences on their way, and those that wait."""
         return self.own.load + sum(side.load for side in self._sides)
 
+    @property
+    def closed(self) -> bool:
+        """True once it takes no more."""
+        return self.own.sampler.closed
+
     def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`."""
         self.own.sampler.check(asked.prompt)
