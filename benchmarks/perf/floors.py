@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import shapes
 import torch
+from counts import Counts
 from measure import seconds
 
 from hud.agents import ScriptedAgent
@@ -32,8 +33,6 @@ from hud.eval import Job, LocalRuntime, Taskset
 from hud.trace import Completion, SamplingParams, ToolCall
 from hud.train.datums import Datum
 
-FLOAT = 4
-"""Bytes of a weight, an activation or a key: all of it is fp32 here."""
 PROMPTS, PROMPT = 8, 512
 ROWS, CONTEXT, NEW = 64, 64, 64
 SEQUENCES, LENGTH = 64, 128
@@ -52,39 +51,6 @@ class Phase:
     floor: float
     """Seconds."""
     measured: float
-
-
-class Counts:
-    """Operations and bytes of a decoder of one shape."""
-
-    def __init__(self, config: DecoderConfig) -> None:
-        self.config = config
-        self.layers = config.num_hidden_layers
-        self.queries = config.num_attention_heads * config.head_dim
-        self.keys = config.num_key_value_heads * config.head_dim
-        hidden, inner = config.hidden_size, config.intermediate_size
-        self.products = [
-            (hidden, self.queries),
-            (hidden, self.keys),
-            (hidden, self.keys),
-            (self.queries, hidden),
-            (hidden, inner),
-            (hidden, inner),
-            (inner, hidden),
-        ]
-        """(in, out) of every matrix of a layer."""
-        self.layer = sum(rows * columns for rows, columns in self.products)
-        self.head = hidden * config.vocab_size
-        self.weights = self.layers * self.layer + self.head
-
-    def forward(self, tokens: int, attended: float, logits: int) -> float:
-        """Return the operations of a pass: `attended` is the sum over its tokens of how many each looks at."""
-        attention = 4 * self.queries * attended * self.layers
-        return 2 * self.layers * self.layer * tokens + attention + 2 * self.head * logits
-
-    def cache(self, tokens: float) -> float:
-        """Return the bytes of so many tokens' keys and values."""
-        return 2 * self.keys * tokens * self.layers * FLOAT
 
 
 def fastest(work: Callable[[], object], times: int) -> float:
@@ -111,7 +77,7 @@ def product_rate(counts: Counts, rows: int) -> float:
 
 def bandwidth(size: float) -> float:
     """Return bytes a second read and written, over a working set of `size` bytes."""
-    source = torch.ones(max(1, int(size / 2 / FLOAT)))
+    source = torch.ones(max(1, int(size / 8)))
     target = torch.empty_like(source)
     return 2 * source.nbytes / fastest(lambda: target.copy_(source), 50)
 
@@ -208,8 +174,10 @@ def phases(policy: Policy, rounds: int) -> list[Phase]:
         note("hand-over", seconds(hand_over))
     found = {name: statistics.median(values[1:]) for name, values in times.items()}
 
-    wide, narrow = product_rate(counts, PROMPTS * PROMPT), product_rate(counts, ROWS)
-    weights = counts.weights * FLOAT
+    narrow = product_rate(counts, ROWS)
+    # What is wide can be computed in narrow parts.
+    wide = max(narrow, product_rate(counts, PROMPTS * PROMPT))
+    weights = counts.weights * counts.element
     rate = bandwidth(weights)
 
     def phase(

@@ -1,0 +1,45 @@
+"""Benchmarks that show something wherever they run: those that count, and that all of the GPU's can be run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark to its end."""
+    return subprocess.run(
+        [sys.executable, str(BENCHMARKS / script), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.timeout(300)
+def test_every_gpu_benchmark_runs_on_tiny_shapes():
+    done = run("gpu/run_all.py", "--tiny")
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = [line for line in done.stdout.splitlines() if "at least" in line or "at most" in line]
+    for part in (
+        "decode over its floor",
+        "ours over transformers",
+        "full, model FLOPs utilization",
+        "LoRA, model FLOPs utilization",
+        "swap in ms",
+    ):
+        assert any(part in line for line in told), part
+
+
+@pytest.mark.timeout(300)
+def test_what_a_conversation_and_a_group_compute_twice_is_within_its_bars():
+    done = run("perf/prefix_reuse.py")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert done.stdout.count(": held)") == 2
