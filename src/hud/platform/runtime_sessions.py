@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hud.errors import HudError, NotFoundError
@@ -33,11 +34,13 @@ class Session:
 
     id: str
     team: str
+    environment: RunnableEnvironment
     address: asyncio.Future[tuple[str, int]]
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     tunnels: int = 0
     used: float = field(default_factory=time.monotonic)
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 class RuntimeSessions:
@@ -49,12 +52,12 @@ class RuntimeSessions:
 
     def start(self, team: str, environment: RunnableEnvironment) -> Session:
         """Start an environment; it comes up while its tunnels are already asked for."""
-        if sum(session.team == team for session in self._open.values()) >= MOST_SESSIONS:
+        if len(self.of_team(team)) >= MOST_SESSIONS:
             raise OverloadedError(
                 f"This team has {MOST_SESSIONS} environments running; end some first.", 5.0
             )
         address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
-        session = Session(new_id(), team, address)
+        session = Session(new_id(), team, environment, address)
         session.task = asyncio.create_task(self._serve(session, environment))
         self._open[session.id] = session
         return session
@@ -66,6 +69,10 @@ class RuntimeSessions:
             raise NotFoundError(f"There is no runtime session {session_id!r}.")
         session.used = time.monotonic()
         return session
+
+    def of_team(self, team: str) -> list[Session]:
+        """Return a team's sessions, as they were started."""
+        return [session for session in self._open.values() if session.team == team]
 
     async def end(self, session: Session) -> None:
         """End a session and its environment."""

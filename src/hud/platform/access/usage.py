@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from hud.platform.rollouts import Rollouts
+from hud.platform.runtime_sessions import MOST_SESSIONS
 from hud.platform.store import tables
 
 if TYPE_CHECKING:
+    from hud.platform.platform import Platform
     from hud.platform.store import Store
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -53,3 +56,23 @@ def use_by_key(store: Store, team: str, now: datetime | None = None) -> dict[str
     with store.read() as connection:
         rows = connection.execute(query).all()
     return {row[0]: Use(int(row[1]), int(row[2]), int(row[3]), int(row[4]), row[5]) for row in rows}
+
+
+def team_use(platform: Platform, team: str) -> dict[str, Any]:
+    """Return what a team uses: keys, environments and rollouts that run, and what it asked of models in 24 hours.
+
+    `environments_most` is how many environments the team may have running here at a time.
+    """
+    rollouts = Rollouts(platform.store)
+    used = use_by_key(platform.store, team).values()
+    keys = [key for key in platform.keys.list(team) if key.valid]
+    sessions = platform.__dict__.get("runtime_sessions")
+    return {
+        "keys": len(keys),
+        "environments": 0 if sessions is None else len(sessions.of_team(team)),
+        "environments_most": MOST_SESSIONS,
+        "rollouts": sum(rollouts.open_jobs(team).values()),
+        "requests_day": sum(use.requests_day for use in used),
+        "tokens_day": sum(use.tokens_day for use in used),
+        "cost_day": sum(use.cost_day for use in used),
+    }

@@ -2,9 +2,12 @@
 
 from fastapi import APIRouter
 
-from hud.platform.dashboard.pages import jobs, signin
+from hud.platform.dashboard.pages import comparison, job, jobs, people, signin
 
 ROUTERS: tuple[APIRouter, ...] = (
     signin.router,
     jobs.router,
+    comparison.router,  # Before jobs: "compare" is no id of one.
+    job.router,
+    people.router,
 )

@@ -1,0 +1,194 @@
+"""People: keys, teams with what they use, and the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Form, Query, Request, Response
+
+from hud.errors import PlatformError, UsageError
+from hud.platform.access import SCOPES, Identity, Scope, caller
+from hud.platform.access import audit as log
+from hud.platform.access.keys import Key
+from hud.platform.access.teams import Teams
+from hud.platform.access.usage import Use, team_use, use_by_key
+from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.rendering import page
+
+router = Pages()
+PER_PAGE = 50
+DAY = 86_400.0
+LIFETIMES = {"": None, "1": DAY, "7": 7 * DAY, "30": 30 * DAY, "90": 90 * DAY, "365": 365 * DAY}
+"""Of a new key, in seconds, by the days that the form says; None: it never expires."""
+MEANINGS: dict[Scope, str] = {
+    "read": "look at everything of the team",
+    "run": "and inference, rollouts, tasksets, human baselines",
+    "train": "and training, forks, heads, deploys",
+    "admin": "and keys, people, models of this server's disk",
+}
+FIELDS = ("name", "scope", "lifetime", "requests_per_minute", "tokens_per_minute", "team")
+_MOST = 2**31 - 1
+
+
+@router.get("/settings")
+def settings() -> Response:
+    """Where clients say that keys are made."""
+    return see("/people")
+
+
+@router.page("/people")
+def people(request: Request, state: str = "live") -> Response:
+    """The team's keys, to an admin; to anybody else, his own."""
+    platform, who = request.app.state.platform, caller(request)
+    keys = [key for key in platform.keys.list(who.team_id) if _sees(who, key)]
+    shown = [key for key in keys if state == "all" or key.valid]
+    used = use_by_key(platform.store, who.team_id)
+    data = {
+        "items": [_key(key, used.get(key.id, Use())) for key in shown],
+        "total": len(shown),
+        "hidden": len(keys) - len(shown),
+        "state": state,
+        "own": who.key_id,
+        "keys_wanted": platform.config.keys,
+    }
+    return page(request, "people.html", data)
+
+
+@router.page("/people/new")
+def new_key(request: Request) -> Response:
+    """The form of a new key."""
+    caller(request).require("admin")
+    return _form(request, dict.fromkeys(FIELDS, ""), None)
+
+
+@router.action("/people/keys", "admin")
+def make_key(
+    request: Request,
+    name: Annotated[str, Form()] = "",
+    scope: Annotated[str, Form()] = "",
+    lifetime: Annotated[str, Form()] = "",
+    requests_per_minute: Annotated[str, Form()] = "",
+    tokens_per_minute: Annotated[str, Form()] = "",
+    team: Annotated[str, Form()] = "",
+) -> Response:
+    """Make a key, and show its secret: in this answer, and never again."""
+    platform, who = request.app.state.platform, caller(request)
+    values = (name, scope, lifetime, requests_per_minute, tokens_per_minute, team)
+    given = dict(zip(FIELDS, values, strict=True))
+    try:
+        if not name.strip():
+            raise UsageError("A key needs a name that says what it is for.")
+        if scope not in SCOPES:
+            raise UsageError(f"There is no scope {scope!r}; there are {', '.join(SCOPES)}.")
+        if lifetime not in LIFETIMES:
+            raise UsageError("Choose one of the lifetimes.")
+        requests = _limit("Requests a minute", requests_per_minute)
+        tokens = _limit("Tokens a minute", tokens_per_minute)
+        key, secret = platform.keys.mint(
+            name,
+            Teams(platform.store).for_key_of(who.team_id, team.strip() or None),
+            scopes=(scope,),
+            expires_in=LIFETIMES[lifetime],
+            requests_per_minute=requests,
+            tokens_per_minute=tokens,
+        )
+    except (UsageError, PlatformError) as error:
+        return _form(request, given, str(error))
+    log.noted(request, "key made", key.name, **key.noted())
+    data = {
+        "key": key.shown(),
+        "secret": secret,
+        "team": Teams(platform.store).find(key.team_id).name,
+    }
+    return page(request, "people_key.html", data)
+
+
+@router.action("/people/keys/{key_id}/revoke", "admin")
+def revoke_key(request: Request, key_id: str) -> Response:
+    """Make a key open nothing any more, this session included where it is the session's own."""
+    platform, who = request.app.state.platform, caller(request)
+    revoked = platform.keys.revoke(who.team_id, key_id)
+    log.noted(request, "key revoked", revoked.name, **revoked.noted())
+    return see("/people")
+
+
+@router.page("/people/teams")
+def teams(request: Request) -> Response:
+    """The teams that the caller may know of, each with its quotas and what is used of them."""
+    platform, who = request.app.state.platform, caller(request)
+    known = Teams(platform.store).all()
+    every = who.may("admin") and who.team_id == known[0].id
+    shown = [team for team in known if every or team.id == who.team_id]
+    items = [{"id": team.id, "name": team.name, **team_use(platform, team.id)} for team in shown]
+    return page(request, "people_teams.html", {"items": items, "own": who.team_id})
+
+
+@router.page("/people/audit")
+def audit(
+    request: Request,
+    action: str = "",
+    key: str = "",
+    offset: Annotated[int, Query(ge=0, le=_MOST)] = 0,
+) -> Response:
+    """Who did what, and when."""
+    platform, who = request.app.state.platform, caller(request)
+    who.require("admin")
+    items, total = log.page(
+        platform.store, who.team_id, PER_PAGE, offset, action=action or None, key_id=key or None
+    )
+    for item in items:
+        item["place"] = _place(item)
+    data = {
+        "items": items,
+        "total": total,
+        "limit": PER_PAGE,
+        "offset": offset,
+        "actions": log.ACTIONS,
+        "keys": [(known.id, known.name) for known in platform.keys.list(who.team_id)],
+    }
+    return page(request, "people_audit.html", data)
+
+
+def _sees(who: Identity, key: Key) -> bool:
+    return who.may("admin") or key.id == who.key_id
+
+
+def _key(key: Key, used: Use) -> dict[str, Any]:
+    state = "revoked" if key.revoked_at else "live" if key.valid else "expired"
+    return {**key.shown(), "id": key.id, "state": state, "used": used.shown()}
+
+
+def _form(request: Request, given: dict[str, str], problem: str | None) -> Response:
+    store, who = request.app.state.platform.store, caller(request)
+    known = Teams(store)
+    data = {
+        "given": given,
+        "problem": problem,
+        "scopes": [{"name": scope, "meaning": MEANINGS[scope]} for scope in SCOPES],
+        "teams": [team.name for team in known.all()] if who.team_id == known.default().id else [],
+    }
+    return page(request, "people_new.html", data, status=422 if problem else 200)
+
+
+def _limit(what: str, text: str) -> int | None:
+    """Return a limit from a form; raises `UsageError` for what is none."""
+    plain = text.replace(",", "").replace("_", "").strip()
+    if not plain:
+        return None
+    if not plain.isascii() or not plain.isdigit() or not 0 < int(plain[:20]) <= _MOST:
+        raise UsageError(f"{what} must be a whole number greater than 0, or empty for no limit.")
+    return int(plain)
+
+
+def _place(entry: dict[str, Any]) -> str | None:
+    """Return where one sees what an entry of the audit log was about."""
+    details = entry["details"]
+    if "taskset_id" in details:
+        return f"/tasksets/{details['taskset_id']}"
+    if "training_run" in details:
+        return f"/train/{details['training_run']}"
+    if "model_id" in details and entry["action"] != "model removed":
+        return f"/models/{details['model_id']}"
+    if "build_id" in details:
+        return f"/environments/builds/{details['build_id']}"
+    return None
