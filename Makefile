@@ -4,9 +4,6 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OFFICIAL := .venv-official
-# Whole files of tests go to as many processes; each computes on one thread, as they share the cores.
-TEST_WORKERS ?= 2
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-hierarchy demo-null lab test check bench clean format
@@ -38,8 +35,8 @@ lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, br
 
 test: $(STAMP) $(OFFICIAL)/.installed  ## Run the test suite, on SQLite and on PostgreSQL, the official client's part included
 	@scripts/setup-worlds
-	@$(PYTEST)
-	@scripts/test-on-postgresql $(PYTEST)
+	@scripts/run-tests $(BIN)/python
+	@scripts/test-on-postgresql scripts/run-tests $(BIN)/python
 
 check: $(STAMP)  ## Lint, format, types and import contracts
 	@$(BIN)/ruff check .
