@@ -28,6 +28,17 @@ def training_options(function: Any) -> Any:
     for option in (
         click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default=None),
         click.option("--lora-targets", help="Layers that get an adapter, comma-separated."),
+        click.option(
+            "--offload-optimizer",
+            is_flag=True,
+            default=None,
+            help="Keep the optimizer's state in the host's memory, not the GPU's.",
+        ),
+        click.option(
+            "--optimizer-states",
+            type=click.Choice(["float32", "8bit"]),
+            help="How moments are kept: 8 bytes for each weight, or 2.  [default: float32]",
+        ),
         click.option("--lora-alpha", type=float, help="Strength of the adapter.  [default: 32]"),
         click.option(
             "--lora-rank", type=int, help="Train an adapter of this rank, not all weights."

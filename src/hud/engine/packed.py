@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class PackedPass:
     """Some datums laid end to end, on the trainer's device."""
 
     datums: tuple[int, ...]
-    """Which datums of the batch, in the order in which they lie here."""
+    """Which datums of the batch, in the order in which they lie here; none: a pass without meaning."""
     input_ids: Tensor
     """(L,) int64: the rows, end to end."""
     positions: Tensor
@@ -74,6 +74,26 @@ class _Row:
     prefix: int = -1
 
 
+_NOBODY = Datum(
+    tokens=np.zeros(2, np.int64),
+    mask=np.asarray([0, 1], np.float32),
+    logprobs=np.zeros(2, np.float32),
+    advantages=np.zeros(2, np.float32),
+    weights=np.zeros(2, np.float32),
+    temperatures=np.ones(2, np.float32),
+    traj_idx=0,
+)
+
+
+def check(datums: Sequence[Datum], which: Sequence[int]) -> None:
+    """Raise `UsageError` where one of the datums of `which` cannot be laid out."""
+    for number in which:
+        if datums[number].mask[0]:
+            raise UsageError(
+                f"Datum {number} samples its first token from nothing; begin it with a prompt."
+            )
+
+
 def cost_of(datum: Datum, share: bool) -> Cost:
     """Return what a datum makes a pass compute: the tokens before its last sampled one.
 
@@ -94,10 +114,13 @@ def lay_out(
     *,
     share: bool = False,
 ) -> PackedPass:
-    """Return the datums of `which`, each with at least one sampled token, as one pass.
+    """Return the datums of `which`, each with at least one sampled token that follows another, as one pass.
 
-    With `share`, a prompt that several of them begin with becomes a row that they continue.
+    With `share`, a prompt that several of them begin with becomes a row that they continue. Of no datums it is a
+    pass over one token, for a rank that must take part in what the others compute.
     """
+    if not which:
+        return replace(lay_out([_NOBODY], [0], device, dtype), datums=())
     rows, places = _rows(datums, which, share)
     # Rows that continue others stand behind all that do not.
     order = sorted(range(len(rows)), key=lambda number: rows[number].prefix >= 0)
@@ -159,10 +182,6 @@ def _rows(
     for number in which:
         datum = datums[number]
         actions = np.flatnonzero(datum.mask)
-        if actions[0] == 0:
-            raise UsageError(
-                f"Datum {number} samples its first token from nothing; begin it with a prompt."
-            )
         first, last = int(actions[0]), int(actions[-1])
         family = cost_of(datum, share).family
         if family is None or families[family] == 1:

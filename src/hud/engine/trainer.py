@@ -11,26 +11,31 @@ weights: the caller makes sure that nobody samples while `optim_step` or `load_s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hud.engine.decoder import Decoder
+from hud.engine.flops import pass_flops
 from hud.engine.logprobs import pass_logprobs
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
+from hud.engine.metering import Meter
+from hud.engine.moments import OptimizerOptions
 from hud.engine.optimizer import AdamW
-from hud.engine.packed import PackedPass, cost_of, lay_out
+from hud.engine.packed import PackedPass, check, cost_of, lay_out
+from hud.engine.ranks import Alone, Ranks
 from hud.engine.threads import for_training
 from hud.errors import ConflictError, UsageError
 from hud.train.action_tokens import log_ratio
 from hud.train.datums import Datum, Floats
 from hud.train.loss_config import LossConfig, Normalization, parse_loss
 from hud.train.losses import compute_loss, sampler_gap
-from hud.train.packing import pack
+from hud.train.packing import deal, pack
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
@@ -49,8 +54,14 @@ class Trainer:
         lora: LoraConfig | None = None,
         reference: AnyDecoder | None = None,
         pass_tokens: int = PASS_TOKENS,
+        optimizer: OptimizerOptions | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it."""
+        """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it.
+
+        With several `ranks`, the decoders are parts of it, and every rank calls every method with the same arguments:
+        `load_state_dict` alone needs the state on the first only. All get the same answers, but for `state_dict`.
+        """
         self.decoder = decoder
         self.lora = lora
         self.reference = reference
@@ -61,10 +72,14 @@ class Trainer:
         else:
             decoder.requires_grad_(True)
             trained = dict(decoder.named_parameters())
-        self._optimizer = AdamW(trained.items())
+        self._ranks: Ranks = ranks or Alone()
+        self._optimizer = AdamW(trained.items(), optimizer, self._ranks)
         first = next(iter(trained.values()))
         self._device = first.device
         self._dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+        self._meter = Meter(
+            first.device, decoder.dtype if isinstance(decoder, Decoder) else first.dtype
+        )
         # Since the last step; divisions by them wait for it.
         self._action_tokens = 0
         self._sequences = 0
@@ -99,48 +114,52 @@ class Trainer:
         """
         loss = parse_loss(loss_fn, config)
         self._check_normalization(loss.normalization)
-        sums: dict[str, float] = {}
-        widest = 0.0
-        passes = self._passes(datums, num_substeps)
-        for batch in passes:
-            measured, gap = self._one_pass(batch, loss)
-            widest = max(widest, gap)
-            for name, value in measured.items():
-                sums[name] = sums.get(name, 0.0) + value
+        mine = _Measured()
+        with self._meter.working():
+            for batch in self._passes(datums, num_substeps):
+                self._one_pass(batch, loss, mine)
+            told = _Measured.together(self._ranks.told(mine))
+        sums = told.sums
         if not math.isfinite(sums.get("loss", 0.0)):
             self.zero_grad()
             raise ConflictError(
                 f"The loss is {sums['loss']}; the accumulated gradient was discarded and the weights are unchanged. "
                 "Look for extreme logprobs, advantages or weights."
             )
-        trained = [number for batch in passes for number in batch.datums]
-        actions = sum(len(batch.targets) for batch in passes)
+        actions = told.actions
         self._action_tokens += actions
-        self._sequences += len(trained)
+        self._sequences += told.sequences
         if actions:
             self._normalization = loss.normalization
         metrics = {
             "loss:sum": sums.pop("loss", 0.0),
             "datums:sum": float(len(datums)),
-            "tokens:sum": float(sum(len(batch.input_ids) for batch in passes)),
+            "tokens:sum": float(told.tokens),
             "action_tokens:sum": float(actions),
-            "passes:sum": float(len(passes)),
+            "passes:sum": float(told.passes),
         }
         metrics |= {f"{name}:mean": value / max(actions, 1) for name, value in sums.items()}
         if not loss.supervised:
-            metrics["sampler_gap:max"] = widest
-        return metrics | _lag([datums[number] for number in trained])
+            metrics |= told.gap_metrics()
+        return metrics | _lag([datum for datum in datums if datum.actions])
 
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 where the mask is 0."""
-        found = [np.zeros(datum.length, np.float32) for datum in datums]
+        found: dict[int, Floats] = {}
         with torch.no_grad():
             for batch in self._passes(datums, 1):
                 logprobs = pass_logprobs(self.decoder, batch)[0].cpu().numpy()
                 rows = batch.sequence.cpu().numpy()
                 for row, number in enumerate(batch.datums):
-                    found[number][datums[number].mask > 0] = logprobs[rows == row]
-        return found
+                    found[number] = logprobs[rows == row]
+        self._ranks.release(self.decoder)
+        everyone = {
+            number: values for one in self._ranks.told(found) for number, values in one.items()
+        }
+        rows_of = [np.zeros(datum.length, np.float32) for datum in datums]
+        for number, values in everyone.items():
+            rows_of[number][datums[number].mask > 0] = values
+        return rows_of
 
     def backward(
         self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
@@ -188,15 +207,17 @@ class Trainer:
             )
         for_training()
         try:
-            return self._optimizer.update(
-                learning_rate=learning_rate,
-                beta1=beta1,
-                beta2=beta2,
-                eps=eps,
-                weight_decay=weight_decay,
-                max_grad_norm=max_grad_norm,
-                divide_by=self._divisor(),
-            )
+            with self._meter.working():
+                measured = self._optimizer.update(
+                    learning_rate=learning_rate,
+                    beta1=beta1,
+                    beta2=beta2,
+                    eps=eps,
+                    weight_decay=weight_decay,
+                    max_grad_norm=max_grad_norm,
+                    divide_by=self._divisor(),
+                )
+            return measured | self._meter.read(self._ranks)
         finally:
             self._forget()
 
@@ -213,7 +234,7 @@ class Trainer:
         """Return everything beside the weights that the next step depends on, as flat named tensors.
 
         With the weights themselves and this, training continues bit for bit on the CPU. What was accumulated
-        since the last step is not part of it.
+        since the last step is not part of it. However many ranks wrote it, it is that of one, and the first has it.
         """
         state = self._optimizer.state_dict()
         state["rng"] = torch.get_rng_state()
@@ -223,7 +244,7 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state_dict()`, the weights having been restored before. Drops what was accumulated."""
-        if "step" not in state:
+        if not self._ranks.told("step" in state)[0]:
             raise UsageError("This is no trainer state: it has no step count.")
         self._optimizer.load_state_dict(dict(state))
         if "rng" in state:
@@ -241,34 +262,49 @@ class Trainer:
         self._action_tokens = 0
         self._sequences = 0
         self._normalization = None
+        self._meter.reset()
 
-    def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
+    def _passes(self, datums: Sequence[Datum], at_least: int) -> Iterator[PackedPass]:
+        """Lay out this rank's passes: as many as every other's, so that all of them meet in each layer."""
         for_training()
         share = getattr(self.decoder, "shares_prefixes", False)
         used = [number for number, datum in enumerate(datums) if datum.actions]
+        check(datums, used)
         costs = [cost_of(datums[number], share) for number in used]
-        return [
-            lay_out(
-                datums, [used[place] for place in places], self._device, self._dtype, share=share
-            )
-            for places in pack(costs, self.pass_tokens, at_least=at_least)
-        ]
+        packs = deal(
+            lambda count: pack(costs, self.pass_tokens, at_least=count),
+            self._ranks.index,
+            self._ranks.count,
+            at_least=at_least,
+        )
+        for places in packs:
+            which = [used[place] for place in places]
+            yield lay_out(datums, which, self._device, self._dtype, share=share)
 
-    def _one_pass(self, batch: PackedPass, loss: LossConfig) -> tuple[dict[str, float], float]:
-        """Compute one pass and its gradient; return sums over its tokens, and the widest |lp - q|."""
+    def _one_pass(self, batch: PackedPass, loss: LossConfig, measured: _Measured) -> None:
+        """Compute one pass and its gradient; add what was measured."""
         reference = self._reference_logprobs(batch) if loss.needs_reference else None
         logprobs, entropy = pass_logprobs(self.decoder, batch, entropy=loss.needs_entropy)
+        if not batch.datums:
+            # It only keeps the other ranks company.
+            (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
+            self._optimizer.collect()
+            return
         tokens = batch.tokens(logprobs, entropy, reference)
         total, sums = compute_loss(tokens, loss)
         total.backward()  # type: ignore[no-untyped-call]
         self._optimizer.collect()
-        gap = logprobs.new_zeros(())
+        gaps = None
         if not loss.supervised:
             sums |= sampler_gap(tokens)
-            gap = log_ratio(tokens).detach().abs().max()
+            gaps = log_ratio(tokens).detach().abs().float().cpu().numpy()
         # One copy from the device for all of them.
-        *values, widest = torch.stack([*(v.to(total.dtype) for v in sums.values()), gap]).tolist()
-        return dict(zip(sums, values, strict=True)), widest
+        values = torch.stack([one.to(total.dtype) for one in sums.values()]).tolist()
+        measured.add(batch, dict(zip(sums, values, strict=True)), gaps)
+        flops = 0.0
+        if isinstance(self.decoder, Decoder):
+            flops = pass_flops(self.decoder.config, batch, self.lora)
+        self._meter.add(len(batch.input_ids), flops)
 
     def _reference_logprobs(self, batch: PackedPass) -> Tensor:
         if self.reference is None and self.lora is None:
@@ -279,7 +315,9 @@ class Trainer:
         policy = self.reference or self.decoder
         without = disabled(self.decoder) if self.reference is None else nullcontext()
         with torch.no_grad(), without:
-            return pass_logprobs(policy, batch)[0]
+            logprobs = pass_logprobs(policy, batch)[0]
+        self._ranks.release(policy)
+        return logprobs
 
     def _check_normalization(self, normalization: Normalization) -> None:
         if self._normalization not in (None, normalization):
@@ -294,6 +332,53 @@ class Trainer:
         if self._normalization in ("sequence_mean", "dr_grpo"):
             return float(self._sequences)
         return 1.0
+
+
+@dataclass
+class _Measured:
+    """What passes were about, and what was measured in them."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    """Over sampled tokens."""
+    gaps: list[Floats] = field(default_factory=list)
+    """|lp - q| of every sampled token, pass by pass."""
+    passes: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    actions: int = 0
+
+    def add(self, batch: PackedPass, sums: dict[str, float], gaps: Floats | None) -> None:
+        """Add a pass."""
+        for name, value in sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        if gaps is not None:
+            self.gaps.append(gaps)
+        self.passes += 1
+        self.sequences += len(batch.datums)
+        self.tokens += len(batch.input_ids)
+        self.actions += len(batch.targets)
+
+    @staticmethod
+    def together(ranks: Sequence[_Measured]) -> _Measured:
+        """Return what all ranks measured as one."""
+        names = dict.fromkeys(name for one in ranks for name in one.sums)
+        return _Measured(
+            sums={name: sum(one.sums.get(name, 0.0) for one in ranks) for name in names},
+            gaps=[gaps for one in ranks for gaps in one.gaps],
+            passes=sum(one.passes for one in ranks),
+            sequences=sum(one.sequences for one in ranks),
+            tokens=sum(one.tokens for one in ranks),
+            actions=sum(one.actions for one in ranks),
+        )
+
+    def gap_metrics(self) -> dict[str, float]:
+        """Return how far the trainer's logprobs are from the sampler's."""
+        gaps = np.concatenate(self.gaps) if self.gaps else np.zeros(1, np.float32)
+        return {
+            "sampler_gap:mean": float(gaps.mean(dtype=np.float64)),
+            "sampler_gap_p99:max": float(np.quantile(gaps, 0.99)),
+            "sampler_gap:max": float(gaps.max()),
+        }
 
 
 def _lag(datums: Sequence[Datum]) -> dict[str, float]:

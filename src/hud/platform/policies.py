@@ -18,6 +18,7 @@ import torch
 
 from hud.engine.folder import load_decoder, load_weights, save_decoder
 from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
+from hud.engine.moments import OptimizerOptions
 from hud.engine.policy import Policy
 from hud.platform.checkpoints import SAMPLER, link_or_copy
 from hud.platform.records import BASE, ModelConfig, ModelRecord, Weights
@@ -25,7 +26,7 @@ from hud.platform.serving.tokens import OverloadedError
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
-    from hud.engine.trainer import Trainer
+    from hud.engine.distributed import AnyTrainer
     from hud.platform.registry import Registry
     from hud.trace import ChatModel
 
@@ -274,7 +275,12 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
     return shape
 
 
-def write_policy(trainer: Trainer, base: Path, folder: Path) -> None:
+def optimizer_options(config: ModelConfig) -> OptimizerOptions:
+    """Return how a model's optimizer keeps its state."""
+    return OptimizerOptions(states=config.optimizer_states, offload=config.offload_optimizer)
+
+
+def write_policy(trainer: AnyTrainer, base: Path, folder: Path) -> None:
     """Write what a trainer has learned to a fresh folder: its adapter, or a whole model with `base`'s tokenizer."""
     folder.mkdir()
     if trainer.lora is not None:

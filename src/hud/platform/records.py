@@ -74,6 +74,10 @@ class ModelRecord:
     """The checkpoint that serves; None: the base weights do."""
     config: ModelConfig = field(default_factory=ModelConfig)
 
+    optimizer_states: Literal["float32", "8bit"] = "float32"
+    """How the optimizer keeps its moments: in 8 bytes for each trained weight, or in 2."""
+    offload_optimizer: bool = False
+    """Keep the optimizer's state in the host's memory, not the GPU's."""
 
 @dataclass(frozen=True)
 class CheckpointRecord:

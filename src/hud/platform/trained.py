@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from hud.engine.distributed import open_trainer
 from hud.engine.folder import load_decoder
-from hud.engine.trainer import Trainer
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.platform.accumulation import Accumulated
 from hud.platform.checkpoints import SAMPLER, STATE, Manifest, write_checkpoint
-from hud.platform.policies import lora_config, write_policy
+from hud.platform.policies import lora_config, optimizer_options, write_policy
 from hud.platform.records import CheckpointRecord, ModelRecord
 from hud.platform.tree import node_name
 from hud.trace import new_id
@@ -49,7 +49,11 @@ class TrainedModel:
         self.registry, self.policies, self.model = registry, policies, model
         registry.tree.clean(model)
         self.serving = policies.serving(model)
-        self.trainer = Trainer(self.serving.policy.decoder, lora=lora_config(model.config))
+        self.trainer = open_trainer(
+            self.serving.policy.decoder,
+            lora=lora_config(model.config),
+            optimizer=optimizer_options(model.config),
+        )
         self.broken = False
         """True once it is not known what the weights are."""
         self._steps: dict[str, int] = {}

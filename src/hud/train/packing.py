@@ -7,7 +7,7 @@ families stay together too. How sequences are packed changes memory and speed, n
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 
@@ -44,6 +44,25 @@ def pack(costs: Sequence[Cost], budget: int, *, at_least: int = 1) -> list[list[
         ):
             return packs
         count += 1
+
+
+def deal(
+    packs: Callable[[int], list[list[int]]], rank: int, ranks: int, *, at_least: int = 1
+) -> list[list[int]]:
+    """Return one rank's share of the micro-batches that `packs(at_least)` makes; every rank's is as long.
+
+    Those that are computed at the same time are neighbours, so of like cost. A rank that has nothing to do while
+    others do gets an empty one.
+    """
+    made = packs(max(at_least, ranks))
+    while len(made) % ranks:
+        more = packs(len(made) + ranks - len(made) % ranks)
+        if len(more) <= len(made):  # There are no more sequences to make another of.
+            break
+        made = more
+    rounds = -(-len(made) // ranks)
+    made = made + [[]] * (rounds * ranks - len(made))
+    return made[rank::ranks]
 
 
 def _order(costs: Sequence[Cost]) -> list[int]:

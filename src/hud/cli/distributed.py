@@ -1,0 +1,55 @@
+"""`torchrun --nproc-per-node 2 -m hud.cli.distributed train MODEL TASKS ...`: `hud train` with the trainer on several ranks.
+
+The first rank is the command, with its rollouts and sampler; the others hold parts of the trainer and do as it says.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import click
+
+from hud.cli.main import run
+from hud.errors import HudError, UsageError
+from hud.settings import load
+
+
+def main(arguments: list[str]) -> int:
+    """Take part in a training; returns the exit code."""
+    try:
+        _check(arguments)
+        # Loads torch.
+        from hud.engine import joined
+        from hud.engine.distributed import follow, leading
+
+        ranks = joined.join()
+    except HudError as error:
+        click.echo(f"Error: {error}", err=True)
+        return 2 if isinstance(error, UsageError) else 1
+    code = 0
+    if ranks.index == 0:
+        with leading(ranks):
+            code = run(arguments)
+    else:
+        # The first rank ends its step after Ctrl-C, for which it needs the others.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        follow(ranks)
+    joined.leave()
+    return code
+
+
+def _check(arguments: list[str]) -> None:
+    if arguments[:1] != ["train"]:
+        raise UsageError(
+            "Several ranks train: torchrun --nproc-per-node 2 -m hud.cli.distributed train MODEL TASKS"
+        )
+    url = load().api_url
+    if url is not None:
+        raise UsageError(
+            f"HUD_API_URL says that models are trained at {url}, not here; unset it to train with several ranks."
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,186 @@
+"""What several ranks train, for a test that starts them: `torchrun ranks_at_work.py FOLDER`.
+
+The same training is done by `trained(...)` in the test's own process, alone.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hud.engine import threads
+from hud.engine.config import DecoderConfig
+from hud.engine.decoder import Decoder
+from hud.engine.distributed import follow, leading, open_trainer
+from hud.engine.joined import join, leave
+from hud.engine.lora import LoraConfig
+from hud.engine.moments import OptimizerOptions
+from hud.errors import ConflictError, UsageError
+from hud.train.datums import Datum
+
+VOCABULARY = 61
+STEPS = 2
+RATE = 1e-4
+
+LOSSES = {
+    "importance_sampling": {"token_mean": 1.0},
+    "ppo": {"sequence_mean": 1.0, "entropy_coef": 0.01},
+    "gspo": {"dr_grpo_length": 16.0},
+    "cispo": {"kl_coef": 0.1, "token_mean": 1.0},
+    "cross_entropy": {},
+}
+CASES = {
+    **{f"full {loss}": (loss, {}) for loss in LOSSES},
+    **{f"lora {loss}": (loss, {"lora": LoraConfig(rank=4)}) for loss in ("ppo", "cispo", "gspo")},
+    "bfloat16": ("ppo", {"dtype": torch.bfloat16}),
+    "bfloat16 lora": ("ppo", {"dtype": torch.bfloat16, "lora": LoraConfig(rank=4)}),
+    "untied": ("ppo", {"tied": False}),
+    "recomputed": ("ppo", {"checkpointed": True}),
+    "8bit": ("ppo", {"optimizer": OptimizerOptions(states="8bit", offload=True)}),
+}
+
+
+def decoder(seed=0, tied=True, dtype=torch.float32):
+    torch.manual_seed(seed)
+    config = DecoderConfig(
+        model_type="qwen3",
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        tie_word_embeddings=tied,
+    )
+    made = Decoder(config)
+    for parameter in made.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return made.to(dtype)
+
+
+def batch(seed, sizes=(4, 3, 1)):
+    """Groups that share a prompt: more sequences on one rank than on the other, and sometimes none at all."""
+    rng = np.random.default_rng(seed)
+    datums = []
+    for group, size in enumerate(sizes):
+        shared = rng.integers(0, VOCABULARY, 20 + 5 * group)
+        for _ in range(size):
+            rest = int(rng.integers(1, 24))
+            mask = np.zeros(len(shared) + rest, np.float32)
+            mask[len(shared) :] = rng.random(rest) < 0.7
+            mask[len(shared)] = 1
+            datums.append(
+                Datum(
+                    tokens=np.concatenate([shared, rng.integers(0, VOCABULARY, rest)]),
+                    mask=mask,
+                    logprobs=(mask * rng.normal(-4, 0.3, len(mask))).astype(np.float32),
+                    advantages=mask * np.float32(rng.normal()),
+                    weights=mask.copy(),
+                    temperatures=np.ones(len(mask), np.float32),
+                    traj_idx=len(datums),
+                    group_idx=group,
+                )
+            )
+    return datums
+
+
+def whole_weights(decoder):
+    return {name: tensor.detach().clone() for name, tensor in decoder.state_dict().items()}
+
+
+def opened(loss, *, tied=True, dtype=torch.float32, checkpointed=False, lora=None, optimizer=None):
+    made = decoder(tied=tied, dtype=dtype)
+    made.checkpointed = checkpointed
+    it = open_trainer(made, lora=lora, optimizer=optimizer)
+    if loss == "cispo" and lora is None:
+        it.reference = decoder(seed=1, tied=tied, dtype=dtype)
+    return it
+
+
+def trained(case, *, resume=None):
+    """Train some steps, each of two calls, the second with a single sequence: one rank then has none."""
+    loss, options = CASES[case]
+    it = opened(loss, **options)
+    if resume is not None:
+        it.decoder.load_state_dict(resume["weights"])
+        it.load_state_dict(resume["state"])
+    first = it.step
+    metrics = []
+    for seed in range(first, first + STEPS):
+        found = it.forward_backward(batch(seed), loss, LOSSES[loss])
+        found |= {f"alone/{k}": v for k, v in _second(it, seed, loss).items()}
+        metrics.append(found | it.optim_step(RATE, max_grad_norm=1.0, weight_decay=0.1))
+    return {
+        "weights": whole_weights(it.decoder),
+        "state": it.state_dict(),
+        "metrics": metrics,
+        "logprobs": it.forward(batch(9)),
+    }
+
+
+def _second(it, seed, loss):
+    return it.forward_backward(batch(100 + seed, sizes=(1,)), loss, LOSSES[loss])
+
+
+def custom():
+    """Gradients of a caller's own loss."""
+    it = opened("ppo")
+    datums = batch(0)
+    it.backward(datums, [datum.mask * 0.5 for datum in datums])
+    return it.gradients()
+
+
+def refused():
+    """What ranks refuse, they refuse together, and go on."""
+    it = opened("ppo")
+    said = []
+    for wrong in (
+        lambda: it.optim_step(1e-3),
+        lambda: it.forward_backward(batch(0), "ppo", {"kl_coef": 0.1}),
+        lambda: it.forward_backward(spoiled(), "cross_entropy"),
+        lambda: it.forward_backward(headless(), "ppo"),
+    ):
+        try:
+            wrong()
+        except (ConflictError, UsageError) as error:
+            said.append(str(error))
+    it.forward_backward([], "ppo")
+    it.forward_backward(batch(0), "ppo")
+    it.optim_step(1e-3)
+    return said, it.step
+
+
+def spoiled():
+    datums = batch(0)
+    datums[-1].weights[-1] = float("nan")
+    return datums
+
+
+def headless():
+    datums = batch(0)
+    datums[-1].mask[0] = 1
+    return datums
+
+
+def main(folder):
+    ranks = join("cpu")
+    threads.use_at_most(1)
+    if ranks.index == 0:
+        with leading(ranks):
+            found = {case: trained(case) for case in CASES}
+            for case in ("full ppo", "lora ppo", "bfloat16"):
+                alone = torch.load(folder / f"{case}.pt", weights_only=False)
+                found[f"{case} resumed"] = trained(case, resume=alone)
+            found["custom"] = custom()
+            found["refused"] = refused()
+        torch.save(found, folder / "found.pt")
+    else:
+        follow(ranks)
+    leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
