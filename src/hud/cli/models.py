@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from hud.cli import models_vllm
 from hud.cli.output import console, interval, number, print_json, table
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -27,7 +28,6 @@ def training_options(function: Any) -> Any:
     """Options that say how a new model will be trained."""
     for option in (
         click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default=None),
-        click.option("--lora-targets", help="Layers that get an adapter, comma-separated."),
         click.option(
             "--offload-optimizer",
             is_flag=True,
@@ -39,6 +39,7 @@ def training_options(function: Any) -> Any:
             type=click.Choice(["float32", "8bit"]),
             help="How moments are kept: 8 bytes for each weight, or 2.  [default: float32]",
         ),
+        click.option("--lora-targets", help="Layers that get an adapter, comma-separated."),
         click.option("--lora-alpha", type=float, help="Strength of the adapter.  [default: 32]"),
         click.option(
             "--lora-rank", type=int, help="Train an adapter of this rank, not all weights."
@@ -54,6 +55,9 @@ def command(ctx: click.Context) -> None:
     """Models, their checkpoints and heads."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_models, as_json=False)
+
+
+command.add_command(models_vllm.command)
 
 
 @command.command(name="list")

@@ -23,10 +23,11 @@ from hud.engine.policy import Policy
 from hud.platform.checkpoints import SAMPLER, link_or_copy
 from hud.platform.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.serving.tokens import OverloadedError
+from hud.platform.vllm import policy_on_servers
 
 if TYPE_CHECKING:
-    from hud.engine.folder import AnyDecoder
     from hud.engine.distributed import AnyTrainer
+    from hud.engine.folder import AnyDecoder
     from hud.platform.registry import Registry
     from hud.trace import ChatModel
 
@@ -235,21 +236,28 @@ class Policies:
 
     def _load_serving(self, model: ModelRecord) -> Serving:
         model = self.registry.model(model.id)
-        policy, fresh = self._load(model, model.head_checkpoint_id)
+        policy, fresh = self._load(model, model.head_checkpoint_id, on_servers=True)
         return Serving(model, policy, fresh)
 
     def _load(
-        self, model: ModelRecord, checkpoint_id: str | None
+        self, model: ModelRecord, checkpoint_id: str | None, *, on_servers: bool = False
     ) -> tuple[Policy, dict[str, torch.Tensor]]:
-        """Load a policy; an adapted one comes with the adapter as it was before any step."""
+        """Load a policy; an adapted one comes with the adapter as it was before any step.
+
+        With `on_servers` it is sampled there, where the model has any; they hold one version of it.
+        """
         if checkpoint_id is not None:
             self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
         weights = self.registry.weights(model, checkpoint_id)
-        policy = Policy.load(
-            weights.folder, dtype=getattr(torch, model.config.dtype), device=training_device()
-        )
-        fresh: dict[str, torch.Tensor] = {}
+        dtype, device = getattr(torch, model.config.dtype), training_device()
         lora = lora_config(model.config)
+        if on_servers and model.config.vllm is not None:
+            policy = policy_on_servers(
+                self.registry, model, weights.folder, lora, dtype=dtype, device=device
+            )
+        else:
+            policy = Policy.load(weights.folder, dtype=dtype, device=device)
+        fresh: dict[str, torch.Tensor] = {}
         if lora is not None:
             attach(policy.decoder, lora)
             named = lora_parameters(policy.decoder)

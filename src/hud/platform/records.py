@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -37,6 +37,31 @@ class ProviderConfig(BaseModel):
         return name
 
 
+class VllmConfig(BaseModel):
+    """The vLLM servers that sample a model while it is trained here."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    urls: tuple[Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")], ...] = Field(min_length=1)
+    key_env: str | None = Field(default=None, pattern=r"^[A-Z][A-Z0-9_]*API_KEY$")
+    """Environment variable of the platform that holds their key (`vllm serve --api-key`)."""
+
+    @field_validator("urls")
+    @classmethod
+    def _once(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        plain = tuple(url.rstrip("/") for url in urls)
+        if len(set(plain)) < len(plain):
+            raise ValueError("a server is named twice")
+        return plain
+
+    @field_validator("key_env")
+    @classmethod
+    def _not_ours(cls, name: str | None) -> str | None:
+        if name is not None and name.startswith("HUD_"):
+            raise ValueError("a key of this platform is never sent to a server")
+        return name
+
+
 class ModelConfig(BaseModel):
     """How a model is trained, and where it came from."""
 
@@ -49,12 +74,18 @@ class ModelConfig(BaseModel):
     """Empty: every linear layer of attention and MLP."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the weights are computed in."""
+    optimizer_states: Literal["float32", "8bit"] = "float32"
+    """How the optimizer keeps its moments: in 8 bytes for each trained weight, or in 2."""
+    offload_optimizer: bool = False
+    """Keep the optimizer's state in the host's memory, not the GPU's."""
     origin_checkpoint: str | None = None
     """Of a fork: the checkpoint of another model that it began at."""
     source: str | None = None
     """Where the weights came from: a folder, a hub id, or a preset."""
     provider: ProviderConfig | None = None
     """Of a model without weights here: who is asked instead."""
+    vllm: VllmConfig | None = None
+    """Who samples it; None: this platform does."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +105,6 @@ class ModelRecord:
     """The checkpoint that serves; None: the base weights do."""
     config: ModelConfig = field(default_factory=ModelConfig)
 
-    optimizer_states: Literal["float32", "8bit"] = "float32"
-    """How the optimizer keeps its moments: in 8 bytes for each trained weight, or in 2."""
-    offload_optimizer: bool = False
-    """Keep the optimizer's state in the host's memory, not the GPU's."""
 
 @dataclass(frozen=True)
 class CheckpointRecord:

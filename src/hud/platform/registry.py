@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.eval.nearness import did_you_mean
 from hud.platform.leases import Leases
-from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig, Weights
+from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig, VllmConfig, Weights
 from hud.platform.store import tables
 from hud.platform.tree import Tree
 from hud.trace import new_id, plain
@@ -152,6 +152,7 @@ class Registry:
         an adapter would have to be merged first, by an export.
         """
         self._check_free(slug_of(name))
+        _refuse_servers(config)
         parent = self.model(base)
         head = parent.head_checkpoint_id
         weights = self.weights(parent, head)
@@ -174,10 +175,27 @@ class Registry:
                 f"{parent.slug!r} has learned an adapter, which a fork of another kind cannot take over. Merge it "
                 f"first: hud models export {parent.slug} -o FOLDER, then hud models add FOLDER --name {slug_of(name)}"
             )
-        settings = settings.model_copy(update={"source": parent.slug, "dtype": parent.config.dtype})
+        # Servers hold the weights of one model: its forks are sampled elsewhere until they have their own.
+        own = {"source": parent.slug, "dtype": parent.config.dtype, "vllm": None}
+        settings = settings.model_copy(update=own)
         return self._insert(
             new_id(), name, folder, kind="fork", config=settings, base=parent.id, head=head
         )
+
+    def sample_on(self, model: ModelRecord, servers: VllmConfig | None) -> ModelRecord:
+        """Have a model sampled on vLLM servers from now on, or here; whoever has it loaded must load it anew."""
+        if model.config.provider is not None:
+            raise UsageError(f"{model.slug!r} lives with its provider; there is nothing to sample.")
+        self.leases.refuse_if_held(model.id, model.slug, "given other servers")
+        config = model.config.model_copy(update={"vllm": servers})
+        models = tables.models
+        with self.store.begin() as connection:
+            connection.execute(
+                sa.update(models)
+                .where(models.c.id == model.id)
+                .values(config=config.model_dump(mode="json"))
+            )
+        return self.model(model.id)
 
     # -- removing -----------------------------------------------------------------------------------
 
@@ -250,6 +268,7 @@ class Registry:
         head: str | None = None,
     ) -> ModelRecord:
         assert self.team is not None
+        _refuse_servers(config)
         if (config.provider is not None) != (kind == "provider"):
             raise UsageError(
                 "A provider's model is registered by its URL: hud models add NAME --url URL"
@@ -284,6 +303,14 @@ class Registry:
                 f"There is already a model {record.slug!r}; choose another name."
             ) from None
         return record
+
+
+def _refuse_servers(config: ModelConfig | None) -> None:
+    """Refuse servers in the configuration of a model that is being made: they are not for everybody to name."""
+    if config is not None and config.vllm is not None:
+        raise UsageError(
+            "vLLM servers are given to a model that is there: hud models vllm SLUG URL"
+        )
 
 
 def slug_of(name: str) -> str:

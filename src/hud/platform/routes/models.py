@@ -20,7 +20,13 @@ from hud.errors import ConflictError, NotFoundError
 from hud.platform.access import caller, needs
 from hud.platform.access.audit import noted
 from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
-from hud.platform.records import CheckpointRecord, ModelConfig, ModelRecord, ProviderConfig
+from hud.platform.records import (
+    CheckpointRecord,
+    ModelConfig,
+    ModelRecord,
+    ProviderConfig,
+    VllmConfig,
+)
 from hud.trace import dashed
 
 if TYPE_CHECKING:
@@ -69,6 +75,14 @@ class ProvideRequest(BaseModel):
 
     name: str
     provider: ProviderConfig
+
+
+class ServersRequest(BaseModel):
+    """Have a model sampled on vLLM servers; without any, on this platform."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    vllm: VllmConfig | None
 
 
 class HeadRequest(BaseModel):
@@ -186,6 +200,16 @@ async def set_head(request: Request, model_id: str, body: HeadRequest) -> dict[s
     moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": checkpoint}
     await asyncio.to_thread(noted, request, "head moved", model.slug, **moved)
     return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}
+
+
+# Like a provider's: an address that this server will call, and which key goes there.
+@router.put("/{model_id}/servers", dependencies=[Depends(needs("admin"))])
+async def set_servers(request: Request, model_id: str, body: ServersRequest) -> dict[str, Any]:
+    platform = _platform(request)
+    registry = _registry(request)
+    changed = await asyncio.to_thread(registry.sample_on, registry.model(model_id), body.vllm)
+    await platform.engine.forget(changed)
+    return _model(changed)
 
 
 @router.get("/{model_id}/lease")

@@ -1,0 +1,55 @@
+"""`hud models vllm`: which vLLM servers sample a model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from hud.cli.output import console, print_json
+
+
+@click.command(name="vllm")
+@click.argument("slug")
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--key-env", help="Environment variable of the platform with the servers' key.")
+@click.option("--off", is_flag=True, help="Sample on this platform again.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    slug: str, urls: tuple[str, ...], key_env: str | None, off: bool, as_json: bool
+) -> None:
+    """Have a model sampled on vLLM servers while it is trained here, or tell on which.
+
+    The servers are asked when the model is next used. Weights reach them as files: they must see this platform's home
+    (HUD_HOME) under the same path.
+    """
+    if off and urls:
+        raise click.UsageError("--off goes without servers.")
+    if key_env is not None and not urls:
+        raise click.UsageError("--key-env goes with servers.")
+    model = asyncio.run(_set(slug, urls, key_env) if urls or off else _get(slug))
+    found = model["config"]["vllm"]
+    if as_json:
+        print_json({"model": model["model_name"], "vllm": found})
+        return
+    name = model["model_name"]
+    if found is None:
+        console().print(f"{name} is sampled on this platform.", markup=False)
+        return
+    console().print(f"{name} is sampled on {', '.join(found['urls'])}.", markup=False)
+    if urls:
+        console().print(f"Next: hud train {name} TASKS", markup=False)
+
+
+async def _get(slug: str) -> Any:
+    from hud.client import connect
+
+    return await connect().get(f"/v2/models/{slug}")
+
+
+async def _set(slug: str, urls: tuple[str, ...], key_env: str | None) -> Any:
+    from hud.client import connect
+
+    servers = {"urls": urls, "key_env": key_env} if urls else None
+    return await connect().put(f"/v2/models/{slug}/servers", {"vllm": servers})

@@ -1,0 +1,74 @@
+"""Models that are sampled on vLLM servers while they are trained here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from hud import settings
+from hud.engine.chat import ChatFormat
+from hud.engine.folder import load_decoder
+from hud.engine.policy import Policy
+from hud.engine.vllm.publishing import Publisher
+from hud.engine.vllm.sampler import Servers, VllmSampler
+from hud.errors import UsageError
+from hud.platform.records import ModelRecord, VllmConfig
+
+if TYPE_CHECKING:
+    from hud.engine.lora import LoraConfig
+    from hud.platform.registry import Registry
+
+PUBLISHED = "published"
+"""Folder beside a model's checkpoints, for weights that servers load before they are saved."""
+
+
+def policy_on_servers(
+    registry: Registry,
+    model: ModelRecord,
+    folder: Path,
+    lora: LoraConfig | None,
+    *,
+    dtype: torch.dtype,
+    device: str,
+) -> Policy:
+    """Load a model whose policy is sampled on its servers, which are first asked when its checkpoint is set."""
+    config = model.config.vllm
+    assert config is not None
+    decoder = load_decoder(folder, dtype=dtype, device=device)
+    chat = ChatFormat(folder, decoder.config)
+
+    def find(version: str | None) -> Path | None:
+        """Return where a version lies already."""
+        if version is None:
+            return None if lora is not None else model.folder
+        if not registry.tree.has(version):
+            return None
+        weights = registry.weights(model, version)
+        return weights.folder if lora is None else weights.adapter
+
+    publisher = Publisher(
+        decoder,
+        lora,
+        root=registry.home / "models" / model.id / PUBLISHED,
+        # Names of adapters are the servers': those of other platforms must differ.
+        name=f"hud-{model.id[:12]}",
+        find=find,
+    )
+    servers = Servers(config.urls, _key(model, config))
+    shape = decoder.config
+    sampler = VllmSampler(servers, publisher, shape.vocab_size, shape.max_position_embeddings)
+    return Policy(decoder, chat, samplers=sampler)
+
+
+def _key(model: ModelRecord, config: VllmConfig) -> str | None:
+    if config.key_env is None:
+        return None
+    key = settings.load().environment.get(config.key_env)
+    if not key:
+        raise UsageError(
+            f"The vLLM servers of {model.slug!r} want the key in {config.key_env}, which is not set. Set it where this "
+            "platform runs."
+        )
+    return key
