@@ -85,6 +85,7 @@ def job_statistics(
     *,
     pass_mark: float = 1.0,
     prices: Mapping[str, ModelPrice] | None = None,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> JobStatistics:
     """Return the statistics of `runs`; a run passes when its reward reaches `pass_mark`."""
@@ -101,7 +102,7 @@ def job_statistics(
         failures=dict(Counter(run.failure_kind for run in runs if run.failure_kind is not None)),
         stop_reasons=dict(Counter(run.stop_reason for run in runs if run.stop_reason is not None)),
         mean_reward=float(np.mean(measured)) if measured else None,
-        interval=clustered_interval(list(rewards.values()), seed=seed),
+        interval=clustered_interval(list(rewards.values()), resamples=resamples, seed=seed),
         pass_at_k=_over_tasks(rewards, pass_mark, pass_at_k),
         pass_hat_k=_over_tasks(rewards, pass_mark, pass_hat_k),
         group_spread=group_spread(runs),

@@ -28,7 +28,7 @@ templates = Environment(
     lstrip_blocks=True,
     auto_reload=False,
 )
-templates.filters.update(FILTERS)
+templates.filters.update(FILTERS, zip=zip)
 templates.globals.update(static=address, version=__version__)
 
 
@@ -52,8 +52,8 @@ def render(request: Request, template: str, **values: Any) -> str:
 
     def link(**changed: Any) -> str:
         """This page with some parameters changed; None removes one."""
-        kept = dict(request.query_params.items()) | changed
-        left = {name: value for name, value in kept.items() if value not in (None, "")}
+        kept = [pair for pair in request.query_params.multi_items() if pair[0] not in changed]
+        left = [pair for pair in (*kept, *changed.items()) if pair[1] not in (None, "")]
         return request.url.path + (f"?{urlencode(left)}" if left else "")
 
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")

@@ -57,6 +57,13 @@ def reward(value: float | None) -> str:
     return NOTHING if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
+def signed(value: float | None) -> str:
+    """A difference of rewards, with its sign."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
+
+
 def money(value: float | None) -> str:
     """US dollars, with more digits where there are fewer dollars."""
     if value is None or not math.isfinite(value):
@@ -129,6 +136,7 @@ FILTERS = {
     "number": number,
     "compact": compact,
     "reward": reward,
+    "signed": signed,
     "money": money,
     "duration": duration,
     "moment": moment,

@@ -149,11 +149,10 @@ class _Batch:
 
 def note_models(connection: sa.Connection, runs: Sequence[_Row]) -> None:
     """Note who plays the jobs of these rows of `runs`, so that jobs are found by it."""
-    longest = tables.job_models.c.model.type.length
     noted = {
         (run["job_id"], run["model"], run.get("checkpoint") or "", run["team_id"])
         for run in runs
-        if run.get("job_id") and run.get("model") and len(run["model"]) <= longest
+        if run.get("job_id") and run.get("model") and len(run["model"]) <= tables.LONGEST_MODEL
     }
     names = ("job_id", "model", "checkpoint", "team_id")
     rows = [dict(zip(names, one, strict=True)) for one in sorted(noted)]

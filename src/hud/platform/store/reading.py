@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
-from hud.client.presence import process_lives
 from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.platform.store.attachments import attach, has_attachments
+from hud.platform.store.job_status import statuses
+from hud.platform.store.job_sums import JobSums, sums_of
 from hud.platform.store.store import Store
 from hud.trace.columns import unpack_ids, unpack_logprobs
 from hud.trace.ids import plain, trace_id_of
@@ -37,10 +37,7 @@ def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[di
             .limit(limit)
             .offset(offset)
         )
-        rows = connection.execute(newest).mappings().all()
-        sums = _sums(connection, [row["id"] for row in rows])
-        names = _taskset_names(connection, team, rows)
-    return [_job(row, sums.get(row["id"], {}), names) for row in rows], total
+        return _jobs(connection, team, connection.execute(newest).mappings().all()), total
 
 
 def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
@@ -56,9 +53,7 @@ def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
             .mappings()
             .all()
         )
-        row = _only(found, "job", reference)
-        names = _taskset_names(connection, team, [row])
-        return _job(row, _sums(connection, [row["id"]]).get(row["id"], {}), names)
+        return _jobs(connection, team, [_only(found, "job", reference)])[0]
 
 
 def runs_page(
@@ -163,37 +158,6 @@ def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         )
 
 
-def _sums(connection: sa.Connection, job_ids: list[str]) -> dict[str, dict[str, Any]]:
-    runs = tables.runs
-    rows = connection.execute(
-        sa.select(
-            runs.c.job_id,
-            sa.func.count().label("runs"),
-            sa.func.count(runs.c.reward).label("graded"),
-            sa.func.avg(runs.c.reward).label("reward"),
-            sa.func.sum(runs.c.completion_tokens).label("completion_tokens"),
-            sa.func.count(runs.c.failure_kind).label("failed"),
-            sa.func.count(sa.case((runs.c.status == "running", 1))).label("running"),
-        )
-        .where(runs.c.job_id.in_(job_ids))
-        .group_by(runs.c.job_id)
-    ).mappings()
-    sums = {row["job_id"]: dict(row) for row in rows}
-    played = tables.rollouts
-    hosted = connection.execute(
-        sa.select(
-            played.c.job_id,
-            sa.func.count().label("hosted"),
-            sa.func.count(sa.case((played.c.ended_at.is_(None), 1))).label("hosted_open"),
-        )
-        .where(played.c.job_id.in_(job_ids))
-        .group_by(played.c.job_id)
-    ).mappings()
-    for row in hosted:
-        sums.setdefault(row["job_id"], {}).update(row)
-    return sums
-
-
 def _taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:
     """Return the names of the platform's tasksets that jobs play, by id."""
     wanted = {row["taskset_id"] for row in jobs} - {None}
@@ -206,40 +170,31 @@ def _taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) ->
     return {row.id: row.name for row in rows}
 
 
-def _job(row: Any, sums: dict[str, Any], tasksets: dict[str, str]) -> dict[str, Any]:
+def _jobs(connection: sa.Connection, team: str, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return jobs as routes answer them, from rows of the team's."""
+    sums = sums_of(connection, [row["id"] for row in rows])
+    states = statuses(connection, rows)
+    names = _taskset_names(connection, team, rows)
+    return [_job(row, sums.get(row["id"], JobSums()), states[row["id"]], names) for row in rows]
+
+
+def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict[str, Any]:
     return {
         "id": row["id"],
         "team_id": row["team_id"],
         "name": row["name"],
         "taskset_id": row["taskset_id"],
         "taskset_name": tasksets.get(row["taskset_id"], row["name"]),
-        "status": _job_status(row, sums),
+        "status": status,
         "group_size": row["group_size"],
         "created_at": row["created_at"].isoformat(),
         "ended_at": row["ended_at"].isoformat() if row["ended_at"] else None,
-        "runs": sums.get("runs", 0),
-        "graded": sums.get("graded", 0),
-        "failed": sums.get("failed", 0),
-        "reward": sums.get("reward"),
-        "completion_tokens": sums.get("completion_tokens") or 0,
+        "runs": sums.runs,
+        "graded": sums.graded,
+        "failed": sums.failed,
+        "reward": sums.reward,
+        "completion_tokens": sums.completion_tokens,
     }
-
-
-def _job_status(row: Any, sums: dict[str, Any]) -> str:
-    if row["status"] != "running":
-        return str(row["status"])
-    if sums.get("hosted"):
-        # The platform plays it: whoever asked for it may be gone.
-        return "running" if sums["hosted_open"] else "completed"
-    if row["pid"] is None:
-        # Reported over HTTP, where no job ever says that it ended.
-        done = sums.get("runs", 0) > 0 and sums["running"] == 0
-        return "completed" if done else "running"
-    if row["host"] == socket.gethostname() and not process_lives(
-        row["pid"], row["process_started"]
-    ):
-        return "interrupted"
-    return "running"
 
 
 def _is_over(store: Store, team: str, job_id: str) -> bool:

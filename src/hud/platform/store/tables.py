@@ -10,6 +10,8 @@ from sqlalchemy.types import TypeDecorator
 
 LOCAL_TEAM = "0" * 32
 """The team of a platform that has no keys: whoever uses this machine."""
+LONGEST_MODEL = 200
+"""Characters of a model's name up to which jobs are found by it; runs keep longer ones, too."""
 
 metadata = sa.MetaData(
     naming_convention={
@@ -119,7 +121,7 @@ job_models = sa.Table(
     metadata,
     # Who played a job, in short: jobs are looked for by it.
     sa.Column("job_id", sa.String(32), primary_key=True),
-    sa.Column("model", sa.String(200), primary_key=True),
+    sa.Column("model", sa.String(LONGEST_MODEL), primary_key=True),
     # "": no checkpoint of ours, or none yet.
     sa.Column("checkpoint", sa.String(32), primary_key=True),
     sa.Column("team_id", sa.String(32), nullable=False),

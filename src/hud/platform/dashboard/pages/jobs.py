@@ -1,18 +1,21 @@
-"""Jobs, and one job."""
+"""The list of jobs, and what is done with jobs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
 from hud.platform.access import caller
+from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
-from hud.platform.store import reading
+from hud.platform.store import job_listing
+from hud.platform.store.job_listing import JobFilter
 
 router = Pages()
-PER_PAGE = 50
+PER_PAGE = 25
 
 
 @router.get("/")
@@ -22,20 +25,61 @@ def first_page() -> Response:
 
 
 @router.page("/jobs")
-def jobs(request: Request, offset: Annotated[int, Query(ge=0, le=2**31)] = 0) -> Response:
-    """The jobs, newest first."""
+def jobs(
+    request: Request,
+    taskset: str | None = None,
+    model: str | None = None,
+    checkpoint: str | None = None,
+    status: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    text: str | None = None,
+    sort: str = "-started",
+    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+) -> Response:
+    """The jobs, newest first unless said otherwise."""
     store, team = request.app.state.platform.store, caller(request).team_id
-    items, total = reading.jobs_page(store, team, PER_PAGE, offset)
-    data = {"items": items, "total": total, "limit": PER_PAGE, "offset": offset}
+    which = JobFilter(
+        taskset=taskset or None,
+        model=model or None,
+        checkpoint=checkpoint or None,
+        status=status or None,
+        since=_day(since),
+        until=_day(until, after=1),
+        text=(text or "").strip() or None,
+    )
+    items, total = job_listing.list_jobs(store, team, which, sort, PER_PAGE, offset)
+    ids = [item["id"] for item in items]
+    data: dict[str, Any] = {
+        "items": items,
+        "total": total,
+        "limit": PER_PAGE,
+        "offset": offset,
+        "sort": sort,
+        "filtered": which != JobFilter(),
+        "choices": job_listing.choices(store, team, which.model),
+        "revision": job_listing.jobs_revision(store, team, ids),
+    }
     return page(request, "jobs.html", data)
 
 
-@router.page("/jobs/{job_id}")
-def job(request: Request, job_id: str, offset: Annotated[int, Query(ge=0)] = 0) -> Response:
-    """One job."""
+@router.get("/events/jobs")
+def jobs_events(request: Request, ids: str = "", seen: str = "") -> Response:
+    """Tells when a job is added, or one of those that are looked at goes on."""
     store, team = request.app.state.platform.store, caller(request).team_id
-    found = reading.find_job(store, team, job_id)
-    items, total = reading.runs_page(store, found, PER_PAGE, offset)
-    runs = [{name: run[name] for name in ("id", "slug", "status", "reward")} for run in items]
-    data = {"job": found, "runs": runs, "total": total, "limit": PER_PAGE, "offset": offset}
-    return page(request, "job.html", data)
+    shown = sorted(ids.split(",")[:PER_PAGE])
+
+    def read() -> Revision:
+        return Revision(job_listing.jobs_revision(store, team, shown))
+
+    return changes(request, ("jobs", team, *shown), read, seen)
+
+
+def _day(text: str | None, after: int = 0) -> datetime | None:
+    """The beginning of a day in UTC, or of one `after` it; what is no day filters nothing."""
+    try:
+        return datetime.combine(
+            date.fromisoformat(text or "") + timedelta(days=after), time(), tzinfo=UTC
+        )
+    except (ValueError, OverflowError):
+        return None

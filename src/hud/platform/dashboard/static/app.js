@@ -2,6 +2,7 @@
 // Everything listens on the document, so that parts which htmx brings later need nothing.
 
 import { drawCharts } from "./chart.js";
+import { startLive } from "./live.js";
 
 const root = document.documentElement;
 
@@ -101,8 +102,7 @@ function tick() {
 setInterval(tick, 1000);
 
 document.addEventListener("htmx:afterSettle", (event) => drawCharts(event.target));
-document.addEventListener("htmx:sseOpen", () => root.classList.remove("offline"));
-document.addEventListener("htmx:sseError", () => root.classList.add("offline"));
 document.addEventListener("htmx:responseError", (event) => say(`The server answered ${event.detail.xhr.status}.`));
 document.addEventListener("htmx:sendError", () => say("The server cannot be reached."));
 drawCharts(document);
+startLive();

@@ -1,0 +1,146 @@
+"""A job as its page tells it: in numbers, task by task, and what went wrong. Computed from the runs; it asks nobody."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+from hud.errors import UsageError
+from hud.eval.statistics import job_statistics
+from hud.platform.store.job_runs import summary
+
+BINS = 20
+RESAMPLES = 2_000
+PASS_MARK = 1.0
+MOST_EXAMPLES = 6
+"""Runs shown for one cause of failure."""
+Run = dict[str, Any]
+
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+")
+"""What differs between two failures of one cause: addresses, ids, numbers."""
+_SORTS = ("position", "slug", "reward", "spread", "failed", "turns", "tokens", "cost", "seconds")
+
+
+def numbers(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the job in numbers."""
+    found = job_statistics([summary(run) for run in runs], resamples=RESAMPLES)
+    largest = max(found.pass_at_k, default=None)
+    return {
+        "runs": len(runs),
+        "over": sum(run["status"] not in ("running", "queued") for run in runs),
+        "queued": sum(run["status"] == "queued" for run in runs),
+        "measured": found.measured,
+        "reward": found.mean_reward,
+        "low": None if found.interval is None else found.interval.low,
+        "high": None if found.interval is None else found.interval.high,
+        "spread": found.group_spread,
+        "largest_k": largest,
+        "pass_at_1": found.pass_at_k.get(1),
+        "pass_at_k": None if largest is None else found.pass_at_k[largest],
+        "pass_hat_k": None if largest is None else found.pass_hat_k[largest],
+        "stop_reasons": dict(Counter(found.stop_reasons).most_common()),
+        "prompt_tokens": found.prompt_tokens,
+        "completion_tokens": found.completion_tokens,
+        "cached_tokens": found.cached_tokens,
+        "cost_usd": found.cost_usd,
+        "turns": found.mean_turns,
+        "seconds": found.seconds,
+        "models": sorted({run["model"] for run in runs if run["model"]}),
+        "checkpoints": sorted({run["checkpoint"] for run in runs if run["checkpoint"]}),
+    }
+
+
+def distribution(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Return the rewards in bins of one width: `low`, `high`, `counts`; None where nothing is measured."""
+    rewards = [run["reward"] for run in runs if run["reward"] is not None]
+    if not rewards:
+        return None
+    low, high = min(0.0, *rewards), max(1.0, *rewards)
+    counts = [0] * BINS
+    for reward in rewards:
+        counts[min(BINS - 1, int((reward - low) / (high - low) * BINS))] += 1
+    return {"low": low, "high": high, "counts": counts}
+
+
+def tasks(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return each task with its runs, in the order in which tasks were begun. What a run took is the mean of its runs."""
+    by_task: dict[str, list[Run]] = {}
+    for run in runs:
+        by_task.setdefault(run["slug"], []).append(run)
+    return [_task(number, slug, group) for number, (slug, group) in enumerate(by_task.items())]
+
+
+def arranged(found: list[dict[str, Any]], sort: str, show: str | None) -> list[dict[str, Any]]:
+    """Return tasks sorted by a measure ("-" downwards), all of them or those without `signal` or with failures."""
+    name, downwards = sort.removeprefix("-"), sort.startswith("-")
+    if name not in _SORTS:
+        raise UsageError(f"Tasks cannot be sorted by {name!r}; there are {', '.join(_SORTS)}.")
+    if show == "no-signal":
+        found = [task for task in found if task["signal"] in ("never", "always")]
+    elif show == "failed":
+        found = [task for task in found if task["failed"]]
+    known = [task for task in found if task[name] is not None]
+    unknown = [task for task in found if task[name] is None]
+    return sorted(known, key=lambda task: task[name], reverse=downwards) + unknown
+
+
+def failures(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return what went wrong, by cause, the most frequent first. Whose fault it was is part of the cause."""
+    causes: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        if run["failure_kind"] or run["status"] in ("error", "cancelled"):
+            kind = run["failure_kind"] or (
+                "cancelled" if run["status"] == "cancelled" else "unknown"
+            )
+            causes.setdefault((kind, _cause(run["error"])), []).append(run)
+    found = [
+        {
+            "kind": kind,
+            "error": group[0]["error"] or "It does not say why.",
+            "count": len(group),
+            "tasks": len({run["slug"] for run in group}),
+            "counted": any(run["reward"] is not None for run in group),
+            "examples": [run["trace_id"] for run in group[:MOST_EXAMPLES]],
+        }
+        for (kind, _), group in causes.items()
+    ]
+    return sorted(found, key=lambda cause: -cause["count"])
+
+
+def _task(number: int, slug: str, runs: list[Run]) -> dict[str, Any]:
+    rewards = [run["reward"] for run in runs if run["reward"] is not None]
+    over = [run for run in runs if run["seconds"] is not None]
+    costs = [run["cost_usd"] for run in runs if run["cost_usd"] is not None]
+    turns = [run["turns"] for run in over if run["turns"]]
+    return {
+        "position": number,
+        "slug": slug,
+        "reward": fmean(rewards) if rewards else None,
+        "spread": pstdev(rewards) if len(rewards) > 1 else None,
+        "signal": _signal(rewards),
+        "failed": sum(bool(run["failure_kind"]) for run in runs),
+        "turns": fmean(turns) if turns else None,
+        "tokens": fmean(run["prompt_tokens"] + run["completion_tokens"] for run in over)
+        if over
+        else None,
+        "cost": fmean(costs) if costs else None,
+        "seconds": fmean(run["seconds"] for run in over) if over else None,
+        "runs": sorted(runs, key=lambda run: (run["attempt"], run["started_at"] or "")),
+    }
+
+
+def _signal(rewards: list[float]) -> str | None:
+    """What a policy could learn from these runs: None where that is not known yet."""
+    if len(rewards) < 2:
+        return None
+    if max(rewards) > min(rewards):
+        return "some"
+    return "always" if rewards[0] >= PASS_MARK else "never"
+
+
+def _cause(error: str | None) -> str:
+    first = (error or "").strip().partition("\n")[0]
+    return _CHANGING.sub("#", first)[:160]

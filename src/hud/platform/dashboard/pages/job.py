@@ -1,0 +1,108 @@
+"""One job: its numbers, its tasks as a heat-map, its failures, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from hud.errors import UsageError
+from hud.platform.access import caller
+from hud.platform.dashboard import job_report
+from hud.platform.dashboard.events import Revision, changes
+from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.rendering import page
+from hud.platform.hosted_jobs import HostedJobs
+from hud.platform.rollouts import Rollouts
+from hud.platform.store import job_listing, reading
+from hud.platform.store.job_runs import job_runs
+
+router = Pages()
+TASKS_PER_PAGE = 100
+
+
+@router.page("/jobs/{job_id}")
+def job(
+    request: Request,
+    job_id: str,
+    sort: str = "position",
+    show: str | None = None,
+    task: str | None = None,
+    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+) -> Response:
+    """One job; a unique start of its id will do."""
+    platform, team = request.app.state.platform, caller(request).team_id
+    found = reading.find_job(platform.store, team, job_id)
+    runs = job_runs(platform.store, team, found)
+    every = job_report.tasks(runs)
+    arranged = job_report.arranged(every, sort, show or None)
+    hosted = HostedJobs(platform.store, team).standing(found["id"])
+    data: dict[str, Any] = {
+        "job": found,
+        "numbers": job_report.numbers(runs),
+        "distribution": job_report.distribution(runs),
+        "tasks": arranged[offset : offset + TASKS_PER_PAGE],
+        "total": len(arranged),
+        "all_tasks": len(every),
+        "signals": {
+            name: sum(one["signal"] == name for one in every)
+            for name in ("never", "always", "some")
+        },
+        "failed_tasks": sum(one["failed"] > 0 for one in every),
+        "failures": job_report.failures(runs),
+        "chosen": next((one for one in every if one["slug"] == task), None),
+        "hosted": hosted,
+        "others": job_listing.jobs_like(platform.store, team, found),
+        "sort": sort,
+        "show": show,
+        "limit": TASKS_PER_PAGE,
+        "offset": offset,
+        "revision": job_listing.jobs_revision(platform.store, team, [found["id"]]),
+    }
+    return page(request, "job.html", data)
+
+
+@router.get("/events/jobs/{job_id}")
+def job_events(request: Request, job_id: str, seen: str = "") -> Response:
+    """Tells when the job goes on; ends when it is over."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    found = reading.find_job(store, team, job_id)["id"]
+
+    def read() -> Revision:
+        value = job_listing.jobs_revision(store, team, [found])
+        return Revision(value, over=reading.find_job(store, team, found)["status"] != "running")
+
+    return changes(request, ("job", team, found), read, seen)
+
+
+@router.action("/jobs/{job_id}/cancel", "run")
+def cancel(request: Request, job_id: str) -> Response:
+    """Cancel what is open of a job that the platform plays."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    found = reading.find_job(store, team, job_id)
+    if not Rollouts(store).cancel(team, job_id=found["id"]):
+        raise UsageError(
+            "Nothing of this job is left to cancel here; what another process plays ends there, with Ctrl-C."
+        )
+    return see(f"/jobs/{found['id']}")
+
+
+@router.action("/jobs/{job_id}/resume", "run")
+def resume(request: Request, job_id: str) -> Response:
+    """Play again what of a job was not measured."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    found = reading.find_job(store, team, job_id)
+    if not HostedJobs(store, team).resume(found["id"]):
+        raise UsageError(
+            "Every rollout that the platform played for this job was measured, or is still open."
+        )
+    return see(f"/jobs/{found['id']}")
+
+
+@router.action("/jobs/{job_id}/rerun", "run")
+def rerun(request: Request, job_id: str) -> Response:
+    """Play a job again, as a new one."""
+    store, who = request.app.state.platform.store, caller(request)
+    found = reading.find_job(store, who.team_id, job_id)
+    new = HostedJobs(store, who.team_id).repeat(found, who.key_id)
+    return see(f"/jobs/{new}")

@@ -1,0 +1,124 @@
+"""Jobs whose rollouts the platform plays: how they stand, playing what is missing, playing all of it again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from hud.errors import UsageError
+from hud.platform.store import tables
+from hud.platform.store.ingest import upsert
+from hud.platform.store.reporting import job_entered, new_run
+from hud.trace import new_id
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+_WAITING: dict[str, Any] = {
+    "status": "queued",
+    "worker": None,
+    "attempt": 0,
+    "lease_expires_at": None,
+    "started_at": None,
+    "ended_at": None,
+}
+_BEGUN: dict[str, Any] = {
+    "status": "running",
+    "error": None,
+    "failure_kind": None,
+    "stop_reason": None,
+    "content": None,
+    "ended_at": None,
+}
+
+
+class HostedJobs:
+    """The jobs of one team that the platform plays."""
+
+    def __init__(self, store: Store, team: str) -> None:
+        self.store = store
+        self.team = team
+
+    def standing(self, job_id: str) -> dict[str, int]:
+        """Return how many rollouts of a job are `known`, `open`, and over but `unmeasured`."""
+        rollouts, runs = tables.rollouts, tables.runs
+        missing = sa.and_(rollouts.c.ended_at.is_not(None), runs.c.reward.is_(None))
+        query = (
+            sa.select(
+                sa.func.count(),
+                sa.func.count(sa.case((rollouts.c.ended_at.is_(None), 1))),
+                sa.func.count(sa.case((missing, 1))),
+            )
+            .join(runs, runs.c.trace_id == rollouts.c.trace_id)
+            .where(rollouts.c.job_id == job_id, rollouts.c.team_id == self.team)
+        )
+        with self.store.read() as connection:
+            known, still_open, unmeasured = connection.execute(query).one()
+        return {"known": known, "open": still_open, "unmeasured": unmeasured}
+
+    def resume(self, job_id: str) -> int:
+        """Queue again what of a job is over and was not measured, under the same traces; returns how many."""
+        rollouts, runs = tables.rollouts, tables.runs
+        ended = sa.select(rollouts.c.trace_id).where(
+            rollouts.c.job_id == job_id,
+            rollouts.c.team_id == self.team,
+            rollouts.c.ended_at.is_not(None),
+        )
+        unmeasured = sa.select(runs.c.trace_id).where(
+            runs.c.trace_id.in_(ended), runs.c.reward.is_(None)
+        )
+        with self.store.begin() as connection:
+            found = connection.execute(unmeasured).scalars().all()
+            connection.execute(sa.update(runs).where(runs.c.trace_id.in_(found)).values(**_BEGUN))
+            connection.execute(
+                sa.update(rollouts).where(rollouts.c.trace_id.in_(found)).values(**_WAITING)
+            )
+        return len(found)
+
+    def repeat(self, job: dict[str, Any], key_id: str | None) -> str:
+        """Queue every rollout of `job` (see `reading.find_job`) again, as a new job; returns its id.
+
+        Raises `UsageError` for a job that something else played: the platform does not know how.
+        """
+        rollouts = tables.rollouts
+        query = sa.select(rollouts.c.spec).where(
+            rollouts.c.job_id == job["id"], rollouts.c.team_id == self.team
+        )
+        with self.store.read() as connection:
+            specs = connection.execute(query.order_by(rollouts.c.created_at)).scalars().all()
+        if not specs:
+            raise UsageError(
+                "The platform did not play this job, and does not know how. Play it again with hud eval."
+            )
+        new = new_id()
+        job_entered(self.store, self.team, new, job["name"], job["group_size"], job["taskset_id"])
+        groups = {spec.get("group_id"): new_id() for spec in specs}
+        again = [{**spec, "group_id": groups[spec.get("group_id")]} for spec in specs]
+        self._queue(new, again, key_id)
+        return new
+
+    def _queue(self, job_id: str, specs: list[dict[str, Any]], key_id: str | None) -> None:
+        now = datetime.now(UTC)
+        runs, queued = [], []
+        for spec in specs:
+            trace_id = new_id()
+            known = {"job_id": job_id, "group_id": spec["group_id"], "slug": spec.get("slug")}
+            runs.append(
+                {**new_run(self.team, trace_id), **known, "attempt": spec.get("attempt", 0)}
+            )
+            queued.append(
+                {
+                    **_WAITING,
+                    "trace_id": trace_id,
+                    "team_id": self.team,
+                    "key_id": key_id,
+                    "job_id": job_id,
+                    "spec": spec,
+                    "created_at": now,
+                }
+            )
+        with self.store.begin() as connection:
+            upsert(connection, tables.runs, runs)
+            connection.execute(sa.insert(tables.rollouts), queued)

@@ -1,0 +1,225 @@
+"""Jobs as a list that is looked through: filtered, sorted, paged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from hud.errors import UsageError
+from hud.platform.store import tables
+from hud.platform.store.job_status import statuses
+from hud.platform.store.job_sums import JobSums, sums_of
+from hud.platform.store.store import Store
+
+MOST_CHOICES = 200
+"""Of one filter."""
+MOST_ALIKE = 15
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs; None: whichever."""
+
+    taskset: str | None = None
+    """Id."""
+    model: str | None = None
+    checkpoint: str | None = None
+    """Id."""
+    status: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str | None = None
+    """In the name, or the start of the id."""
+
+
+def list_jobs(
+    store: Store, team: str, which: JobFilter, sort: str, limit: int, offset: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return a page of the team's jobs, and how many there are. `sort` is a name of `SORTS`, with "-" downwards."""
+    jobs = tables.jobs
+    with store.read() as connection:
+        wanted = _wanted(connection, team, which)
+        total = connection.execute(
+            sa.select(sa.func.count()).select_from(jobs).where(wanted)
+        ).scalar_one()
+        ordered = _ordered(sa.select(jobs).where(wanted), sort)
+        rows = connection.execute(ordered.limit(limit).offset(offset)).mappings().all()
+        ids = [row["id"] for row in rows]
+        sums = sums_of(connection, ids)
+        states = statuses(connection, rows)
+        players = _players(connection, ids)
+        names = _taskset_names(connection, team, rows)
+    items = [
+        _item(row, sums.get(row["id"], JobSums()), states[row["id"]])
+        | players.get(row["id"], {"models": [], "checkpoints": []})
+        | {"taskset_name": names.get(row["taskset_id"])}
+        for row in rows
+    ]
+    return items, total
+
+
+def choices(store: Store, team: str, model: str | None) -> dict[str, list[dict[str, str]]]:
+    """Return what there is to filter by: `tasksets`, `models`, and `checkpoints` of a model, by id and name."""
+    noted, sets, nodes = tables.job_models, tables.tasksets, tables.checkpoints
+    models = sa.select(noted.c.model).where(noted.c.team_id == team).distinct()
+    named = (
+        sa.select(noted.c.checkpoint, nodes.c.name)
+        .join(nodes, nodes.c.id == noted.c.checkpoint, isouter=True)
+        .where(noted.c.team_id == team, noted.c.model == model, noted.c.checkpoint != "")
+        .distinct()
+        .limit(MOST_CHOICES)
+    )
+    tasksets = sa.select(sets.c.id, sets.c.name).where(sets.c.team_id == team)
+    with store.read() as connection:
+        found = connection.execute(tasksets.order_by(sets.c.name).limit(MOST_CHOICES)).all()
+        slugs = connection.execute(models.order_by(noted.c.model).limit(MOST_CHOICES)).scalars()
+        return {
+            "tasksets": [{"id": row.id, "name": row.name} for row in found],
+            "models": [{"id": slug, "name": slug} for slug in slugs],
+            "checkpoints": []
+            if model is None
+            else [
+                {"id": row.checkpoint, "name": row.name or row.checkpoint[:8]}
+                for row in connection.execute(named)
+            ],
+        }
+
+
+def jobs_like(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the newest other jobs of the same tasks, as far as their tasksets or names tell."""
+    jobs = tables.jobs
+    tasks = job["name"].partition(" · ")[0]
+    same = (
+        jobs.c.taskset_id == job["taskset_id"]
+        if job["taskset_id"]
+        else jobs.c.name.startswith(tasks, autoescape=True)
+    )
+    query = (
+        sa.select(jobs.c.id, jobs.c.name, jobs.c.created_at)
+        .where(jobs.c.team_id == team, same, jobs.c.id != job["id"])
+        .order_by(jobs.c.created_at.desc())
+        .limit(MOST_ALIKE)
+    )
+    with store.read() as connection:
+        rows = connection.execute(query).mappings().all()
+    return [{**row, "created_at": row["created_at"].isoformat()} for row in rows]
+
+
+def jobs_revision(store: Store, team: str, job_ids: Sequence[str]) -> str:
+    """Return a text that differs when a job was added to the team's, or one of these jobs went on."""
+    jobs, runs, played = tables.jobs, tables.runs, tables.rollouts
+    queries = (
+        sa.select(sa.func.count(), sa.func.count(jobs.c.ended_at)).where(jobs.c.team_id == team),
+        sa.select(
+            sa.func.count(), sa.func.count(runs.c.ended_at), sa.func.sum(runs.c.reward)
+        ).where(runs.c.job_id.in_(job_ids)),
+        sa.select(sa.func.count(), sa.func.count(played.c.ended_at)).where(
+            played.c.job_id.in_(job_ids)
+        ),
+    )
+    with store.read() as connection:
+        found = [value for query in queries for value in connection.execute(query).one()]
+    return "-".join(str(value) for value in found)
+
+
+def _wanted(connection: sa.Connection, team: str, which: JobFilter) -> sa.ColumnElement[bool]:
+    jobs, noted = tables.jobs, tables.job_models
+    wanted = [jobs.c.team_id == team]
+    if which.taskset:
+        wanted.append(jobs.c.taskset_id == which.taskset)
+    if which.since:
+        wanted.append(jobs.c.created_at >= which.since)
+    if which.until:
+        wanted.append(jobs.c.created_at < which.until)
+    if which.text:
+        begins = jobs.c.id.startswith(which.text.replace("-", "").lower(), autoescape=True)
+        wanted.append(sa.or_(jobs.c.name.icontains(which.text, autoescape=True), begins))
+    if which.model or which.checkpoint:
+        played = [noted.c.team_id == team]
+        played += [noted.c.model == which.model] if which.model else []
+        played += [noted.c.checkpoint == which.checkpoint] if which.checkpoint else []
+        wanted.append(jobs.c.id.in_(sa.select(noted.c.job_id).where(*played)))
+    if which.status:
+        # What is recorded as running may be over: that is found out for those alone.
+        open_ones = sa.select(jobs).where(*wanted, jobs.c.status == "running")
+        states = statuses(connection, connection.execute(open_ones).mappings().all())
+        now = [job_id for job_id, status in states.items() if status == which.status]
+        stored = sa.and_(jobs.c.status == which.status, jobs.c.status != "running")
+        wanted.append(sa.or_(stored, jobs.c.id.in_(now)))
+    return sa.and_(*wanted)
+
+
+def _ordered(query: sa.Select[Any], sort: str) -> sa.Select[Any]:
+    jobs, runs = tables.jobs, tables.runs
+    name, downwards = sort.removeprefix("-"), sort.startswith("-")
+    if name not in SORTS:
+        raise UsageError(f"Jobs cannot be sorted by {name!r}; there are {', '.join(SORTS)}.")
+    key: sa.ColumnElement[Any]
+    if name in _SUMMED:
+        summed = (
+            sa.select(runs.c.job_id, _SUMMED[name].label("key")).group_by(runs.c.job_id).subquery()
+        )
+        query = query.join(summed, summed.c.job_id == jobs.c.id, isouter=True)
+        key = summed.c.key
+    else:
+        key = _STORED[name]
+    order = key.desc().nulls_last() if downwards else key.asc().nulls_last()
+    return query.order_by(order, jobs.c.created_at.desc(), jobs.c.id)
+
+
+_STORED: dict[str, sa.ColumnElement[Any]] = {
+    "started": tables.jobs.c.created_at,
+    "name": sa.func.lower(tables.jobs.c.name),
+    "duration": sa.type_coerce(tables.jobs.c.ended_at, sa.BigInteger)
+    - sa.type_coerce(tables.jobs.c.created_at, sa.BigInteger),
+}
+_SUMMED: dict[str, sa.ColumnElement[Any]] = {
+    "reward": sa.func.avg(tables.runs.c.reward),
+    "runs": sa.func.count(),
+    "failed": sa.func.count(tables.runs.c.failure_kind),
+    "tokens": sa.func.sum(tables.runs.c.prompt_tokens + tables.runs.c.completion_tokens),
+    "cost": sa.func.sum(tables.runs.c.cost_usd),
+}
+SORTS = (*_STORED, *_SUMMED)
+
+
+def _item(row: Any, sums: JobSums, status: str) -> dict[str, Any]:
+    ended = row["ended_at"] or (None if status == "running" else sums.last_end)
+    until = ended or datetime.now(UTC)
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "taskset_id": row["taskset_id"],
+        "status": status,
+        "group_size": row["group_size"],
+        "created_at": row["created_at"].isoformat(),
+        "ended_at": None if ended is None else ended.isoformat(),
+        "seconds": max(0.0, (until - row["created_at"]).total_seconds()),
+        **sums.shown(),
+    }
+
+
+def _players(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    noted = tables.job_models
+    query = sa.select(noted).where(noted.c.job_id.in_(job_ids)).order_by(noted.c.model)
+    found: dict[str, dict[str, list[str]]] = {}
+    for row in connection.execute(query):
+        played = found.setdefault(row.job_id, {"models": [], "checkpoints": []})
+        if row.model not in played["models"]:
+            played["models"].append(row.model)
+        if row.checkpoint and row.checkpoint not in played["checkpoints"]:
+            played["checkpoints"].append(row.checkpoint)
+    return found
+
+
+def _taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:
+    wanted = {row["taskset_id"] for row in jobs} - {None}
+    sets = tables.tasksets
+    query = sa.select(sets.c.id, sets.c.name).where(
+        sets.c.team_id == team, sets.c.id.in_(sorted(wanted))
+    )
+    return {row.id: row.name for row in connection.execute(query)} if wanted else {}

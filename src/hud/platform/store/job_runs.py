@@ -1,0 +1,93 @@
+"""The runs of a job in short: what its page shows of each, without grades, answers and steps."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from hud.eval.summary import RunSummary
+from hud.platform.store import tables
+from hud.platform.store.store import Store
+
+MOST_ERROR = 600
+"""Characters of an error; the trace has all of it."""
+_COLUMNS = (
+    "trace_id",
+    "slug",
+    "group_id",
+    "attempt",
+    "status",
+    "reward",
+    "failure_kind",
+    "stop_reason",
+    "model",
+    "checkpoint",
+    "turns",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "cost_usd",
+    "started_at",
+    "ended_at",
+)
+
+
+def job_runs(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs of `job` (see `reading.find_job`) as they started. Those that wait to be played are `queued`."""
+    runs, played = tables.runs, tables.rollouts
+    query = (
+        sa.select(
+            *(runs.c[name] for name in _COLUMNS),
+            sa.func.substr(runs.c.error, 1, MOST_ERROR).label("error"),
+            played.c.status.label("queue"),
+        )
+        .join(played, played.c.trace_id == runs.c.trace_id, isouter=True)
+        .where(runs.c.job_id == job["id"], runs.c.team_id == team)
+        .order_by(runs.c.started_at, runs.c.trace_id)
+    )
+    with store.read() as connection:
+        rows = connection.execute(query).mappings().all()
+    return [_run(row, job["status"] != "running") for row in rows]
+
+
+def summary(run: dict[str, Any]) -> RunSummary:
+    """Return what statistics need of a run of `job_runs`."""
+    return RunSummary(
+        slug=run["slug"],
+        reward=run["reward"],
+        group_id=run["group_id"],
+        attempt=run["attempt"],
+        failure_kind=run["failure_kind"],
+        stop_reason=run["stop_reason"],
+        model=run["model"],
+        seconds=run["seconds"],
+        turns=run["turns"],
+        prompt_tokens=run["prompt_tokens"],
+        completion_tokens=run["completion_tokens"],
+        cached_tokens=run["cached_tokens"],
+        cost_usd=run["cost_usd"],
+    )
+
+
+def _run(row: Any, over: bool) -> dict[str, Any]:
+    run = {name: row[name] for name in _COLUMNS} | {"error": row["error"]}
+    run["slug"] = row["slug"] or "(no task)"
+    run["seconds"] = _seconds(row["started_at"], row["ended_at"])
+    if row["status"] == "running" and over:
+        run |= {
+            "status": "cancelled",
+            "error": "Interrupted: its process ended before the run did.",
+        }
+    elif row["status"] == "running" and row["queue"] == "queued":
+        run["status"] = "queued"
+    for name in ("started_at", "ended_at"):
+        run[name] = None if run[name] is None else run[name].isoformat()
+    return run
+
+
+def _seconds(started: datetime | None, ended: datetime | None) -> float | None:
+    if started is None or ended is None:
+        return None
+    return max(0.0, (ended - started).total_seconds())
