@@ -130,8 +130,7 @@ class Samplers:
         self._sides = [side for side in self._sides if side.alive]
         if len(self._sides) >= self._wanted or self._starting is not None or self._closed:
             return
-        sampler = self.own.sampler
-        if sampler.steps < BUSY_STEPS or len(sampler.active) < BUSY_SEQUENCES:
+        if self.own.sampler.steps < BUSY_STEPS or self.own.load < BUSY_SEQUENCES:
             return
         self._starting = threading.Thread(target=self._start, name="hud-start", daemon=True)
         self._starting.start()
