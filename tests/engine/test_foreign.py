@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from hud.engine.config import DecoderConfig
 from hud.engine.folder import load_decoder, load_weights, save_decoder
-from hud.engine.kvcache import KVCache
+from hud.engine.kvcache import CacheSize, KVCache
 from hud.engine.lora import LoraConfig
 from hud.engine.sampler import Sampler
 from hud.engine.trainer import Trainer
@@ -80,14 +80,14 @@ def test_tokens_on_top_of_a_cache_see_what_a_whole_pass_sees(tmp_path, kind):
     write(tmp_path, kind, **FOREIGN[kind])
     decoder = load_decoder(tmp_path)
     ids = torch.randint(0, 97, (10,))
-    cache = KVCache(decoder.config, 2, 17, torch.float32, torch.device("cpu"))
+    size = CacheSize(pages=2, page_tokens=17, max_context=16, whole=True)
+    cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
     with torch.no_grad():
-        cache.aim(torch.tensor([1]), torch.tensor([0]), 6, 6)
-        chunks = [decoder.hidden_cached(ids[:6], torch.arange(6), cache)]
-        for position in range(6, 10):
-            at = torch.tensor([position])
-            cache.aim(torch.tensor([1]), at, 1, position + 1)
-            chunks.append(decoder.hidden_cached(ids[position : position + 1], at, cache))
+        positions = cache.aim([[1]], [0], [6], 6)
+        chunks = [decoder.hidden_cached(ids[:6], positions, cache)]
+        for at in range(6, 10):
+            positions = cache.aim([[1]], [at], [at + 1], 1)
+            chunks.append(decoder.hidden_cached(ids[at : at + 1], positions, cache))
         ours = decoder.logits(torch.cat(chunks))
     torch.testing.assert_close(ours, packed_logits(decoder, ids), atol=2e-5, rtol=0)
 

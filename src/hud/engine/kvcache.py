@@ -1,97 +1,241 @@
-"""The key-value cache: one slot for each conversation, all slots preallocated.
+"""The key-value cache: a fixed number of pages, all allocated at once.
 
-A slot's rows are overwritten in place; what a slot holds (which tokens) is the sampler's business. Before a
-forward pass, `aim` says to which slots and positions the new tokens belong.
+Where memory allows it, a page holds a whole conversation: its keys and values are read where they lie. Otherwise
+pages are small and a conversation has a table of them; they are gathered for attention, a part of the batch at a
+time. Which tokens a page holds is the sampler's business. Before a forward pass, `aim` says where new tokens belong.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
+from hud.errors import UsageError
+
+PAGE_TOKENS = 64
+"""Positions in a page, where a page is not a whole conversation."""
+GATHER_BYTES = 64 << 20
+"""Most keys and values that one layer gathers at a time; a single conversation may need more."""
+
+
+@dataclass(frozen=True)
+class CacheSize:
+    """How a cache is laid out."""
+
+    pages: int
+    """Pages for conversations. Of small pages there is one more, for what nobody reads."""
+    page_tokens: int
+    max_context: int
+    """Most tokens of one conversation."""
+    whole: bool
+    """True where a page is a whole conversation."""
+
+    @classmethod
+    def within(
+        cls,
+        budget: int,
+        config: DecoderConfig,
+        dtype: torch.dtype,
+        *,
+        slots: int,
+        max_context: int | None,
+    ) -> CacheSize:
+        """Return the best layout of at most `budget` bytes for `slots` conversations at a time.
+
+        `max_context` None: as much as the model knows and the budget holds. Raises `UsageError` where one
+        conversation does not fit.
+        """
+        context = max_context or config.max_position_embeddings
+        # One position more than a conversation can have: idle rows of a batch write there.
+        if slots * bytes_for(config, 1, context + 1, dtype) <= budget:
+            return cls(slots, context + 1, context, True)
+        each = bytes_for(config, 1, PAGE_TOKENS, dtype)
+        pages = min(budget // each - 1, slots * -(-context // PAGE_TOKENS))
+        most = min(context, pages * PAGE_TOKENS)
+        if pages < 1 or (max_context is not None and most < max_context):
+            needed = (-(-(max_context or 1) // PAGE_TOKENS) + 1) * each
+            raise UsageError(
+                f"One conversation of {max_context or PAGE_TOKENS} tokens needs {needed / 2**20:,.1f} MiB of key-value "
+                f"cache; the budget is {budget / 2**20:,.1f} MiB. Lower max_context, or raise the budget."
+            )
+        return cls(pages, PAGE_TOKENS, most, False)
+
+
+def bytes_for(config: DecoderConfig, pages: int, page_tokens: int, dtype: torch.dtype) -> int:
+    """Return the size of so many pages in bytes."""
+    elements = config.num_hidden_layers * pages * config.num_key_value_heads * page_tokens
+    return 2 * elements * config.head_dim * dtype.itemsize
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some rows of a batch, and what their new tokens may attend to."""
+
+    rows: slice
+    pages: slice | Tensor
+    """Of whole pages, which; of small ones, those of each row's heads, flat, in the order of their positions."""
+    reach: int
+    """Keys for each row."""
+    bias: Tensor
+    """(rows, 1, width, reach): minus infinity where a new token may not attend to a key, else 0."""
 
 
 class KVCache:
-    """Keys and values (layers, slots, kv_heads, length, D)."""
+    """Keys and values (layers, pages, kv_heads, page_tokens, D)."""
 
     def __init__(
-        self,
-        config: DecoderConfig,
-        slots: int,
-        length: int,
-        dtype: torch.dtype,
-        device: torch.device,
+        self, config: DecoderConfig, size: CacheSize, dtype: torch.dtype, device: torch.device
     ) -> None:
+        self.size = size
+        self.kv_heads = config.num_key_value_heads
         shape = (
             config.num_hidden_layers,
-            slots,
-            config.num_key_value_heads,
-            length,
+            size.pages if size.whole else size.pages + 1,
+            self.kv_heads,
+            size.page_tokens,
             config.head_dim,
         )
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
-        self.slots, self.length = slots, length
-        self.groups = config.num_attention_heads // config.num_key_value_heads
+        self.groups = config.num_attention_heads // self.kv_heads
 
-    @staticmethod
-    def bytes_for(config: DecoderConfig, slots: int, length: int, dtype: torch.dtype) -> int:
-        """Return the size of a cache in bytes."""
-        elements = config.num_hidden_layers * slots * config.num_key_value_heads * length
-        return 2 * elements * config.head_dim * dtype.itemsize
+    @property
+    def page_bytes(self) -> int:
+        """Size of a page: keys and values of all layers."""
+        return 2 * self.keys[:, 0].numel() * self.keys.itemsize
 
-    def aim(self, slots: Tensor, starts: Tensor, width: int, longest: int) -> None:
-        """Aim at `width` new tokens for each of `slots` (B,), after `starts` (B,) tokens that each holds.
+    def aim(
+        self,
+        tables: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        ends: Sequence[int],
+        width: int,
+    ) -> Tensor:
+        """Aim at `width` new tokens for each row of a batch; return their positions (B * width,).
 
-        `longest` is the greatest number of tokens that any of them will hold. New tokens are laid out row by
-        row: (B * width,). Rows shorter than `width` are padded behind; what padding writes is overwritten
-        before it is ever attended to.
+        `tables` holds each row's pages, `starts` how many tokens it has already, `ends` how many it will have. New
+        tokens are laid out row by row. Rows with fewer of them are padded behind; what padding writes is overwritten
+        before it is ever attended to, or lies where nobody reads.
         """
         device = self.keys.device
-        self.rows, self.width, self.longest = slots.shape[0], width, longest
-        positions = starts[:, None] + torch.arange(width, device=device)
-        self.written = positions.clamp_(max=self.length - 1)
-        self.at = slots
-        count = slots.shape[0]
-        # The first slots in order can be read where they lie; any others are gathered.
-        self.in_place = bool((slots == torch.arange(count, device=device)).all())
-        reach = torch.arange(longest, device=device)
-        self.mask = reach <= self.written[:, :, None]  # (B, width, longest)
+        self.rows, self.width = len(tables), width
+        start = torch.tensor(starts, device=device)
+        positions = start[:, None] + torch.arange(width, device=device)
+        if self.size.whole:
+            self._aim_at_whole([table[0] for table in tables], positions, max(ends))
+        else:
+            self._aim_at_small(tables, positions, ends, max(starts) + width)
+        return positions.view(-1)
+
+    def _aim_at_whole(self, at: Sequence[int], positions: Tensor, reach: int) -> None:
+        device = positions.device
+        self._page = torch.tensor(at, device=device)[:, None]
+        self._place = positions.clamp(max=self.size.page_tokens - 1)
+        bias = self._bias(reach, self._place)
+        # Neighbours in order are read where they lie; any others are gathered.
+        beside = list(at) == list(range(at[0], at[0] + len(at)))
+        pages = slice(at[0], at[0] + len(at)) if beside else self._page[:, 0]
+        self._parts = [_Part(slice(None), pages, reach, bias)]
+
+    def _aim_at_small(
+        self,
+        tables: Sequence[Sequence[int]],
+        positions: Tensor,
+        ends: Sequence[int],
+        furthest: int,
+    ) -> None:
+        device, size = positions.device, self.size.page_tokens
+        counts = [-(-end // size) for end in ends]
+        widest = -(-furthest // size)
+        spill = [self.size.pages] * widest  # The page that nobody reads.
+        table = torch.tensor(
+            [[*pages[:widest], *spill[len(pages) :]] for pages in tables], device=device
+        )
+        self._page = table.gather(1, positions // size)
+        self._place = positions % size
+        heads = torch.arange(self.kv_heads, device=device)[:, None]
+        self._parts = []
+        for rows in self._split(counts):
+            count = max(counts[rows])
+            # (B, kv_heads, P): so gathered, a row's heads have their positions side by side.
+            index = table[rows, None, :count] * self.kv_heads + heads
+            bias = self._bias(count * size, positions[rows])
+            self._parts.append(_Part(rows, index.flatten(), count * size, bias))
+
+    def _bias(self, reach: int, positions: Tensor) -> Tensor:
+        """Return what is added to the scores of new tokens at `positions` (B, width) with `reach` keys."""
+        later = torch.arange(reach, device=positions.device) > positions[:, None, :, None]
+        bias = torch.zeros(later.shape, dtype=self.keys.dtype, device=positions.device)
+        return bias.masked_fill_(later, float("-inf"))
+
+    def _split(self, counts: Sequence[int]) -> list[slice]:
+        """Divide rows into runs whose keys and values, as long as the longest of the run, are gathered at once."""
+        each = self.page_bytes // self.keys.shape[0]
+        runs, first, longest = [], 0, 0
+        for row, count in enumerate(counts):
+            wider = max(longest, count)
+            over = wider * (row + 1 - first) * each > GATHER_BYTES
+            # Short rows beside a long one would be read as if they were as long.
+            if row > first and (over or count * 2 < longest):
+                runs.append(slice(first, row))
+                first, wider = row, count
+            longest = wider
+        return [*runs, slice(first, len(counts))]
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Store keys and values (B * width, kv_heads, D) of the new tokens."""
         shape = (self.rows, self.width, *k.shape[1:])
-        self.keys[layer][self.at[:, None], :, self.written] = k.view(shape)
-        self.values[layer][self.at[:, None], :, self.written] = v.view(shape)
+        self.keys[layer][self._page, :, self._place] = k.view(shape)
+        self.values[layer][self._page, :, self._place] = v.view(shape)
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return what the new tokens' queries (B * width, heads, D) attend to: (B * width, heads * D)."""
-        keys, values = self.keys[layer], self.values[layer]
-        if self.in_place:
-            keys, values = (
-                keys[: self.rows, :, : self.longest],
-                values[: self.rows, :, : self.longest],
-            )
-        else:
-            keys = keys[self.at, :, : self.longest]
-            values = values[self.at, :, : self.longest]
         heads, dim = q.shape[1], q.shape[2]
-        q = q.view(self.rows, self.width, heads, dim).transpose(1, 2)
+        q = q.view(self.rows, self.width, heads, dim)
+        parts = [
+            self._attend(
+                part,
+                q[part.rows],
+                self._read(self.keys, layer, part),
+                self._read(self.values, layer, part),
+            )
+            for part in self._parts
+        ]
+        attended = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return attended.reshape(self.rows * self.width, heads * dim)
+
+    def _read(self, stored: Tensor, layer: int, part: _Part) -> Tensor:
+        """Return the keys or values of a part's rows (B, kv_heads, reach, D)."""
+        if self.size.whole:
+            return stored[layer][part.pages, :, : part.reach]
+        assert isinstance(part.pages, Tensor)
+        gathered = stored[layer].view(-1, *stored.shape[-2:]).index_select(0, part.pages)
+        return gathered.view(-1, self.kv_heads, part.reach, stored.shape[-1])
+
+    def _attend(self, part: _Part, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if self.width > 1:
             attended = F.scaled_dot_product_attention(
-                q, keys, values, attn_mask=self.mask[:, None], enable_gqa=self.groups > 1
+                q.transpose(1, 2),
+                keys,
+                values,
+                attn_mask=part.bias,
+                enable_gqa=self.groups > 1,
             )
-            return attended.transpose(1, 2).reshape(self.rows * self.width, heads * dim)
+            return attended.transpose(1, 2)
         # One token for each row: two batched products, the group's queries together, copy no keys.
-        grouped = q.reshape(self.rows, heads // self.groups, self.groups, dim)
-        scores = torch.matmul(grouped, keys.transpose(-1, -2)) * dim**-0.5
-        scores.masked_fill_(~self.mask[:, None], float("-inf"))
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(values.dtype)
-        return torch.matmul(weights, values).reshape(self.rows, heads * dim)
+        grouped = q.reshape(len(q), self.kv_heads, self.groups, q.shape[-1])
+        scores = torch.matmul(grouped, keys.transpose(-1, -2)) * q.shape[-1] ** -0.5
+        weights = torch.softmax(scores.add_(part.bias), dim=-1, dtype=torch.float32).to(
+            values.dtype
+        )
+        return torch.matmul(weights, values)
 
     def copy(self, source: int, target: int, count: int) -> None:
-        """Copy the first `count` tokens of one slot to another."""
+        """Copy the first `count` tokens of one page to another."""
         self.keys[:, target, :, :count] = self.keys[:, source, :, :count]
         self.values[:, target, :, :count] = self.values[:, source, :, :count]

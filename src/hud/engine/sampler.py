@@ -1,7 +1,8 @@
 """The sampler: continuous batching over the decoder and its cache, in a thread of its own.
 
-Requests come and go between any two decode steps. A prompt that begins as some slot's content does pays only
-for its new tokens. It knows token ids; text, messages and tools are the policy's.
+Requests come and go between any two decode steps. A prompt that begins as something in the cache does pays only
+for its new tokens, and a long one is computed in parts, between the others' tokens. Where memory is short, the
+youngest wait and are computed again. It knows token ids; text, messages and tools are the policy's.
 """
 
 from __future__ import annotations
@@ -11,27 +12,51 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
-from hud.engine.fairness import take_turn
-from hud.engine.kvcache import KVCache
+from hud.engine.kvcache import CacheSize, KVCache
+from hud.engine.pages import Pages
+from hud.engine.passes import decode, prefill
+from hud.engine.schedule import PASS_TOKENS, Schedule
 from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed, wait_for_turn
-from hud.engine.slots import Placement, Slots
-from hud.engine.threads import for_sampling
+from hud.engine.slots import Slots
+from hud.engine.threads import SMALL_PARAMETERS, for_sampling
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
 
-PREFILL_TOKENS = 8192
-"""Most prompt tokens, padding included, in one prefill pass."""
+CHUNK_TOKENS = 512
+"""Most prompt tokens between two decode steps, while others draw."""
+CHUNK_TOKENS_SMALL = 2048
+"""The same for a model below `SMALL_PARAMETERS`, whose prompts are computed in no time, and on a GPU."""
 DEFAULT_SLOTS = 64
 CACHE_BYTES = 2 << 30
-"""Default budget of the key-value cache: fewer slots rather than more memory."""
+"""Default budget of the key-value cache."""
+
+
+@dataclass(frozen=True)
+class SamplerStatistics:
+    """What a sampler did so far, and what its cache holds."""
+
+    prefilled: int
+    """Prompt positions computed, those of preempted sequences once more."""
+    reused: int
+    """Positions that sequences found in the cache instead."""
+    preemptions: int
+    """How many times a sequence made room for older ones."""
+    pages: int
+    pages_in_use: int
+    """Pages that hold something, of conversations on their way or not."""
+    cache_bytes: int
+    """Size of the cache, which never changes."""
+    most_bytes: int
+    """The most that was in use of it at any time."""
 
 
 class Sampler:
@@ -48,21 +73,16 @@ class Sampler:
     ) -> None:
         self.decoder = decoder
         self.version = version
-        self.max_context = max_context or decoder.config.max_position_embeddings
-        # One position more than a conversation can have: idle rows of a batch write there.
-        length = self.max_context + 1
-        each = KVCache.bytes_for(decoder.config, 1, length, decoder.dtype)
-        if each > cache_bytes:
-            raise UsageError(
-                f"One conversation of {self.max_context} tokens needs {each / 2**20:,.0f} MiB of key-value cache; "
-                f"the budget is {cache_bytes / 2**20:,.0f} MiB. Lower max_context, or raise the budget."
-            )
-        count = max(1, min(slots, cache_bytes // each))
-        self.cache = KVCache(decoder.config, count, length, decoder.dtype, decoder.device)
-        self.slots = Slots(count)
+        size = CacheSize.within(
+            cache_bytes, decoder.config, decoder.dtype, slots=slots, max_context=max_context
+        )
+        self.max_context = size.max_context
+        self.cache = KVCache(decoder.config, size, decoder.dtype, decoder.device)
+        self.slots = Slots(Pages(size.pages), size.page_tokens)
+        self._schedule = Schedule(self.slots, slots)
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
-        self.waiting: deque[Request] = deque()
-        self.active: list[Request] = []
+        small = self._parameters < SMALL_PARAMETERS or decoder.device.type != "cpu"
+        self._chunk = CHUNK_TOKENS_SMALL if small else CHUNK_TOKENS
         self.steps = 0
         """Forward passes so far."""
         self._changed = threading.Condition()
@@ -96,7 +116,7 @@ class Sampler:
         with self._changed:
             if self.closed:
                 raise SamplerClosed("The sampler is closed.")
-            self.waiting.append(request)
+            self._schedule.waiting.append(request)
             self._start()
             self._changed.notify_all()
         return request
@@ -119,9 +139,16 @@ class Sampler:
         room = self.max_context - len(prompt)
         if room <= 0:
             raise ContextOverflow(
-                f"The prompt has {len(prompt)} tokens; the model's context holds {self.max_context}."
+                f"The prompt has {len(prompt)} tokens; {self._limit()} holds {self.max_context}."
             )
         return room
+
+    def _limit(self) -> str:
+        """Return what it is that bounds a conversation."""
+        if self.max_context < self.decoder.config.max_position_embeddings:
+            size = self.cache.keys.nbytes + self.cache.values.nbytes
+            return f"the key-value cache of {size / 2**20:,.0f} MiB"
+        return "the model's context"
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -154,12 +181,35 @@ class Sampler:
         with self.between_steps(), self._changed:
             self.decoder = decoder
             self._retired = True
-            waiting, self.waiting = self.waiting, deque()
+            waiting, self._schedule.waiting = self._schedule.waiting, deque()
         if waiting:
             with successor._changed:
-                successor.waiting.extend(waiting)
+                successor._schedule.waiting.extend(waiting)
                 successor._start()
                 successor._changed.notify_all()
+
+    @property
+    def active(self) -> list[Request]:
+        """Sequences on their way, those among them that were preempted, too."""
+        return self._schedule.active
+
+    @property
+    def waiting(self) -> deque[Request]:
+        """Sequences that have not begun."""
+        return self._schedule.waiting
+
+    def statistics(self) -> SamplerStatistics:
+        """Return what was done so far, and how much of the cache is in use."""
+        counts, pages = self._schedule.counts, self.slots.pages
+        return SamplerStatistics(
+            prefilled=counts.prefilled,
+            reused=counts.reused,
+            preemptions=counts.preemptions,
+            pages=pages.count,
+            pages_in_use=pages.in_use,
+            cache_bytes=self.cache.keys.nbytes + self.cache.values.nbytes,
+            most_bytes=pages.most_in_use * self.cache.page_bytes,
+        )
 
     @property
     def closed(self) -> bool:
@@ -175,7 +225,8 @@ class Sampler:
         """Return how many sequences wait that somebody still wants."""
         with self._changed:
             if any(request.abandoned for request in self.waiting):
-                self.waiting = deque(one for one in self.waiting if not one.abandoned)
+                wanted = deque(one for one in self.waiting if not one.abandoned)
+                self._schedule.waiting = wanted
             return len(self.waiting)
 
     def set_version(self, version: str | None) -> None:
@@ -234,96 +285,47 @@ class Sampler:
         return self._closed or bool(wanted and not self._held)
 
     def _step(self) -> None:
-        self._drop_abandoned()
-        while wave := self._admit():
-            self._prefill(wave)
-        if self.active:
-            self._decode()
-
-    def _drop_abandoned(self) -> None:
-        gone = [request for request in self.active if request.abandoned]
-        for request in gone:
-            self._leave(request)
-
-    def _admit(self) -> list[tuple[Request, Placement]]:
-        """Give slots to waiting requests. Those with equal prompts come one wave later, and copy."""
-        wave: list[tuple[Request, Placement]] = []
-        prompts: set[tuple[int, ...]] = set()
-        later: list[Request] = []
+        """Go on with prompts, as far as others do not wait too long for it, and draw a token for everybody else."""
         with self._changed:
-            while self.waiting and not self._paused and self.slots.free:
-                request = take_turn(self.waiting, self.active)
-                key = tuple(request.prompt)
-                if request.abandoned:
-                    continue
-                if key in prompts:
-                    later.append(request)
-                    continue
-                prompts.add(key)
-                wave.append((request, self.slots.place(request.prompt)))
-                self.active.append(request)
-            self.waiting.extendleft(reversed(later))
-        return wave
+            for request in [one for one in self.active if one.abandoned]:
+                self._schedule.leave(request)
+        budget = self._chunk if self._schedule.drawing else PASS_TOKENS
+        while count := self._prefill(budget):
+            budget -= count
+        self._decode()
 
-    def _prefill(self, wave: list[tuple[Request, Placement]]) -> None:
-        """Compute what the slots lack of the prompts, rows of like length together, and draw first tokens."""
-        for request, placement in wave:
-            if placement.source is not None:
-                self.cache.copy(placement.source.index, placement.slot.index, placement.cached)
-            request.slot, request.cached = placement.slot, placement.cached
-            request.version = self.version
-            # Not the request's until it is computed: a later wave may not copy from it before.
-            placement.slot.tokens = request.prompt[: placement.cached]
-        rows = sorted(
-            (request for request, _ in wave), key=lambda one: len(one.prompt) - one.cached
-        )
-        while rows:
-            width = len(rows[-1].prompt) - rows[-1].cached
-            count = max(1, PREFILL_TOKENS // width)
-            batch, rows = rows[-count:], rows[:-count]
-            self._prefill_batch(batch, width)
-
-    def _prefill_batch(self, batch: list[Request], width: int) -> None:
-        device = self.decoder.device
-        new = [request.prompt[request.cached :] for request in batch]
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in new], device=device).view(-1)
-        starts = torch.tensor([request.cached for request in batch], device=device)
-        slots = torch.tensor([request.place.index for request in batch], device=device)
-        longest = max(len(request.prompt) for request in batch)
-        self.cache.aim(slots, starts, width, longest)
-        positions = (starts[:, None] + torch.arange(width, device=device)).view(-1)
-        hidden = self.decoder.hidden_cached(ids, positions, self.cache)
-        last = torch.tensor(
-            [row * width + len(tokens) - 1 for row, tokens in enumerate(new)], device=device
-        )
-        self.steps += 1
-        for request in batch:
-            request.place.tokens = list(request.prompt)
-        self._draw(batch, self.decoder.logits(hidden[last]))
+    def _prefill(self, budget: int) -> int:
+        """Admit whom there is room for and go on with prompts; return how many tokens were computed, at most `budget`."""
+        with self._changed:
+            for placement in self._schedule.admit(self.version, newcomers=not self._paused):
+                if placement.copied is not None:
+                    self.cache.copy(*placement.copied)
+            batches = self._schedule.prefill(budget)
+        computed = 0
+        for batch in batches:
+            whole, hidden = prefill(self.decoder, self.cache, batch)
+            count = sum(one.count for one in batch)
+            self._schedule.counts.prefilled += count
+            computed += count
+            self._draw(whole, hidden)
+            self.steps += 1
+        return computed
 
     def _decode(self) -> None:
-        """Compute one token for each active sequence, and draw the next."""
-        device = self.decoder.device
-        batch = sorted(self.active, key=lambda request: request.place.index)
-        count = batch[-1].place.index + 1
-        # Every row up to the last busy one, so that the cache is read where it lies; idle rows draw nothing.
-        ids = [0] * count
-        starts = [len(slot.tokens) for slot in self.slots.all[:count]]
-        for request in batch:
-            ids[request.place.index] = request.token_ids[-1]
-        start = torch.tensor(starts, device=device)
-        longest = max(len(request.place.tokens) for request in batch) + 1
-        self.cache.aim(torch.arange(count, device=device), start, 1, longest)
-        hidden = self.decoder.hidden_cached(torch.tensor(ids, device=device), start, self.cache)
-        self.steps += 1
-        for request in batch:
-            request.place.tokens.append(request.token_ids[-1])
-        rows = [request.place.index for request in batch]
-        if len(rows) < count:
-            hidden = hidden[torch.tensor(rows, device=device)]
-        self._draw(batch, self.decoder.logits(hidden))
+        """Compute the one token that each sequence lacks, and draw the next."""
+        with self._changed:
+            batch = self._schedule.decode()
+        if batch:
+            # Of a prompt that was found whole, the last token is computed here.
+            self._schedule.counts.prefilled += sum(not request.token_ids for request in batch)
+            self._draw(*decode(self.decoder, self.cache, batch))
+            self.steps += 1
 
-    def _draw(self, batch: list[Request], logits: torch.Tensor) -> None:
+    def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:
+        """Draw a token for each of some sequences from their last hidden states (B, H)."""
+        if not batch:
+            return
+        logits = self.decoder.logits(hidden)
         params = [request.params for request in batch]
         for row, request in enumerate(batch):
             if request.constraint is not None:
@@ -358,14 +360,10 @@ class Sampler:
             # One that came after the last token drew nothing.
             [swap for swap in request.swaps if swap[0] < len(request.token_ids)],
         )
-        self._leave(request)
+        with self._changed:
+            self._schedule.leave(request)
         if not request.followed:
             request.listener()
-
-    def _leave(self, request: Request) -> None:
-        with self._changed:
-            self.active.remove(request)
-            self.slots.release(request.place)
 
     def _fail_all(self, error: BaseException) -> None:
         with self._changed:

@@ -64,9 +64,12 @@ class Request(Asked):
     outcome: Drawn | InfrastructureFault | None = None
     """None while it is on its way."""
     slot: Slot | None = None
+    """None before it is admitted, and while it is preempted."""
     cached: int = 0
+    preempted: int = 0
+    """How many times its slot was taken from it."""
     version: str | None = None
-    """The weights that began it."""
+    """The weights that drew its first token, or would."""
     swaps: list[tuple[int, str | None]] = field(default_factory=list)
     """Weights that took over on its way; see `Drawn.swaps`."""
     abandoned: bool = False
@@ -79,15 +82,28 @@ class Request(Asked):
     def swap(self, version: str | None) -> None:
         """Write down that other weights draw from here on."""
         place = len(self.token_ids)
+        if not place:
+            self.version = version
+            return
         if self.swaps and self.swaps[-1][0] == place:
             self.swaps.pop()
         self.swaps.append((place, version))
 
     @property
     def place(self) -> Slot:
-        """The slot of a sequence that was admitted."""
+        """The slot of a sequence that has one."""
         assert self.slot is not None
         return self.slot
+
+    @property
+    def ids(self) -> list[int]:
+        """The prompt, and what was drawn after it."""
+        return self.prompt + self.token_ids if self.token_ids else self.prompt
+
+    @property
+    def missing(self) -> int:
+        """How many of the `ids` the cache has not got yet; with the last of them, the next token can be drawn."""
+        return len(self.prompt) + len(self.token_ids) - len(self.place.tokens)
 
 
 async def wait_for_turn(submit: Callable[[Callable[[], None]], Request]) -> Drawn:

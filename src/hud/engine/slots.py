@@ -1,24 +1,31 @@
-"""Which conversation's keys and values lie in which slot of the cache, and what can be reused of them."""
+"""Which conversation's keys and values lie in which pages of the cache, and what can be reused of them.
+
+A slot is one conversation's place: its tokens, and the pages that hold them in order. Slots that begin with the same
+tokens share their whole pages; the last one of each, which may be written to, is its own. What idle slots hold stays
+until the pages are needed, and goes page by page from the end, the slot first that was idle longest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+
+from hud.engine.pages import Pages
 
 SHORTEST_SHARED = 16
-"""A shared beginning shorter than this is computed again rather than copied."""
+"""A shared beginning shorter than this is computed again."""
+MOST_IDLE = 1024
+"""Idle slots beyond this many are forgotten: each costs a look whenever a prompt is placed."""
 
 
 @dataclass(eq=False)
 class Slot:
-    """One row of the cache."""
+    """One conversation's place in the cache."""
 
-    index: int
+    pages: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     """The ids whose keys and values it holds."""
-    busy: bool = False
-    used: int = 0
-    """When it was last given out, as a count."""
     stale: bool = False
     """True while a sequence goes on here that older weights began: nobody else may use what it holds."""
 
@@ -29,88 +36,149 @@ class Placement:
 
     slot: Slot
     cached: int
-    source: Slot | None = None
-    """The slot to copy the cached part from; None where it lies in place."""
+    copied: tuple[int, int, int] | None = None
+    """`(source, target, count)`: the first `count` tokens of a page to copy to another before anything is written."""
 
 
 class Slots:
     """The slots of one cache. Weights that change make everything in them worthless: `forget`."""
 
-    def __init__(self, count: int) -> None:
-        self.all = [Slot(index) for index in range(count)]
-        self._clock = 0
+    def __init__(self, pages: Pages, page_tokens: int) -> None:
+        self.pages = pages
+        self.page_tokens = page_tokens
+        self._busy: dict[Slot, None] = {}
+        self._idle: dict[Slot, None] = {}
+        """The one that was idle longest first."""
 
-    @property
-    def free(self) -> bool:
-        """True when a prompt could be placed."""
-        return any(not slot.busy for slot in self.all)
+    def place(self, ids: Sequence[int], ahead: int = 0) -> Placement | None:
+        """Return a slot with pages for `ids`, marked busy; None where there are not enough for them and `ahead` more.
 
-    def place(self, prompt: Sequence[int]) -> Placement:
-        """Choose a slot for a prompt, and mark it busy; the last token of a prompt is never taken as cached.
-
-        A slot whose whole content begins the prompt (the conversation's last turn) is taken over. Otherwise
-        the slot that was idle longest, with the longest beginning that any slot shares copied into it.
+        The last token is never taken as cached. A slot whose whole content begins the ids (the conversation's last turn)
+        is taken over; otherwise a new one shares what any slot has of them.
         """
-        last = len(prompt) - 1
-        own = max(
-            (slot for slot in self.all if not slot.busy and self._continues(slot, prompt)),
-            key=lambda slot: len(slot.tokens),
-            default=None,
-        )
-        if own is not None:
-            return self._take(Placement(own, min(len(own.tokens), last)))
-        # The lowest of the empty ones, so that busy slots stay close together at the front.
-        slot = min(
-            (slot for slot in self.all if not slot.busy),
-            key=lambda slot: slot.used if slot.tokens else -1,
-        )
-        shared, source = 0, None
-        for other in self.all:
-            if other.stale:
-                continue
-            count = shared_length(other.tokens, prompt, beyond=shared)
-            if count > shared:
-                shared, source = count, other
-                if shared >= last:
-                    break
-        shared = min(shared, last)
-        if source is None or shared < SHORTEST_SHARED:
-            return self._take(Placement(slot, 0))
-        return self._take(Placement(slot, shared, None if source is slot else source))
+        source, cached = self._best(ids)
+        whole, rest = divmod(cached, self.page_tokens)
+        shared = source.pages[: whole + (rest > 0)] if source is not None else []
+        wanted = self._count(len(ids))
+        held = sum(self.pages.pinned(page) for page in shared[:whole])
+        if self.pages.available < self._count(len(ids) + ahead) - held:
+            return None
+        for page in shared:
+            self.pages.share(page)
+        if source is not None and source in self._idle and len(source.tokens) <= cached + 1:
+            self._cut(source, 0)
+        slot = Slot(shared[:whole], list(ids[:cached]))
+        copied = None
+        if rest:
+            copied = self._own(shared[whole], rest)
+            slot.pages.append(copied[1] if copied is not None else shared[whole])
+        for page in slot.pages:
+            self.pages.pin(page)
+        while len(slot.pages) < wanted:
+            self._extend(slot)
+        self._busy[slot] = None
+        return Placement(slot, cached, copied)
+
+    def grow(self, slot: Slot) -> bool:
+        """Make room for one more token of a busy slot; False where every page is needed by another."""
+        if len(slot.tokens) < len(slot.pages) * self.page_tokens:
+            return True
+        if not self.pages.available:
+            return False
+        self._extend(slot)
+        return True
 
     def release(self, slot: Slot) -> None:
-        """Give a slot back; what it holds stays useful until the slot is needed."""
-        slot.busy = False
+        """Give a slot back; what it holds stays useful until its pages are needed."""
+        del self._busy[slot]
+        for page in slot.pages:
+            self.pages.unpin(page)
         if slot.stale:
-            slot.stale, slot.tokens = False, []
+            slot.tokens = []
+        self._idle[slot] = None
+        self._cut(slot, self._count(len(slot.tokens)))
+        if len(self._idle) > MOST_IDLE:
+            self._cut(next(iter(self._idle)), 0)
 
     def forget(self) -> None:
         """Forget what the slots hold, those of sequences on their way once these end."""
-        for slot in self.all:
-            if slot.busy:
-                slot.stale = True
-            else:
-                slot.tokens = []
+        for slot in self._busy:
+            slot.stale = True
+        for slot in list(self._idle):
+            self._cut(slot, 0)
 
-    @staticmethod
-    def _continues(slot: Slot, prompt: Sequence[int]) -> bool:
-        count = len(slot.tokens)
-        return SHORTEST_SHARED <= count <= len(prompt) and prompt[:count] == slot.tokens
+    def reusable(self, ids: Sequence[int]) -> int:
+        """Return how many tokens of `ids` would be found here."""
+        return self._best(ids)[1]
 
-    def _take(self, placement: Placement) -> Placement:
-        self._clock += 1
-        slot = placement.slot
-        slot.used = self._clock
-        slot.busy = True
-        # From here on only this much of it will stay: nobody else may copy the rest.
-        slot.tokens = slot.tokens[: placement.cached] if placement.source is None else []
-        return placement
+    def __iter__(self) -> Iterator[Slot]:
+        return chain(self._busy, self._idle)
+
+    def _best(self, ids: Sequence[int]) -> tuple[Slot | None, int]:
+        """Return the slot that holds most of the ids, and how many; one that can be taken over, where it holds as good as that."""
+        last = len(ids) - 1
+        best, most = None, SHORTEST_SHARED - 1
+        for slot in self:
+            if not slot.stale:
+                count = shared_length(slot.tokens, ids, beyond=most)
+                if count > most:
+                    best, most = slot, count
+        if best is None:
+            return None, 0
+        least = max(SHORTEST_SHARED, most - SHORTEST_SHARED)
+        for slot in self._idle:
+            count = len(slot.tokens)
+            if not least <= count <= len(ids) or ids[count - 1] != slot.tokens[-1]:
+                continue
+            if ids[:count] == slot.tokens:
+                best, most = slot, count
+                break
+        most = min(most, last)
+        return (best, most) if most >= SHORTEST_SHARED else (None, 0)
+
+    def _own(self, page: int, count: int) -> tuple[int, int, int] | None:
+        """Make the caller's reference to a page, of which it wants `count` tokens, the only one; return what to copy for that."""
+        # Eviction may take away every other reference to it.
+        while self.pages.users(page) > 1 and not self.pages.free and self._evict():
+            pass
+        if self.pages.users(page) == 1:
+            return None
+        target = self.pages.take()
+        self.pages.release(page)
+        return page, target, count
+
+    def _extend(self, slot: Slot) -> None:
+        while not self.pages.free and self._evict():
+            pass
+        page = self.pages.take()
+        self.pages.pin(page)
+        slot.pages.append(page)
+
+    def _evict(self) -> bool:
+        """Drop the last page of the slot that was idle longest; False where none is idle."""
+        slot = next(iter(self._idle), None)
+        if slot is None:
+            return False
+        self._cut(slot, len(slot.pages) - 1)
+        return True
+
+    def _cut(self, slot: Slot, count: int) -> None:
+        """Leave an idle slot its first `count` pages; without any it is gone."""
+        while len(slot.pages) > count:
+            self.pages.release(slot.pages.pop())
+        del slot.tokens[count * self.page_tokens :]
+        if not slot.pages:
+            del self._idle[slot]
+
+    def _count(self, tokens: int) -> int:
+        return -(-tokens // self.page_tokens)
 
 
 def shared_length(a: Sequence[int], b: Sequence[int], *, beyond: int = 0) -> int:
     """Return how many leading tokens `a` and `b` share; 0 where it is not more than `beyond`."""
     most = min(len(a), len(b))
-    if most <= beyond or a[: beyond + 1] != b[: beyond + 1]:
+    # One look spares most comparisons of the whole beginning.
+    if most <= beyond or a[beyond] != b[beyond] or a[:beyond] != b[:beyond]:
         return 0
     low, high = beyond + 1, most
     while low < high:

@@ -1,0 +1,160 @@
+"""What a sampler computes next: who is admitted, whose prompt goes on, who draws, and who makes room.
+
+It decides and keeps the books; it computes nothing. Its owner holds a lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hud.engine.fairness import take_turn
+from hud.engine.sequence import Request
+from hud.engine.slots import SHORTEST_SHARED, Placement, Slots, shared_length
+
+PASS_TOKENS = 8192
+"""Most prompt tokens, padding included, in one forward pass, and between two decode steps while nobody draws."""
+PASS_SCORES = 1 << 25
+"""Most pairs of a new token and a key in one forward pass: their mask must fit into memory."""
+
+
+@dataclass
+class Counts:
+    """What was done so far."""
+
+    prefilled: int = 0
+    """Positions of prompts computed, those of preempted sequences once more."""
+    reused: int = 0
+    """Positions that sequences found in the cache when they were admitted."""
+    preemptions: int = 0
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The next `count` tokens of a sequence that are not in the cache yet."""
+
+    request: Request
+    count: int
+
+
+class Schedule:
+    """The queue, and the sequences on their way."""
+
+    def __init__(self, slots: Slots, most: int) -> None:
+        self.slots = slots
+        self.most = most
+        """Most sequences on their way at a time."""
+        self.waiting: deque[Request] = deque()
+        self.active: list[Request] = []
+        """The sequences on their way, the oldest first. One without a slot was preempted, and goes on when there is room."""
+        self.counts = Counts()
+
+    def admit(self, version: str | None, *, newcomers: bool) -> list[Placement]:
+        """Give slots to preempted sequences and then, where there is room and they are let in, to waiting ones.
+
+        Whoever begins as a prompt that is being computed waits for that. `version` names the weights that they are drawn
+        with. Returns what was placed, to be copied in order.
+        """
+        placed: list[Placement] = []
+        for request in self.active:
+            if request.slot is None and not self._place(request, placed):
+                return placed
+        later: list[Request] = []
+        while self.waiting and newcomers and len(self.active) + len(later) < self.most:
+            request = take_turn(self.waiting, self.active)
+            if request.abandoned:
+                continue
+            if self._gains_by_waiting(request):
+                later.append(request)
+            elif self._place(request, placed):
+                request.version = version
+                self.active.append(request)
+            else:
+                later.append(request)
+                break
+        self.waiting.extendleft(reversed(later))
+        return placed
+
+    def prefill(self, budget: int) -> list[list[Stretch]]:
+        """Return batches of prompts to go on with, at most `budget` tokens together, the oldest first."""
+        stretches = []
+        for request in self.active:
+            if request.slot is None or request.missing < 2 or budget < 1:
+                continue
+            count = min(request.missing, budget)
+            count = min(count, max(1, PASS_SCORES // (len(request.slot.tokens) + count)))
+            budget -= count
+            stretches.append(Stretch(request, count))
+        return list(_batches(stretches))
+
+    def decode(self) -> list[Request]:
+        """Return the sequences that lack one token in the cache, with a place for it; the youngest make room if need be."""
+        for request in self.active:
+            # Whoever goes before may have taken its slot.
+            while request.slot is not None and request.missing == 1:
+                if self.slots.grow(request.slot):
+                    break
+                self._preempt(next(one for one in reversed(self.active) if one.slot is not None))
+        return [one for one in self.active if one.slot is not None and one.missing == 1]
+
+    @property
+    def drawing(self) -> bool:
+        """True while sequences have drawn something and go on."""
+        return any(request.token_ids for request in self.active)
+
+    def leave(self, request: Request) -> None:
+        """Let a sequence go, and what it held be used by others."""
+        self.active.remove(request)
+        if request.slot is not None:
+            self.slots.release(request.slot)
+
+    def _place(self, request: Request, placed: list[Placement]) -> bool:
+        """Give a sequence a slot, if there are pages for it and, beside others, one more to grow into."""
+        ahead = min(self.slots.page_tokens, request.most - len(request.token_ids))
+        beside = any(one.slot is not None for one in self.active)
+        placement = self.slots.place(request.ids, ahead=ahead if beside else 0)
+        if placement is None:
+            return False
+        request.slot = placement.slot
+        if not request.preempted:
+            request.cached = placement.cached
+        self.counts.reused += placement.cached
+        placed.append(placement)
+        return True
+
+    def _gains_by_waiting(self, request: Request) -> bool:
+        """Return True where a prompt that is being computed will have more of this one than the cache has now."""
+        coming = 0
+        for other in self.active:
+            if other.slot is None or other.slot.stale or other.missing < 2:
+                continue
+            shared = shared_length(other.prompt, request.prompt, beyond=coming)
+            if shared >= len(other.slot.tokens) + SHORTEST_SHARED:
+                coming = shared
+        coming = min(coming, len(request.prompt) - 1)
+        return coming > 0 and coming >= self.slots.reusable(request.prompt) + SHORTEST_SHARED
+
+    def _preempt(self, request: Request) -> None:
+        assert request.slot is not None
+        self.slots.release(request.slot)
+        request.slot = None
+        request.preempted += 1
+        self.counts.preemptions += 1
+
+
+def _batches(stretches: Sequence[Stretch]) -> Iterator[list[Stretch]]:
+    """Yield stretches of like length together, so that none is padded by much."""
+    rest = sorted(stretches, key=lambda one: one.count, reverse=True)
+    while rest:
+        batch: list[Stretch] = []
+        width, longest = rest[0].count, 0
+        for one in rest:
+            longest = max(longest, len(one.request.place.tokens) + width)
+            tokens = width * (len(batch) + 1)
+            over = tokens > PASS_TOKENS or tokens * longest > PASS_SCORES
+            if batch and (over or width > 2 * one.count + SHORTEST_SHARED):
+                break
+            batch.append(one)
+        rest = rest[len(batch) :]
+        yield batch
