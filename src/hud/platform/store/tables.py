@@ -64,7 +64,9 @@ runs = sa.Table(
     "runs",
     metadata,
     sa.Column("trace_id", sa.String(32), primary_key=True),
-    sa.Column("team_id", sa.String(32), nullable=False, default=LOCAL_TEAM, index=True),
+    # Without an index: runs are found by their job or their trace, and a planner that knows nothing of how many runs a
+    # team has would rather read all of them.
+    sa.Column("team_id", sa.String(32), nullable=False, default=LOCAL_TEAM),
     sa.Column("job_id", sa.String(32)),
     sa.Column("group_id", sa.String(32)),
     sa.Column("attempt", sa.Integer, nullable=False, default=0),

@@ -293,7 +293,6 @@ def upgrade() -> None:
         postgresql_where=sa.text("length(slug) <= 200 AND length(model) <= 200"),
     )
     op.create_index(op.f("ix_runs_started_at"), "runs", ["started_at"], unique=False)
-    op.create_index(op.f("ix_runs_team_id"), "runs", ["team_id"], unique=False)
     op.create_table(
         "samples",
         sa.Column("trace_id", sa.String(length=32), nullable=False),
