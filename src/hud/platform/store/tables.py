@@ -108,9 +108,10 @@ runs = sa.Table(
     # How hard a task is, and for whom, without the rows.
     sa.Index(
         "runs_of_task",
-        "team_id",
-        "slug",
+        # First: an index that begins with the team would be taken for every question that names one.
         "job_id",
+        "slug",
+        "team_id",
         "model",
         "reward",
         # PostgreSQL refuses rows whose part in an index is long.

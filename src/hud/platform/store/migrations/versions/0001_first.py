@@ -288,7 +288,7 @@ def upgrade() -> None:
     op.create_index(
         "runs_of_task",
         "runs",
-        ["team_id", "slug", "job_id", "model", "reward"],
+        ["job_id", "slug", "team_id", "model", "reward"],
         unique=False,
         postgresql_where=sa.text("length(slug) <= 200 AND length(model) <= 200"),
     )
