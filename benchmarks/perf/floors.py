@@ -153,6 +153,7 @@ def phases(policy: Policy, rounds: int) -> list[Phase]:
     """Return the phases that depend on the policy's shape."""
     counts = Counts(policy.decoder.config)
     policy.chat.stop_ids = frozenset()
+    shapes.settle(policy)
     trainer = Trainer(policy.decoder)
     batch = datums(policy.decoder.config)
     times: dict[str, list[float]] = {}

@@ -66,8 +66,7 @@ def main(rounds: int) -> int:
         os.environ["HUD_HOME"] = f"{name}/home"
         folder = Path(name) / "policy"
         shapes.create_policy(folder, shapes.MIDDLE)
-        ours = our_step(folder)
-        turns = trl_peer.ByTurns(ours)
+        turns = trl_peer.ByTurns(lambda: our_step(folder))
         trl = GRPOTrainer(
             **trl_peer.trl_arguments(
                 folder,
@@ -79,7 +78,7 @@ def main(rounds: int) -> int:
             callbacks=[turns],
         )
         trl_peer.train(trl)
-        ours.close()
+        turns.close()
         return trl_peer.report(turns, trl_peer.loss_gaps(trl, folder), "GRPO step", BAR)
 
 

@@ -37,7 +37,6 @@ Work = tuple[list[list[int]], list[int]]
 def ours(policy: Policy, work: Work) -> float:
     """Return tokens a second of the policy."""
     for_all = [SamplingParams(max_tokens=count) for count in work[1]]
-    policy.chat.stop_ids = frozenset()  # Nothing ends a row before its length.
 
     async def sample() -> list[int]:
         draws = (policy.sample(prompt, one) for prompt, one in zip(work[0], for_all, strict=True))
@@ -94,32 +93,36 @@ def works(rows: int, new: tuple[int, int], size: int) -> Callable[[], Work]:
 def compare(folder: Path, case: str, rows: int, new: tuple[int, int], rounds: int) -> bool:
     """Measure one case and print it; return whether its bars are held."""
     dtype = torch.bfloat16 if case.startswith("bf16") else torch.float32
-    policy = Policy.load(folder, dtype=dtype, slots=rows)
+    policies = {}
+    for count in THREADS:
+        use_at_most(count)  # It may sample with as many processes instead.
+        policies[count] = Policy.load(folder, dtype=dtype, slots=rows)
+        # Nothing ends a row before its length.
+        policies[count].chat.stop_ids = frozenset()
+        shapes.settle(policies[count])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-    work = works(rows, new, policy.decoder.config.vocab_size)
+    work = works(rows, new, policies[1].decoder.config.vocab_size)
     peers = {"generate": generate}
     if BARS[case][1] is not None:
         peers["continuous batching"] = continuous
 
-    def with_threads(side: Callable[[Work], float], count: int) -> Callable[[], float]:
+    def with_threads(name: str, count: int) -> Callable[[], float]:
         def measured() -> float:
-            use_at_most(count)  # Ours may sample with fewer.
+            use_at_most(count)
             torch.set_num_threads(count)
-            return side(work())
+            if name == "ours":
+                return ours(policies[count], work())
+            return peers[name](model, work())
 
         return measured
 
-    sides = {"ours": lambda given: ours(policy, given)}
-    sides |= {name: lambda given, peer=peer: peer(model, given) for name, peer in peers.items()}
+    sides = ["ours", *peers]
     rates = by_turns(
-        {
-            (name, count): with_threads(side, count)
-            for name, side in sides.items()
-            for count in THREADS
-        },
+        {(name, count): with_threads(name, count) for name in sides for count in THREADS},
         rounds,
     )
-    policy.close()
+    for policy in policies.values():
+        policy.close()
     best = {}
     for name in sides:
         threads, rate = highest({count: rates[name, count] for count in THREADS})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import product
 from pathlib import Path
+from time import perf_counter
 
+from hud.engine.policy import Policy
 from hud.engine.tiny import create_tiny
+from hud.trace import SamplingParams
 
 ROLES = ("api", "db", "cache", "queue", "search", "mailer", "ledger", "proxy")
 PLACES = ("oslo", "lima", "kyoto", "cairo", "quito", "perth", "turin", "dakar")
@@ -37,3 +41,21 @@ def words() -> list[str]:
 def create_policy(folder: Path, sizes: dict[str, int], *, max_context: int = 1024) -> None:
     """Write a Qwen3-shaped folder with random weights; the same sizes give the same files."""
     create_tiny(folder, incidents() + words(), **sizes, max_context=max_context)
+
+
+def settle(policy: Policy, *, limit: float = 300.0) -> None:
+    """Sample until the policy does so as it will go on: small ones begin other processes after some hundred steps."""
+    samplers = policy._samplers
+    ends = perf_counter() + limit
+
+    async def turns(row: int) -> None:
+        for _ in range(4):  # Of unlike lengths, so that turns come while others are on their way.
+            await policy.sample([9 + row] * 16, SamplingParams(max_tokens=30 + 5 * row))
+
+    async def some() -> None:
+        await asyncio.gather(*map(turns, range(24)))
+
+    while sum(side.ready.is_set() for side in samplers._sides) < samplers._wanted:
+        if perf_counter() > ends:
+            raise SystemExit(f"The policy's other processes had not begun after {limit:.0f} s.")
+        asyncio.run(some())

@@ -192,12 +192,11 @@ def main(rounds: int) -> int:
         os.environ["HUD_HOME"] = f"{name}/home"
         folder = Path(name) / "policy"
         shapes.create_policy(folder, shapes.MIDDLE)
-        ours = our_step(folder)
-        turns = trl_peer.ByTurns(ours)
+        turns = trl_peer.ByTurns(lambda: our_step(folder))
         theirs = peer(folder, turns, rounds)
         trl_peer.train(theirs)
-        check(ours, theirs)
-        ours.close()
+        check(turns.ours[max(turns.ours)], theirs)
+        turns.close()
         gaps = trl_peer.loss_gaps(theirs, folder)
         return trl_peer.report(turns, gaps, "GRPO step with tool calls", BAR)
 

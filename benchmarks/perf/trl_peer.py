@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
+import shapes
 import torch
 from datasets import Dataset
 from measure import lowest, verdict
@@ -103,6 +104,7 @@ class OurStep:
         self.policy = Policy.load(folder, slots=PROMPTS * GROUP)
         # Nothing ends a turn but its length, as on the other side.
         self.policy.chat.stop_ids = frozenset()
+        shapes.settle(self.policy)
         self.trainer = Trainer(self.policy.decoder)
         self.tasks, self.runtime = tasks, runtime
         self.config, self.model_of = config, model_of
@@ -156,10 +158,16 @@ class OurStep:
 
 
 class ByTurns(TrainerCallback):
-    """Takes one of our steps after each of theirs, with each number of threads in turn, and times both."""
+    """Takes one of our steps after each of theirs, with each number of threads in turn, and times both.
 
-    def __init__(self, ours: Callable[[int], None]) -> None:
-        self.ours = ours
+    Ours has a policy of its own for each number: it may sample with as many processes instead.
+    """
+
+    def __init__(self, make: Callable[[], OurStep]) -> None:
+        self.ours: dict[int, OurStep] = {}
+        for count in THREADS:
+            use_at_most(count)
+            self.ours[count] = make()
         self.theirs_seconds: dict[int, list[float]] = {count: [] for count in THREADS}
         self.ours_seconds: dict[int, list[float]] = {count: [] for count in THREADS}
 
@@ -173,6 +181,11 @@ class ByTurns(TrainerCallback):
         """Return the round, 0 for the warm-up, that a step counted from 0 belongs to."""
         return step // len(THREADS)
 
+    def close(self) -> None:
+        """Stop our side."""
+        for ours in self.ours.values():
+            ours.close()
+
     def on_step_begin(self, args, state, control, **_) -> None:
         torch.set_num_threads(THREADS[state.global_step % len(THREADS)])
         self.started = perf_counter()
@@ -183,7 +196,7 @@ class ByTurns(TrainerCallback):
         count = THREADS[step % len(THREADS)]
         use_at_most(count)
         started = perf_counter()
-        self.ours(self.round_of(step))
+        self.ours[count](self.round_of(step))
         ours = perf_counter() - started
         if self.round_of(step):
             self.theirs_seconds[count].append(theirs)
