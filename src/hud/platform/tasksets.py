@@ -55,6 +55,25 @@ class Tasksets:
             rows = connection.execute(newest.limit(limit).offset(offset)).all()
         return [_shown(row) for row in rows], total
 
+    def row_counts(self, identifiers: Sequence[str]) -> dict[str, int]:
+        """Return how many rows tasksets have now, by id."""
+        rows = tables.taskset_rows
+        last = (
+            sa.select(rows.c.taskset_id, rows.c.slug, sa.func.max(rows.c.version).label("version"))
+            .where(rows.c.taskset_id.in_(identifiers))
+            .group_by(rows.c.taskset_id, rows.c.slug)
+            .subquery()
+        )
+        same = [rows.c[name] == last.c[name] for name in ("taskset_id", "slug", "version")]
+        query = (
+            sa.select(rows.c.taskset_id, sa.func.count())
+            .join(last, sa.and_(*same))
+            .where(rows.c.row.is_not(None))
+            .group_by(rows.c.taskset_id)
+        )
+        with self.store.read() as connection:
+            return {row[0]: int(row[1]) for row in connection.execute(query)}
+
     def find(self, reference: str) -> _Row:
         """Return a taskset by id or name."""
         sets = tables.tasksets
@@ -245,7 +264,7 @@ def is_text(text: str) -> bool:
 
 
 def _rows(connection: sa.Connection, identifier: str, version: int | None) -> list[sa.Row[Any]]:
-    """Return the newest row of each slug up to a version, in order."""
+    """Return the newest row of each slug up to a version, in order; those that were removed are left out."""
     rows = tables.taskset_rows
     newest = sa.select(rows.c.slug, sa.func.max(rows.c.version).label("version")).where(
         rows.c.taskset_id == identifier
@@ -256,7 +275,7 @@ def _rows(connection: sa.Connection, identifier: str, version: int | None) -> li
     query = (
         sa.select(rows)
         .join(last, sa.and_(rows.c.slug == last.c.slug, rows.c.version == last.c.version))
-        .where(rows.c.taskset_id == identifier)
+        .where(rows.c.taskset_id == identifier, rows.c.row.is_not(None))
         .order_by(rows.c.position)
     )
     return list(connection.execute(query).all())

@@ -11,12 +11,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel
 
-from hud.errors import UsageError
 from hud.platform.access import caller, needs
 from hud.platform.access.audit import noted
-from hud.platform.environments import Environments
-from hud.platform.manifests import misfits
-from hud.platform.tasksets import Tasksets, problems_of, row_of
+from hud.platform.taskset_rows import checked
+from hud.platform.tasksets import Tasksets
 
 router = APIRouter(prefix="/v2", tags=["tasksets"])
 _READ = [Depends(needs("read"))]
@@ -92,14 +90,7 @@ def list_versions(request: Request, taskset_id: str) -> dict[str, Any]:
 @router.post("/tasks/upload", dependencies=_RUN)
 def upload(request: Request, body: Upload) -> dict[str, Any]:
     """Add rows to a taskset and replace those that changed; nothing is ever removed."""
-    problems = list(problems_of(body.tasks))
-    if problems:
-        raise UsageError("\n".join(problems))
-    rows = [row_of(task) for task in body.tasks]
-    environments = Environments(request.app.state.platform.store, caller(request).team_id)
-    problems = list(misfits(rows, environments.manifests({row["env"] for row in rows})))
-    if problems:
-        raise UsageError("\n".join(problems))
+    rows = checked(request.app.state.platform.store, caller(request).team_id, body.tasks)
     done = _tasksets(request).upload(
         body.taskset_name,
         rows,

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from hud.platform.dashboard.pages import comparison, job, jobs, people, signin
+from hud.platform.dashboard.pages import comparison, job, jobs, people, signin, tasksets, tasksets_editing
 
 ROUTERS: tuple[APIRouter, ...] = (
     signin.router,
@@ -10,4 +10,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     comparison.router,  # Before jobs: "compare" is no id of one.
     job.router,
     people.router,
+    tasksets_editing.router,
+    tasksets.router,
 )

@@ -1,0 +1,231 @@
+"""Tasksets: their rows with what models made of them, one row, and where rows come from."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any
+
+from fastapi import Form, Query, Request, Response
+
+from hud.errors import ConflictError, UsageError
+from hud.platform.access import caller
+from hud.platform.access.audit import noted
+from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.rendering import page
+from hud.platform.store.difficulty import Difficulty, difficulties, recent_runs
+from hud.platform.taskset_rows import TasksetRows
+from hud.platform.tasksets import Tasksets
+from hud.trace import plain
+
+router = Pages()
+PER_PAGE = 50
+MOST_MODELS = 6
+"""Columns of models beside the rows: those with the most runs."""
+RECENT_RUNS = 20
+ORDERS = ("", "mean", "-mean", "spread", "-spread", "runs", "-runs", "name", "-name")
+_MOST = 2**31 - 1
+Offset = Annotated[int, Query(ge=0, le=_MOST)]
+
+
+@router.page("/tasksets")
+def tasksets(request: Request, search: str = "", offset: Offset = 0) -> Response:
+    """The team's tasksets, the one changed last first."""
+    sets = _tasksets(request)
+    items, total = sets.page(search or None, PER_PAGE, offset)
+    counts = sets.row_counts([plain(item["id"]) for item in items])
+    for item in items:
+        item["rows"] = counts.get(plain(item["id"]), 0)
+    data = {"items": items, "total": total, "limit": PER_PAGE, "offset": offset}
+    return page(request, "tasksets.html", data)
+
+
+@router.page("/tasksets/new")
+def new_taskset(request: Request) -> Response:
+    """The form of a new taskset."""
+    caller(request).require("run")
+    return page(request, "tasksets_new.html", {"name": "", "problem": None})
+
+
+@router.action("/tasksets", "run")
+def make_taskset(request: Request, name: Annotated[str, Form()] = "") -> Response:
+    """Make an empty taskset."""
+    try:
+        made = _tasksets(request).create(name, None)
+    except (UsageError, ConflictError) as error:
+        data = {"name": name, "problem": str(error)}
+        return page(request, "tasksets_new.html", data, status=422)
+    noted(request, "taskset changed", made["name"], taskset_id=made["id"], version=0)
+    return see(f"/tasksets/{made['id']}")
+
+
+@router.page("/tasksets/{taskset_id}")
+def taskset(
+    request: Request,
+    taskset_id: str,
+    search: str = "",
+    sort: str = "",
+    version: Annotated[int | None, Query(ge=0, le=_MOST)] = None,
+    offset: Offset = 0,
+) -> Response:
+    """The rows of a taskset, each with how hard it is and for whom."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    rows = TasksetRows(store, team, taskset_id)
+    identifier = plain(rows.taskset["id"])
+    slugs = rows.slugs(search, version)
+    if sort in ORDERS[1:] and sort.strip("-") != "name":
+        scores = difficulties(store, team, identifier)
+        slugs = _sorted(slugs, scores, sort)
+    elif sort:
+        slugs = sorted(slugs, reverse=sort == "-name")
+    shown = slugs[offset : offset + PER_PAGE]
+    scores = difficulties(store, team, identifier, shown)
+    items = [
+        {**row, **scores.get(row["name"], Difficulty()).shown()}
+        for row in rows.named(shown, version)
+    ]
+    data = {
+        "taskset": rows.taskset,
+        "command": sync_command(rows.taskset),
+        "items": items,
+        "models": _models(scores),
+        "version": version,
+        "sort": sort,
+        "total": len(slugs),
+        "limit": PER_PAGE,
+        "offset": offset,
+    }
+    return page(request, "taskset.html", data)
+
+
+@router.page("/tasksets/{taskset_id}/row")
+def row(request: Request, taskset_id: str, slug: str) -> Response:
+    """One row: what it is, what it was, and what models made of it."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    rows = TasksetRows(store, team, taskset_id)
+    history = rows.history(slug)
+    current = history[0]["row"] if history else rows.get(slug)
+    identifier = plain(rows.taskset["id"])
+    scores = difficulties(store, team, identifier, [slug]).get(slug, Difficulty())
+    data = {
+        "taskset": rows.taskset,
+        "slug": slug,
+        "row": current,
+        "history": history,
+        "difficulty": scores.shown(),
+        "runs": recent_runs(store, team, identifier, slug, RECENT_RUNS),
+    }
+    return page(request, "taskset_row.html", data)
+
+
+@router.page("/tasksets/{taskset_id}/imports")
+def imports(request: Request, taskset_id: str, offset: Offset = 0) -> Response:
+    """Where the rows came from, version by version; and the form that brings more."""
+    return _imports(request, taskset_id, offset, None, "")
+
+
+@router.action("/tasksets/{taskset_id}/imports", "run")
+def bring_in(request: Request, taskset_id: str, text: Annotated[str, Form()] = "") -> Response:
+    """Add rows from JSON or JSON lines, and replace those of the same names, as syncing does."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    rows = TasksetRows(store, team, taskset_id)
+    try:
+        done = rows.bring_in(tasks_in(text))
+    except UsageError as error:
+        return _imports(request, taskset_id, 0, str(error), text)
+    if done["tasks_created"] or done["tasks_updated"]:
+        noted(request, "taskset changed", rows.taskset["name"], **done)
+    return see(f"/tasksets/{rows.taskset['id']}/imports")
+
+
+@router.get("/tasksets/{taskset_id}/rows.jsonl")
+def download(
+    request: Request, taskset_id: str, version: Annotated[int | None, Query(ge=0, le=_MOST)] = None
+) -> Response:
+    """The rows as JSON lines, as they are exported."""
+    exported = _tasksets(request).export(taskset_id, version)
+    # Not by orjson: it knows no integers beyond 64 bits.
+    lines = "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in exported["tasks"])
+    name = f"{plain(exported['id'])[:8]}-v{exported['version']}.jsonl"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(lines, media_type="application/x-ndjson", headers=headers)
+
+
+def sync_command(taskset: dict[str, Any]) -> str:
+    """Return the command that brings tasks into a taskset; a name that a shell would not take as it is stays out."""
+    name = taskset["name"] if re.fullmatch(r"[\w.-]+", taskset["name"]) else "NAME"
+    return f"hud sync tasks FILE --name {name}"
+
+
+def tasks_in(text: str) -> list[dict[str, Any]]:
+    """Return the tasks of an import: a JSON list, an object with `tasks`, or a line of JSON for each.
+
+    Raises `UsageError` for anything else.
+    """
+    plain_text = text.strip()
+    if not plain_text:
+        raise UsageError("Paste tasks first: a JSON list, or a line of JSON for each.")
+    try:
+        found = json.loads(plain_text)
+    except ValueError as error:
+        if plain_text.startswith("["):
+            raise UsageError(f"This is no JSON: {error}.") from None
+        found = [
+            _task_in(line, number)
+            for number, line in enumerate(plain_text.splitlines(), 1)
+            if line.strip()
+        ]
+    if isinstance(found, dict):
+        found = found["tasks"] if isinstance(found.get("tasks"), list) else [found]
+    if not isinstance(found, list) or not all(isinstance(task, dict) for task in found):
+        raise UsageError("Tasks are JSON objects, in a list or one a line.")
+    return [{"name": task.get("slug"), **task} if "slug" in task else task for task in found]
+
+
+def _task_in(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"Line {number} is no JSON: {error}.") from None
+
+
+def _imports(
+    request: Request, taskset_id: str, offset: int, problem: str | None, text: str
+) -> Response:
+    store, team = request.app.state.platform.store, caller(request).team_id
+    rows = TasksetRows(store, team, taskset_id)
+    items, total = rows.versions(PER_PAGE, offset)
+    data = {
+        "taskset": rows.taskset,
+        "items": items,
+        "total": total,
+        "limit": PER_PAGE,
+        "offset": offset,
+        "problems": problem.splitlines() if problem else [],
+        "command": sync_command(rows.taskset),
+        "text": text,
+    }
+    return page(request, "taskset_imports.html", data, status=422 if problem else 200)
+
+
+def _sorted(slugs: list[str], scores: dict[str, Difficulty], sort: str) -> list[str]:
+    """Order names by a measure; those without it come last either way."""
+    name = sort.removeprefix("-")
+    values = {slug: getattr(scores.get(slug, Difficulty()), name) for slug in slugs}
+    known = [slug for slug in slugs if values[slug] is not None]
+    known.sort(key=lambda slug: values[slug], reverse=sort.startswith("-"))
+    return known + [slug for slug in slugs if values[slug] is None]
+
+
+def _models(scores: dict[str, Difficulty]) -> list[str]:
+    """The models with the most runs of these tasks; people, where they played, come first."""
+    runs: dict[str, int] = {}
+    for one in scores.values():
+        for model, score in one.models.items():
+            runs[model] = runs.get(model, 0) + score.runs
+    first = sorted(runs, key=lambda model: (model != "human", -runs[model], model))[:MOST_MODELS]
+    return first
+
+
+def _tasksets(request: Request) -> Tasksets:
+    return Tasksets(request.app.state.platform.store, caller(request).team_id)

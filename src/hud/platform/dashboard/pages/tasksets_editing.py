@@ -1,0 +1,156 @@
+"""Editing a taskset row by row: each change is checked as syncing checks it, and makes a version."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import Form, Request, Response
+
+from hud.errors import ConflictError, UsageError
+from hud.platform.access import caller
+from hud.platform.access.audit import noted
+from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.rendering import page
+from hud.platform.environments import Environments
+from hud.platform.taskset_rows import TasksetRows
+from hud.platform.tasksets import FIELDS
+
+router = Pages()
+MOST_ENVIRONMENTS = 200
+_REST = tuple(name for name in FIELDS if name != "args")
+
+
+@router.page("/tasksets/{taskset_id}/edit")
+def edit(request: Request, taskset_id: str, slug: str = "") -> Response:
+    """The form of a row; without a name, of a new one."""
+    caller(request).require("run")
+    rows = _rows(request, taskset_id)
+    given = {"name": "", "env": "", "task": "", "args": "{}", "rest": "", "seen": ""}
+    if slug:
+        row = rows.get(slug)
+        rest = {name: row[name] for name in _REST if row.get(name) is not None}
+        given = {
+            "name": row["name"],
+            "env": row["env"],
+            "task": row["scenario"],
+            "args": _pretty(row["args"]),
+            "rest": _pretty(rest) if rest else "",
+            "seen": str(row["version"]),
+        }
+    return _form(request, rows, slug, given, [])
+
+
+@router.action("/tasksets/{taskset_id}/rows", "run")
+def save(
+    request: Request,
+    taskset_id: str,
+    name: Annotated[str, Form()] = "",
+    env: Annotated[str, Form()] = "",
+    task: Annotated[str, Form()] = "",
+    args: Annotated[str, Form()] = "",
+    rest: Annotated[str, Form()] = "",
+    replaces: Annotated[str, Form()] = "",
+    seen: Annotated[str, Form()] = "",
+) -> Response:
+    """Add a row, or change the one that the form was made from."""
+    rows = _rows(request, taskset_id)
+    given = {"name": name, "env": env, "task": task, "args": args, "rest": rest, "seen": seen}
+    try:
+        made = {"name": name.strip(), "env": env.strip(), "task_id": task.strip()}
+        more = _object("The other fields", rest)
+        unknown = sorted(set(more) - set(_REST))
+        if unknown:
+            raise UsageError(f"There is no field {unknown[0]!r}; there are {', '.join(_REST)}.")
+        row = rows.put(
+            {**made, "args": _object("The arguments", args), **more},
+            replaces=replaces or None,
+            seen=_number(seen),
+        )
+    except (UsageError, ConflictError) as error:
+        return _form(request, rows, replaces, given, str(error).splitlines())
+    _noted(request, rows, row["version"], f"{'changed' if replaces else 'added'} {row['name']}")
+    query = urlencode({"slug": row["name"]})
+    return see(f"/tasksets/{rows.taskset['id']}/row?{query}")
+
+
+@router.action("/tasksets/{taskset_id}/remove", "run")
+def remove(
+    request: Request,
+    taskset_id: str,
+    slug: Annotated[str, Form()],
+    seen: Annotated[str, Form()] = "",
+) -> Response:
+    """Remove a row; older versions keep it."""
+    rows = _rows(request, taskset_id)
+    version = rows.remove(slug, _number(seen))
+    _noted(request, rows, version, f"removed {slug}")
+    return see(f"/tasksets/{rows.taskset['id']}")
+
+
+def _form(
+    request: Request, rows: TasksetRows, slug: str, given: dict[str, str], problems: list[str]
+) -> Response:
+    environments = Environments(request.app.state.platform.store, caller(request).team_id)
+    known, _ = environments.page(None, MOST_ENVIRONMENTS, 0)
+    data = {
+        "taskset": rows.taskset,
+        "slug": slug,
+        "given": given,
+        "problems": problems,
+        "environments": [one["name"] for one in known],
+        "templates": _templates(environments, given["env"]),
+    }
+    return page(request, "taskset_edit.html", data, status=422 if problems else 200)
+
+
+def _templates(environments: Environments, env: str) -> list[dict[str, Any]]:
+    """Return the templates of an environment with the schemas of their arguments, as far as they are known."""
+    manifest = environments.manifests([env]).get(env) if env else None
+    return [
+        {"id": task["id"], "args": _pretty(task.get("args") or {})}
+        for task in (manifest or {}).get("tasks", [])
+    ]
+
+
+def _object(what: str, text: str) -> dict[str, Any]:
+    """Return a JSON object of a form; raises `UsageError` for what is none."""
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{what} are no JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise UsageError(f'{what} are a JSON object, such as {{"n": 3}}.')
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON value")
+
+
+def _number(text: str) -> int | None:
+    return int(text[:9]) if text.isascii() and text.isdigit() else None
+
+
+def _pretty(value: Any) -> str:
+    # Not by orjson: it knows no integers beyond 64 bits.
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _noted(request: Request, rows: TasksetRows, version: int, what: str) -> None:
+    taskset = rows.taskset
+    noted(
+        request,
+        "taskset changed",
+        taskset["name"],
+        taskset_id=taskset["id"],
+        version=version,
+        change=what[:200],
+    )
+
+
+def _rows(request: Request, taskset_id: str) -> TasksetRows:
+    return TasksetRows(request.app.state.platform.store, caller(request).team_id, taskset_id)
