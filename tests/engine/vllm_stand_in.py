@@ -10,13 +10,21 @@ import itertools
 import json
 import socket
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
+from tests.engine.vllm_requests import (
+    CompletionRequest,
+    LoadRequest,
+    Options,
+    Refused,
+    RpcRequest,
+    Sequence,
+    UnloadRequest,
+)
 
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
 from hud.engine.folder import load_decoder, load_weights
@@ -24,85 +32,6 @@ from hud.engine.lora import load_adapter
 from hud.trace import SamplingParams
 
 BLOCK = 16
-INT64 = 2**63
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class StreamOptions(Strict):
-    include_usage: bool = False
-
-
-class CompletionRequest(Strict):
-    """Those of vllm/entrypoints/openai/completion/protocol.py that a rollout worker may use."""
-
-    model: str
-    prompt: list[int] = Field(min_length=1)
-    max_tokens: int = Field(16, ge=1)
-    temperature: float | None = Field(None, ge=0)
-    top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0)
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    seed: int | None = Field(None, ge=-INT64, lt=INT64)
-    stop_token_ids: list[int] = []
-    ignore_eos: bool = False
-    logprobs: int | None = Field(None, ge=0, le=20)
-    return_token_ids: bool | None = None
-    return_tokens_as_token_ids: bool | None = None
-    cache_salt: str | None = Field(None, min_length=1, max_length=1024)
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-
-
-class LoadRequest(Strict):
-    lora_name: str = Field(min_length=1)
-    lora_path: str = Field(min_length=1)
-    load_inplace: bool = False
-
-
-class UnloadRequest(Strict):
-    lora_name: str = Field(min_length=1)
-    lora_int_id: int | None = None
-
-
-class RpcRequest(Strict):
-    method: Literal["reload_weights"]
-    args: list[str] = []
-    kwargs: dict[str, str] = {}
-    timeout: float | None = None
-
-
-@dataclass(eq=False)
-class Sequence:
-    asked: CompletionRequest
-    params: SamplingParams
-    uniforms: Uniforms
-    cached: int
-    ids: list[int] = field(default_factory=list)
-    rows: asyncio.Queue = field(default_factory=asyncio.Queue)
-
-
-@dataclass
-class Options:
-    version: str = "0.32.0"
-    served: str = "policy"
-    dev_mode: bool = True
-    lora_api: bool = True
-    processed: bool = True
-    token_ids: bool = True
-    max_context: int = 512
-    served_key: str | None = None
-
-
-class Refused(Exception):
-    def __init__(self, code: int, message: str, kind: str = "BadRequestError") -> None:
-        super().__init__(message)
-        self.code, self.kind = code, kind
 
 
 class StandIn:
@@ -417,8 +346,8 @@ class StandIn:
                 # Tests let a held server go on from another thread.
                 await asyncio.wait([self.loop.create_task(self.woken.wait())], timeout=0.01)
                 continue
-            for sequence in ready:
-                self._draw(sequence)
+            for model in {one.asked.model for one in ready}:
+                self._draw([one for one in ready if one.asked.model == model], model)
             await asyncio.sleep(0)
 
     def _may_draw(self, one: Sequence) -> bool:
@@ -426,29 +355,35 @@ class StandIn:
         return not self.paused and (probe or self.limit is None or len(one.ids) < self.limit)
 
     @torch.no_grad()
-    def _draw(self, sequence: Sequence) -> None:
-        asked = sequence.asked
-        decoder = self.adapters[asked.model][1] if asked.model in self.adapters else self.decoder
-        ids = torch.tensor(asked.prompt + sequence.ids)
-        ends = torch.tensor([0, len(ids)])
-        hidden = decoder.hidden_packed(ids, torch.arange(len(ids)), ends)
-        logits = decoder.logits(hidden[-1:])
-        tokens, logprobs = draw(logits, [sequence.params], [sequence.uniforms.next()])
-        token, logprob = tokens[0], logprobs[0]
-        top = likeliest_tokens(logits, [sequence.params], asked.logprobs or 0)[0]
-        if not self.options.processed:
-            raw = logits.float().log_softmax(-1)[0]
-            logprob, top = float(raw[token]), [(one, float(raw[one])) for one, _ in top]
-        sequence.ids.append(token)
+    def _draw(self, batch: list[Sequence], model: str) -> None:
+        decoder = self.adapters[model][1] if model in self.adapters else self.decoder
+        rows = [one.asked.prompt + one.ids for one in batch]
+        ends = torch.tensor([0, *itertools.accumulate(map(len, rows))])
+        positions = torch.cat([torch.arange(len(row)) for row in rows])
+        hidden = decoder.hidden_packed(torch.tensor(list(itertools.chain(*rows))), positions, ends)
+        logits = decoder.logits(hidden[ends[1:] - 1])
+        params = [one.params for one in batch]
+        tokens, logprobs = draw(logits, params, [one.uniforms.next() for one in batch])
+        most = max(one.asked.logprobs or 0 for one in batch)
+        likeliest = likeliest_tokens(logits, params, most) if most else [[] for _ in batch]
+        raw = logits.float().log_softmax(-1)
+        for row, (one, token) in enumerate(zip(batch, tokens, strict=True)):
+            logprob, top = logprobs[row], likeliest[row][: one.asked.logprobs or 0]
+            if not self.options.processed:
+                logprob = float(raw[row, token])
+                top = [(other, float(raw[row, other])) for other, _ in top]
+            self._put(one, token, logprob, top)
+
+    def _put(self, one: Sequence, token: int, logprob: float, top: list[tuple[int, float]]) -> None:
+        asked = one.asked
+        one.ids.append(token)
         end = token in asked.stop_token_ids or (not asked.ignore_eos and token == 0)
-        reason = "stop" if end else "length" if len(sequence.ids) == asked.max_tokens else None
-        told = {f"token_id:{one}": value for one, value in [(token, logprob), *top]}
-        sequence.rows.put_nowait(
-            {"token": token, "logprob": logprob, "top": told, "reason": reason}
-        )
+        reason = "stop" if end else "length" if len(one.ids) == asked.max_tokens else None
+        told = {f"token_id:{other}": value for other, value in [(token, logprob), *top]}
+        one.rows.put_nowait({"token": token, "logprob": logprob, "top": told, "reason": reason})
         if reason:
-            self.cache.update(key for _, key in _blocks(asked, sequence.ids))
-            self.sequences.remove(sequence)
+            self.cache.update(key for _, key in _blocks(asked, one.ids))
+            self.sequences.remove(one)
 
     def throw_out(self) -> None:
         """End everything on its way as `/pause?mode=abort` of somebody else would."""
