@@ -2,7 +2,16 @@
 
 from fastapi import APIRouter
 
-from hud.platform.dashboard.pages import comparison, job, jobs, people, signin, tasksets, tasksets_editing
+from hud.platform.dashboard.pages import (
+    comparison,
+    job,
+    jobs,
+    people,
+    signin,
+    tasksets,
+    tasksets_editing,
+    trace,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     signin.router,
@@ -12,4 +21,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     people.router,
     tasksets_editing.router,
     tasksets.router,
+    trace.router,
 )

@@ -1,0 +1,233 @@
+"""One run, step by step, and what belongs to it: its timeline, images, tokens, spans, and another run beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from hud.platform.access import caller
+from hud.platform.dashboard.events import Revision, changes
+from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.raster import raster
+from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.trace_images import image_bytes
+from hud.platform.dashboard.trace_page import (
+    COLOURS,
+    colour_notice,
+    find_numbered,
+    head_of,
+    revision_of,
+    shown_nested,
+    shown_window,
+)
+from hud.platform.dashboard.trace_timeline import marks, timeline
+from hud.platform.dashboard.trace_values import as_json, dict_of, whole_json
+from hud.platform.store import reading, trace_windows
+from hud.platform.store.trace_windows import Window
+
+router = Pages()
+KEPT = "private, max-age=31536000, immutable"
+SPANS_PER_PAGE = 50
+_LAST = 2**31 - 1
+
+Number = Annotated[int, Query(ge=0, le=_LAST)]
+Colour = Annotated[str | None, Query(pattern=f"^({'|'.join(COLOURS)})?$")]
+Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+
+
+@router.get("/traces")
+@router.get("/trace")
+def all_traces() -> Response:
+    """Runs are listed with their jobs."""
+    return see("/jobs")
+
+
+@router.get("/traces/{trace_id}")
+def other_address(trace_id: str) -> Response:
+    """The address that some clients print."""
+    return see(f"/trace/{trace_id}")
+
+
+@router.page("/trace/{trace_id}")
+def trace(
+    request: Request, trace_id: str, step: Number | None = None, tokens: Colour = None
+) -> Response:
+    """The run as a conversation: a window of it, and places for the other windows."""
+    platform, run = request.app.state.platform, _run(request, trace_id)
+    windows = trace_windows.windows(platform.store, run["trace_id"])
+    wanted = _window_of(windows, step)
+    parts = [
+        {
+            "first": window.first,
+            "last": window.last,
+            "count": window.count,
+            "steps": shown_window(platform, run, window, tokens) if window == wanted else None,
+        }
+        for window in windows
+    ]
+    data = {
+        **head_of(platform, run),
+        "windows": parts,
+        "step_count": sum(window.count for window in windows),
+        "last": windows[-1].last if windows else -1,
+        "colour": tokens or None,
+        "colour_notice": colour_notice(platform, run, tokens),
+    }
+    return page(request, "trace.html", data)
+
+
+@router.get("/trace/{trace_id}/steps")
+def steps(
+    request: Request,
+    trace_id: str,
+    first: Number = 0,
+    last: Number = _LAST,
+    tokens: Colour = None,
+) -> Response:
+    """Steps for a page that shows others already: those of a window, or the new ones of a run that goes on."""
+    platform, run = request.app.state.platform, _run(request, trace_id)
+    shown = shown_window(platform, run, Window(first, last, 0), tokens)
+    data = {"steps": shown, "run": run, "colour": tokens or None}
+    return page(request, "trace_window.html", data)
+
+
+@router.get("/trace/{trace_id}/head")
+def head(request: Request, trace_id: str) -> Response:
+    """What stands above the steps, for a page whose run went on."""
+    data = head_of(request.app.state.platform, _run(request, trace_id))
+    return page(request, "trace_head.html", data)
+
+
+@router.page("/trace/{trace_id}/timeline")
+def trace_timeline(request: Request, trace_id: str) -> Response:
+    """When what happened, where it failed, and the screenshots."""
+    platform, run = request.app.state.platform, _run(request, trace_id)
+    found = timeline(marks(trace_windows.every_step(platform.store, run["trace_id"])))
+    return page(request, "trace_timeline.html", {"timeline": found, "trace_id": run["trace_id"]})
+
+
+@router.get("/trace/{trace_id}/steps/{number}.json")
+def raw_step(request: Request, trace_id: str, number: str) -> Response:
+    """A step as it is stored, with its tokens."""
+    platform, run = request.app.state.platform, _run(request, trace_id)
+    payload = find_numbered(platform, run, number)
+    if number.isdecimal():
+        payload = _with_tokens(request, run["trace_id"], int(number), payload)
+    return Response(whole_json(payload), media_type="application/json")
+
+
+@router.get("/trace/{trace_id}/raw.json")
+def raw_trace(request: Request, trace_id: str) -> Response:
+    """The run and all its steps as they are stored; attachments that are kept apart are named."""
+    run = _run(request, trace_id)
+    store = request.app.state.platform.store
+
+    def parts() -> Iterator[bytes]:
+        yield b'{"run":' + whole_json({str(name): run[name] for name in run}) + b',"steps":['
+        separator = b""
+        for number, payload in trace_windows.every_step(store, run["trace_id"]):
+            whole = _with_tokens(request, run["trace_id"], number, payload)
+            yield separator + whole_json(whole)
+            separator = b",\n"
+        yield b"]}"
+
+    return StreamingResponse(parts(), media_type="application/json")
+
+
+@router.get("/trace/{trace_id}/steps/{number}/nested")
+def nested(request: Request, trace_id: str, number: str, offset: Number = 0) -> Response:
+    """The run that is nested in a step, to be opened in its place."""
+    platform, run = request.app.state.platform, _run(request, trace_id)
+    shown, total = shown_nested(run, find_numbered(platform, run, number), number, offset)
+    data = {"steps": shown, "run": run, "number": number, "total": total}
+    more = offset + len(shown)
+    return page(request, "trace_nested.html", {**data, "next": more if more < total else None})
+
+
+@router.get("/trace/{trace_id}/steps/{number}/image/{name}")
+def image(request: Request, trace_id: str, number: int, name: Hash) -> Response:
+    """An image of a step, if it is one that may be looked at; never an SVG, and nothing that only says it is an image."""
+    platform, run = request.app.state.platform, _run(request, trace_id)
+    if request.headers.get("if-none-match") == f'"{name}"':
+        return Response(status_code=304, headers={"cache-control": KEPT})
+    payload = trace_windows.find_step(platform.store, run["trace_id"], number)
+    data = image_bytes(platform.store, run["team_id"], payload, name)
+    found = raster(data)
+    headers = {
+        "cache-control": KEPT,
+        "etag": f'"{name}"',
+        "content-disposition": f'inline; filename="step-{number}-{name[:8]}.{found.extension}"',
+        # It is compressed as it is; to pack it again costs time and gains nothing.
+        "content-encoding": "identity",
+    }
+    return Response(data, media_type=found.media_type, headers=headers)
+
+
+@router.page("/trace/{trace_id}/spans")
+def spans(request: Request, trace_id: str, offset: Number = 0) -> Response:
+    """What clients told beside the steps: robots, files that changed, timed functions."""
+    store, run = request.app.state.platform.store, _run(request, trace_id)
+    team = run["team_id"]
+    items, total = reading.trace_spans(store, team, run["trace_id"], SPANS_PER_PAGE, offset)
+    shown = [_span(item) for item in items]
+    known = {name: run[name] for name in ("trace_id", "slug")}
+    data = {"run": known, "items": shown, "total": total}
+    return page(request, "trace_spans.html", {**data, "limit": SPANS_PER_PAGE, "offset": offset})
+
+
+@router.get("/events/trace/{trace_id}")
+def events(request: Request, trace_id: str, seen: str = "") -> StreamingResponse:
+    """Tell a page whenever its run has gone on."""
+    platform, run = request.app.state.platform, _run(request, trace_id)
+    team, found = run["team_id"], run["trace_id"]
+
+    def read() -> Revision:
+        return Revision(*revision_of(platform, team, found))
+
+    return changes(request, ("trace", team, found), read, seen)
+
+
+def _run(request: Request, trace_id: str) -> dict[str, Any]:
+    return reading.find_run(request.app.state.platform.store, caller(request).team_id, trace_id)
+
+
+def _window_of(windows: list[Window], step: int | None) -> Window | None:
+    if not windows:
+        return None
+    if step is None:
+        return windows[0]
+    return next((window for window in windows if step <= window.last), windows[-1])
+
+
+def _with_tokens(
+    request: Request, trace_id: str, number: int, payload: dict[str, Any]
+) -> dict[str, Any]:
+    store = request.app.state.platform.store
+    drawn = trace_windows.drawn_between(store, trace_id, number, number).get(number)
+    if drawn is None:
+        return payload
+    said = payload.get("sample")
+    sample = {
+        **(said if isinstance(said, dict) else {}),
+        "output_token_ids": drawn.ids,
+        "output_logprobs": drawn.logprobs,
+        "checkpoint": drawn.checkpoint,
+        "swaps": drawn.swaps,
+        "temperature": drawn.temperature,
+    }
+    return {**payload, "sample": sample}
+
+
+def _span(span: dict[str, Any]) -> dict[str, Any]:
+    known = dict_of(span.get("attributes"))
+    return {
+        "name": span.get("name"),
+        "schema": known.get("hud.schema"),
+        "start": span.get("start_time"),
+        "end": span.get("end_time"),
+        "status": span.get("status_message"),
+        "json": as_json(span),
+    }

@@ -1,0 +1,104 @@
+"""What a step changed: the environment's state, and files as unified diffs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hud.platform.dashboard.trace_values import as_json
+
+MOST_FILES = 50
+MOST_LINES = 400
+MOST_CHANGES = 60
+DEEPEST = 6
+_LONGEST_VALUE = 400
+
+View = dict[str, Any]
+
+
+def changed_state(before: Any, after: Any) -> View:
+    """Return the state after a step, and what of it changed: `{whole, changes: [{path, before, after}], more}`.
+
+    Without a state before, nothing is said to have changed.
+    """
+    changes = [] if before is None else _differences("", before, after, 0)
+    return {
+        "whole": as_json(after),
+        "first": before is None,
+        "changes": [
+            {"path": path or "state", "before": _told(old), "after": _told(new)}
+            for path, old, new in changes[:MOST_CHANGES]
+        ],
+        "more": max(0, len(changes) - MOST_CHANGES),
+    }
+
+
+def changed_files(extra: dict[str, Any]) -> list[View]:
+    """Return the files that a step changed: `{path, status, added, removed, lines: [(kind, text)], cut, sizes}`."""
+    files = []
+    for name, told in extra.items():
+        if name.partition(":")[0] != "files" or not isinstance(told, dict):
+            continue
+        patches = told.get("patches")
+        several = patches if isinstance(patches, list) else []
+        files += [_file(patch) for patch in several if isinstance(patch, dict)]
+    return files[:MOST_FILES]
+
+
+class _Absent:
+    """The value of what is not there."""
+
+
+_ABSENT = _Absent()
+
+
+def _differences(path: str, before: Any, after: Any, depth: int) -> list[tuple[str, Any, Any]]:
+    if before == after:
+        return []
+    if isinstance(before, dict) and isinstance(after, dict) and depth < DEEPEST:
+        found = []
+        for name in dict.fromkeys([*before, *after]):
+            inner = f"{path}.{name}" if path else str(name)
+            old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
+            found += _differences(inner, old, new, depth + 1)
+            if len(found) > 10 * MOST_CHANGES:
+                break
+        return found
+    if isinstance(before, list) and isinstance(after, list) and depth < DEEPEST:
+        found = []
+        for place in range(max(len(before), len(after))):
+            old = before[place] if place < len(before) else _ABSENT
+            new = after[place] if place < len(after) else _ABSENT
+            found += _differences(f"{path}[{place}]", old, new, depth + 1)
+            if len(found) > 10 * MOST_CHANGES:
+                break
+        return found
+    return [(path, before, after)]
+
+
+def _told(value: Any) -> str | None:
+    return None if isinstance(value, _Absent) else as_json(value, _LONGEST_VALUE, indent=False)
+
+
+def _file(patch: dict[str, Any]) -> View:
+    text = patch.get("patch")
+    lines = text.split("\n") if isinstance(text, str) and text else []
+    if lines and lines[-1] == "":
+        lines.pop()
+    # The first two lines name the file, which is said already.
+    body = [line for line in lines if not line.startswith(("--- ", "+++ "))]
+    kinds = [(_kind(line), line) for line in body]
+    status = patch.get("status")
+    return {
+        "path": str(patch.get("path") or "?"),
+        "status": status if status in ("added", "modified", "deleted") else "changed",
+        "added": sum(kind == "add" for kind, _ in kinds),
+        "removed": sum(kind == "del" for kind, _ in kinds),
+        "lines": kinds[:MOST_LINES],
+        "cut": max(0, len(kinds) - MOST_LINES),
+        "before": patch.get("size_before") if isinstance(patch.get("size_before"), int) else None,
+        "after": patch.get("size_after") if isinstance(patch.get("size_after"), int) else None,
+    }
+
+
+def _kind(line: str) -> str:
+    return {"+": "add", "-": "del", "@": "at"}.get(line[:1], "")

@@ -1,0 +1,96 @@
+"""The images of a step: where they are in it, by which name a page asks for them, and their bytes.
+
+An image's name is the SHA-256 of its base64, which is also what names the blob of a large one: an address that holds it
+always shows the same picture, so browsers keep it for good.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hud.errors import NotFoundError
+from hud.platform.dashboard.raster import ImageRefusedError
+from hud.platform.store.store import Store
+
+_BLOB = "hud.blob"
+_NESTED = "subagent"
+_NAME = re.compile("[0-9a-f]{64}")
+
+
+def image_name(block: Any) -> str | None:
+    """Return the name of the image that a block of content is; None where it is none."""
+    found = _image(block)
+    if found is None:
+        return None
+    data, blob = found
+    if not blob:
+        return hashlib.sha256(data.encode("utf-8", "replace")).hexdigest()
+    name = blob.rpartition("/")[2]
+    return name if _NAME.fullmatch(name) else None
+
+
+def images(payload: Any, *, nested: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every image of a step in order, once each: its name and its block; those of nested runs where asked."""
+    seen: set[str] = set()
+    # No recursion: what a client sent may be nested deeper than Python calls go.
+    left: list[Any] = [payload]
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left.extend(reversed(value))
+        elif isinstance(value, dict):
+            name = image_name(value)
+            if name is None:
+                within = (part for key, part in value.items() if nested or key != _NESTED)
+                left.extend(reversed(list(within)))
+            elif name not in seen:
+                seen.add(name)
+                yield name, value
+
+
+def image_bytes(store: Store, team: str, payload: Any, name: str) -> bytes:
+    """Return the bytes of a step's image. Raises `NotFoundError`, and `ImageRefusedError` where it is no base64."""
+    block = next((one for known, one in images(payload, nested=True) if known == name), None)
+    found = _image(block)
+    if found is None:
+        raise NotFoundError("This step has no such image.")
+    data, blob = found
+    # A client may have written such a name itself: it opens nothing of another team.
+    if blob:
+        if not blob.startswith(f"{team}/attachments/"):
+            raise NotFoundError("This step has no such image.")
+        data = store.blobs.get(blob).decode("ascii", "replace")
+    try:
+        return base64.b64decode(_bare(data), validate=True)
+    except (binascii.Error, ValueError):
+        raise ImageRefusedError("This image is no base64, so it cannot be shown.") from None
+
+
+def _image(block: Any) -> tuple[str, str] | None:
+    """Return an image's base64 and the name of its blob, one of which is empty."""
+    if not isinstance(block, dict):
+        return None
+    if block.get("type") == "image_url":
+        place = block.get("image_url")
+        url = place.get("url") if isinstance(place, dict) else place
+        return (url, "") if isinstance(url, str) and url.startswith("data:") else None
+    if block.get("type") != "image":
+        return None
+    inner = block.get("source") if isinstance(block.get("source"), dict) else block
+    assert isinstance(inner, dict)
+    data, blob = inner.get("data"), inner.get(_BLOB)
+    if isinstance(blob, str):
+        return "", blob
+    return (data, "") if isinstance(data, str) else None
+
+
+def _bare(data: str) -> bytes:
+    """Return base64 without the `data:` and the spaces round it."""
+    if data.startswith("data:"):
+        data = data.partition(",")[2]
+    return "".join(data.split()).encode("ascii", "replace")

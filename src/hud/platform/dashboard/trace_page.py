@@ -1,0 +1,162 @@
+"""What the pages of a trace show, put together from the store: plain data for templates and twins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hud.errors import NotFoundError
+from hud.platform.dashboard.trace_grades import grade_of
+from hud.platform.dashboard.trace_steps import Setting, arguments_of, shown_steps
+from hud.platform.dashboard.trace_tokens import Vocabularies, advantage_of, shown_tokens
+from hud.platform.dashboard.trace_values import dict_of, moment_of
+from hud.platform.store import reading, trace_windows
+from hud.platform.store.trace_windows import WINDOW_STEPS, Window
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+
+COLOURS = ("logprob", "advantage", "gap")
+"""What tokens may be coloured by."""
+NO_GAP = (
+    "No gap can be shown: what the trainer computed for single tokens is not recorded, only what the sampler drew them "
+    "with. The mean gap of each step is among the curves of its training run."
+)
+
+View = dict[str, Any]
+
+
+def setting_of(run: dict[str, Any]) -> Setting:
+    """Return what the steps of a run are shown in."""
+    return Setting(run["trace_id"], began=moment_of(run["started_at"]), model=run["model"])
+
+
+def shown_window(
+    platform: Platform, run: dict[str, Any], window: Window, colour: str | None = None
+) -> list[View]:
+    """Return the steps of a window, with their tokens where a colour for them is asked for."""
+    store, trace_id = platform.store, run["trace_id"]
+    steps = trace_windows.steps_between(store, trace_id, window.first, window.last)
+    state = trace_windows.state_before(store, trace_id, window.first)
+    views = shown_steps(setting_of(run), steps, state)
+    for (step_id, _), view in zip(steps, views, strict=True):
+        view["id"] = step_id
+    if colour in COLOURS:
+        _add_tokens(platform, run, window, views, colour)
+    return views
+
+
+def shown_nested(
+    run: dict[str, Any], payload: dict[str, Any], number: str, offset: int
+) -> tuple[list[View], int]:
+    """Return some steps of the run that is nested in a step, and how many there are."""
+    nested = payload.get("subagent")
+    found = nested.get("steps") if isinstance(nested, dict) else None
+    steps = [
+        (_step_id(step, place), step)
+        for place, step in enumerate(found if isinstance(found, list) else [], 1)
+        if isinstance(step, dict)
+    ]
+    setting = Setting(
+        run["trace_id"],
+        began=moment_of(run["started_at"]),
+        prefix=f"{number}.",
+        model=dict_of(payload.get("extra")).get("model"),
+        images=number.partition(".")[0],
+    )
+    return shown_steps(setting, steps[offset : offset + WINDOW_STEPS]), len(steps)
+
+
+def find_numbered(platform: Platform, run: dict[str, Any], number: str) -> dict[str, Any]:
+    """Return the step of a number such as `12`, or `12.3` for the third one of the run that is nested in step 12."""
+    first, *inner = number.split(".")
+    missing = NotFoundError(f"There is no step {number} in the trace {run['trace_id']}.")
+    if not all(part.isdecimal() and part.isascii() and len(part) < 10 for part in (first, *inner)):
+        raise missing
+    step = trace_windows.find_step(platform.store, run["trace_id"], int(first))
+    for part in inner:
+        nested = step.get("subagent")
+        steps = nested.get("steps") if isinstance(nested, dict) else None
+        for place, one in enumerate(steps if isinstance(steps, list) else [], 1):
+            if isinstance(one, dict) and _step_id(one, place) == int(part):
+                step = one
+                break
+        else:
+            raise missing
+    return step
+
+
+def head_of(platform: Platform, run: dict[str, Any]) -> View:
+    """Return what stands above the steps: the run, its job, its grade, and where to go from it."""
+    store = platform.store
+    job = None
+    if run["job_id"] is not None:
+        try:
+            found = reading.find_job(store, run["team_id"], run["job_id"])
+            job = {name: found[name] for name in ("id", "name", "status", "group_size")}
+        except NotFoundError:
+            pass  # Clients report runs of jobs that they never announce.
+    extra = run["extra"] or {}
+    task = run["task"] if isinstance(run["task"], dict) else {}
+    began, ended = moment_of(run["started_at"]), moment_of(run["ended_at"])
+    return {
+        # SQLAlchemy's names of columns are strings of a kind of its own, which JSON refuses.
+        "run": {str(name): run[name] for name in run if name not in ("team_id", "grade")},
+        "job": job,
+        "grade": grade_of(run["grade"]),
+        "task": {
+            "env": task.get("env"),
+            "id": task.get("id"),
+            "arguments": arguments_of(task["args"]) if task.get("args") else None,
+        },
+        "seconds": None if began is None or ended is None else (ended - began).total_seconds(),
+        "siblings": trace_windows.siblings(store, run),
+        "neighbours": trace_windows.neighbours(store, run),
+        "parent": _identifier(extra.get("parent_trace_id")),
+        "retried_as": _identifier(extra.get("retried_as")),
+        "has_tokens": trace_windows.has_samples(store, run["trace_id"]),
+        "revision": revision_of(platform, run["team_id"], run["trace_id"])[0],
+    }
+
+
+def revision_of(platform: Platform, team: str, trace_id: str) -> tuple[str, bool]:
+    """Return what differs whenever a trace's page would, and whether the run is over."""
+    run = reading.find_run(platform.store, team, trace_id)
+    last, count = trace_windows.last_step(platform.store, trace_id)
+    return f"{last}.{count}.{run['attempt']}.{run['status']}.{run['reward']}", run[
+        "status"
+    ] != "running"
+
+
+def _add_tokens(
+    platform: Platform, run: dict[str, Any], window: Window, views: list[View], colour: str
+) -> None:
+    drawn = trace_windows.drawn_between(platform.store, run["trace_id"], window.first, window.last)
+    if not drawn:
+        return
+    advantage = None
+    if colour == "advantage":
+        advantage = advantage_of(trace_windows.group_rewards(platform.store, run), run["trace_id"])
+    vocabularies = Vocabularies(platform.registry_of(run["team_id"]), run["model"])
+    for view in views:
+        found = drawn.get(view["id"])
+        if found is not None:
+            vocabulary = vocabularies.of(found.checkpoint)
+            view["tokens"] = shown_tokens(found, vocabulary, colour, advantage)
+
+
+def colour_notice(platform: Platform, run: dict[str, Any], colour: str | None) -> str | None:
+    """Return what must be said of the colours of the tokens of a whole run."""
+    if colour == "advantage":
+        group = trace_windows.group_rewards(platform.store, run)
+        sentence: str = advantage_of(group, run["trace_id"])["sentence"]
+        return sentence
+    return NO_GAP if colour == "gap" else None
+
+
+def _step_id(step: dict[str, Any], place: int) -> int:
+    number = step.get("step_id")
+    return number if isinstance(number, int) and number > 0 else place
+
+
+def _identifier(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.isalnum() and len(value) == 32 else None

@@ -1,0 +1,284 @@
+"""Steps as a page shows them: plain data for the templates, made of payloads of any client, which may hold anything.
+
+Nothing here trusts a payload's shape: what is not as expected is shown as the JSON that it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hud.platform.dashboard.trace_changes import changed_files, changed_state
+from hud.platform.dashboard.trace_grades import grade_of
+from hud.platform.dashboard.trace_images import image_name
+from hud.platform.dashboard.trace_values import (
+    as_json,
+    dict_of,
+    moment_of,
+    number_of,
+    several,
+    text_of,
+)
+
+MOST_BLOCKS = 50
+MOST_CALLS = 50
+LONGEST_FIELD = 80
+LONGEST_BRIEF = 120
+_SOURCES = ("agent", "tool", "user", "task", "subagent", "system")
+_QUIET = (None, "", "stop", "tool_calls", "end_turn", "tool_use")
+"""Reasons for which a turn ends that say nothing."""
+
+Payload = dict[str, Any]
+View = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What steps are shown in."""
+
+    trace_id: str
+    began: datetime | None = None
+    """When the run began: steps' times count from there."""
+    prefix: str = ""
+    """Of the numbers of steps: `12.` for those nested in step 12."""
+    model: str | None = None
+    """The run's: a turn that another one took names it."""
+    images: str = ""
+    """The step of the trace that holds the images, where these steps are nested in it."""
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    def image(self, name: str, number: str) -> str:
+        """Return the address of an image."""
+        return f"/trace/{self.trace_id}/steps/{self.images or number}/image/{name}"
+
+
+def shown_steps(
+    setting: Setting, steps: list[tuple[int, Payload]], state: Any = None
+) -> list[View]:
+    """Return the views of steps that follow each other; `state` is that of the environment before the first."""
+    answered = {
+        call["id"]
+        for _, payload in steps
+        if payload.get("source") == "tool" and (call := _call(payload.get("call"))) is not None
+    }
+    views = []
+    for step_id, payload in steps:
+        view = shown_step(setting, step_id, payload)
+        for call in view["calls"]:
+            call["answered"] = call["id"] != "" and call["id"] in answered
+        extra = dict_of(payload.get("extra"))
+        if extra.get("state") is not None:
+            view["state"] = changed_state(state, extra["state"])
+            state = extra["state"]
+        views.append(view)
+    return views
+
+
+def shown_step(setting: Setting, step_id: int, payload: Payload) -> View:
+    """Return the view of one step."""
+    source = payload.get("source") if payload.get("source") in _SOURCES else "system"
+    number = f"{setting.prefix}{step_id}"
+    started, ended = moment_of(payload.get("started_at")), moment_of(payload.get("ended_at"))
+    extra = dict_of(payload.get("extra"))
+    view: View = {
+        "number": number,
+        "source": source,
+        "at": _seconds(setting.began, started),
+        "seconds": _seconds(started, ended),
+        "error": text_of(payload.get("error")),
+        "failed": is_failed(payload),
+        "calls": [],
+        "task": None,
+        "tokens": None,
+        "state": None,
+        "files": changed_files(extra),
+        "shots": _screenshots(setting, number, extra),
+        "extra": _rest(extra),
+        "address": f"/trace/{setting.trace_id}/steps/{number}.json",
+    }
+    if source == "agent":
+        view |= _agent(payload, setting)
+    elif source == "tool":
+        view |= _tool(payload, setting, number)
+    elif source == "subagent":
+        view |= _subagent(payload)
+    task_call = payload.get("task_call")
+    if isinstance(task_call, dict):
+        view["task"] = _task(task_call)
+    view["messages"] = [
+        {
+            "role": text_of(dict_of(message).get("role")) or "user",
+            "blocks": blocks(dict_of(message).get("content", message), setting, number),
+        }
+        for message in several(payload.get("messages"))[:MOST_BLOCKS]
+    ]
+    return view
+
+
+def is_failed(payload: Payload) -> bool:
+    """True for a step that went wrong: an error, a tool's included, or a subagent that failed."""
+    result = dict_of(payload.get("result"))
+    return bool(
+        payload.get("error")
+        or result.get("isError")
+        or result.get("is_error")
+        or dict_of(payload.get("extra")).get("failure_kind")
+    )
+
+
+def blocks(content: Any, setting: Setting, number: str) -> list[View]:
+    """Return content of messages and results as blocks `{kind: text | image | json, ...}`."""
+    shown: list[View] = []
+    parts = several(content)
+    for block in parts[:MOST_BLOCKS]:
+        name = image_name(block)
+        if name is not None:
+            shown.append({"kind": "image", "address": setting.image(name, number)})
+        elif isinstance(block, str):
+            shown.append({"kind": "text", "text": block})
+        elif isinstance(block, dict) and isinstance(block.get("text"), str):
+            shown.append({"kind": "text", "text": block["text"]})
+        elif isinstance(block, dict) and isinstance(
+            dict_of(block.get("resource")).get("text"), str
+        ):
+            shown.append({"kind": "text", "text": block["resource"]["text"]})
+        else:
+            shown.append({"kind": "json", "text": as_json(block)})
+    if len(parts) > MOST_BLOCKS:
+        shown.append({"kind": "more", "count": len(parts) - MOST_BLOCKS})
+    return shown
+
+
+def arguments_of(value: Any) -> View:
+    """Return a call's arguments: `{fields: [{name, text, long}], text, brief}`; `text` where they are no object."""
+    if not isinstance(value, dict):
+        text = value if isinstance(value, str) else as_json(value)
+        return {"fields": [], "text": text, "brief": _brief(text)}
+    fields: list[View] = []
+    for name, one in list(value.items())[:MOST_BLOCKS]:
+        text = one if isinstance(one, str) else as_json(one)
+        long = len(text) > LONGEST_FIELD or "\n" in text
+        fields.append({"name": str(name), "text": text, "long": long})
+    brief = ", ".join(f"{field['name']}: {_brief(field['text'])}" for field in fields)
+    return {"fields": fields, "text": None, "brief": _brief(brief)}
+
+
+def _brief(text: str) -> str:
+    """Return a text in one short line."""
+    line = " ".join(text[: 4 * LONGEST_BRIEF].split())
+    return line if len(line) <= LONGEST_BRIEF else f"{line[:LONGEST_BRIEF]}…"
+
+
+def _agent(payload: Payload, setting: Setting) -> View:
+    usage = dict_of(payload.get("usage"))
+    model = text_of(payload.get("model"))
+    finish = payload.get("finish_reason")
+    calls = []
+    for call in several(payload.get("tool_calls"))[:MOST_CALLS]:
+        found = _call(call)
+        calls.append(found or {"id": "", "name": "?", **arguments_of(call)})
+    return {
+        "text": text_of(payload.get("content")),
+        "reasoning": text_of(payload.get("reasoning")),
+        "refusal": text_of(payload.get("refusal")),
+        "calls": calls,
+        "model": model if model and model != setting.model else None,
+        "finish": None if finish in _QUIET else text_of(finish),
+        "citations": [
+            {name: text_of(dict_of(one).get(name)) for name in ("text", "source", "title")}
+            for one in several(payload.get("citations"))[:MOST_BLOCKS]
+        ],
+        "usage": {
+            name: number_of(usage.get(name))
+            for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
+        }
+        if usage
+        else None,
+    }
+
+
+def _tool(payload: Payload, setting: Setting, number: str) -> View:
+    result = payload.get("result")
+    told = result if isinstance(result, dict) else {"content": result}
+    structured = told.get("structuredContent", told.get("structured_content"))
+    shown = [] if result is None else blocks(told.get("content"), setting, number)
+    texts = [block["text"] for block in shown if block["kind"] == "text"]
+    # What a result says twice, as text and as data, is shown once.
+    repeated = structured is None or (
+        isinstance(structured, dict)
+        and list(structured.values()) in ([texts[0]] if texts else [""], texts)
+    )
+    return {
+        "call": _call(payload.get("call")),
+        "result": shown,
+        "answered": result is not None,
+        "structured": None if repeated else as_json(structured),
+        "is_error": bool(told.get("isError") or told.get("is_error")),
+    }
+
+
+def _subagent(payload: Payload) -> View:
+    extra, nested = dict_of(payload.get("extra")), dict_of(payload.get("subagent"))
+    trace_id = nested.get("trace_id")
+    return {
+        "nested": {
+            "tool": text_of(extra.get("tool")) or "subagent",
+            "model": text_of(extra.get("model")),
+            "slug": text_of(extra.get("slug")),
+            "reward": number_of(extra.get("reward")),
+            "failure_kind": text_of(extra.get("failure_kind")),
+            "status": text_of(nested.get("status")),
+            "trace_id": trace_id if isinstance(trace_id, str) and trace_id.isalnum() else None,
+            "steps": len(several(nested.get("steps"))),
+        }
+    }
+
+
+def _task(call: Payload) -> View:
+    phase = "evaluate" if call.get("phase") == "evaluate" else "setup"
+    result = call.get("result")
+    arguments = call.get("arguments")
+    answer = dict_of(arguments).get("answer") if phase == "evaluate" else None
+    return {
+        "phase": phase,
+        "name": text_of(call.get("name")) or "",
+        "arguments": None if answer is not None or not arguments else arguments_of(arguments),
+        "answer": text_of(answer),
+        "grade": grade_of(result) if isinstance(result, dict) else None,
+        "result": None if result is None or isinstance(result, dict) else as_json(result),
+    }
+
+
+def _call(call: Any) -> View | None:
+    if not isinstance(call, dict) or call.get("name") is None:
+        return None
+    return {
+        "id": text_of(call.get("id")) or "",
+        "name": text_of(call["name"]),
+        **arguments_of(call.get("arguments") if call.get("arguments") is not None else {}),
+    }
+
+
+def _screenshots(setting: Setting, number: str, extra: Payload) -> list[View]:
+    """What the screen showed after the step: one of each part that has a screen."""
+    return [
+        {"name": key, "address": setting.image(name, number)}
+        for key, value in extra.items()
+        if (name := image_name(value)) is not None
+    ]
+
+
+def _rest(extra: Payload) -> str | None:
+    """What else a step holds, as JSON."""
+    known = ("state", "tool", "model", "slug", "reward", "failure_kind")
+    left = {
+        name: value
+        for name, value in extra.items()
+        if name not in known and name.partition(":")[0] != "files" and image_name(value) is None
+    }
+    return as_json(left) if left else None
+
+
+def _seconds(start: datetime | None, end: datetime | None) -> float | None:
+    return None if start is None or end is None else (end - start).total_seconds()

@@ -1,0 +1,152 @@
+"""The timeline of a trace: who was busy when, how many tokens each turn took, and where it went wrong.
+
+Drawn as a few SVG paths, however many steps there are: 1,000 units wide, a lane for the agent, one for tools and
+subagents, one for the environment, and tokens below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hud.platform.dashboard.trace_images import images
+from hud.platform.dashboard.trace_steps import is_failed
+from hud.platform.dashboard.trace_values import dict_of, moment_of, number_of
+
+WIDTH = 1000.0
+NARROWEST = 1.5
+"""Units of the shortest mark: a step that took no time is seen all the same."""
+LANES = {"agent": 0, "tool": 1, "subagent": 1}
+LANE_HEIGHT = 9
+LANE_STEP = 12
+TOKENS_TOP = 40
+TOKENS_HEIGHT = 26
+HEIGHT = TOKENS_TOP + TOKENS_HEIGHT
+MOST_SHOTS = 2_000
+MOST_FAILURES = 500
+
+View = dict[str, Any]
+
+
+@dataclass
+class Mark:
+    """A step on the timeline."""
+
+    step_id: int
+    source: str
+    start: datetime | None
+    end: datetime | None
+    prompt: int
+    completion: int
+    failed: bool
+    shots: list[str]
+
+
+def marks(steps: Iterable[tuple[int, dict[str, Any]]]) -> list[Mark]:
+    """Return what the timeline needs to know of each step."""
+    found = []
+    for step_id, payload in steps:
+        counts = dict_of(payload.get("usage"))
+        source = payload.get("source")
+        start, end = moment_of(payload.get("started_at")), moment_of(payload.get("ended_at"))
+        found.append(
+            Mark(
+                step_id,
+                source if isinstance(source, str) else "system",
+                start,
+                end if end is None or start is None or end >= start else start,
+                int(number_of(counts.get("prompt_tokens")) or 0),
+                int(number_of(counts.get("completion_tokens")) or 0),
+                is_failed(payload),
+                [name for name, _ in images(payload)],
+            )
+        )
+    return found
+
+
+def timeline(found: list[Mark]) -> View:
+    """Return the drawing, the places of the steps on it, the failed steps, and the screenshots in order."""
+    spans, seconds = _spans(found)
+    lanes: dict[str, list[tuple[float, float]]] = {}
+    for mark, (start, width) in zip(found, spans, strict=True):
+        kind = mark.source if mark.source in LANES else "world"
+        lanes.setdefault(kind, []).append((start, width))
+        if mark.failed:
+            lanes.setdefault(f"{kind} failed", []).append((start, width))
+    most = max((mark.prompt + mark.completion for mark in found), default=0)
+    shots = [(mark.step_id, name) for mark in found for name in mark.shots]
+    return {
+        "steps": len(found),
+        "seconds": seconds,
+        "timed": seconds is not None,
+        "paths": [
+            {"kind": kind, "path": _lane(LANES.get(kind.partition(" ")[0], 2), places)}
+            for kind, places in sorted(lanes.items())
+        ],
+        "prompt": _bars(found, spans, most, "prompt"),
+        "completion": _bars(found, spans, most, "completion"),
+        "most_tokens": most,
+        # In thousandths of the width, so that scripts find the step under the pointer.
+        "places": [
+            (mark.step_id, round(start + width / 2))
+            for mark, (start, width) in zip(found, spans, strict=True)
+        ],
+        "failed": [mark.step_id for mark in found if mark.failed][:MOST_FAILURES],
+        "shots": shots[:MOST_SHOTS],
+        "more_shots": max(0, len(shots) - MOST_SHOTS),
+        "height": HEIGHT,
+    }
+
+
+def _spans(found: list[Mark]) -> tuple[list[tuple[float, float]], float | None]:
+    """Return where each step begins and how wide it is, and the seconds from end to end: None where no clock told."""
+    times = [moment for mark in found for moment in (mark.start, mark.end) if moment is not None]
+    first, last = (min(times), max(times)) if times else (None, None)
+    untimed = any(mark.start is None for mark in found)
+    if first is None or last is None or untimed or last <= first:
+        width = WIDTH / max(1, len(found))
+        return [(place * width, width * 0.8) for place in range(len(found))], None
+    whole = (last - first).total_seconds()
+    spans = []
+    for mark in found:
+        assert mark.start is not None
+        start = (mark.start - first).total_seconds() / whole * WIDTH
+        took = 0.0 if mark.end is None else (mark.end - mark.start).total_seconds() / whole * WIDTH
+        width = max(NARROWEST, took)
+        spans.append((min(start, WIDTH - width), width))
+    return spans, whole
+
+
+def _lane(lane: int, places: list[tuple[float, float]]) -> str:
+    """Return the rectangles of a lane as one path; those that overlap are one."""
+    top = lane * LANE_STEP + 1
+    drawn: list[tuple[float, float]] = []
+    for start, width in sorted(places):
+        end = start + width
+        if drawn and start <= drawn[-1][1] + 0.2:
+            drawn[-1] = (drawn[-1][0], max(drawn[-1][1], end))
+        else:
+            drawn.append((start, end))
+    return "".join(
+        f"M{start:.1f} {top}h{end - start:.1f}v{LANE_HEIGHT}h-{end - start:.1f}z"
+        for start, end in drawn
+    )
+
+
+def _bars(found: list[Mark], spans: list[tuple[float, float]], most: int, what: str) -> str:
+    """Return the tokens of each turn as one path: prompts below, what was drawn on top of them."""
+    if not most:
+        return ""
+    parts = []
+    for mark, (start, width) in zip(found, spans, strict=True):
+        low = 0 if what == "prompt" else mark.prompt
+        count = mark.prompt if what == "prompt" else mark.completion
+        if not count:
+            continue
+        height = max(0.6, count / most * TOKENS_HEIGHT)
+        bottom = HEIGHT - low / most * TOKENS_HEIGHT
+        wide = max(width, 2.0)
+        parts.append(f"M{start:.1f} {bottom:.1f}v-{height:.1f}h{wide:.1f}v{height:.1f}z")
+    return "".join(parts)

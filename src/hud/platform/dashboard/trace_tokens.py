@@ -1,0 +1,160 @@
+"""The tokens that a policy drew, each with a colour: how likely it was, or what its run was worth to training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hud.errors import HudError
+from hud.platform.store.trace_windows import Drawn
+from hud.train.advantages import compute_advantages
+from hud.train.types import AdvantageOptions
+
+if TYPE_CHECKING:
+    from hud.platform.gateway.detokenizing import Vocabulary
+    from hud.platform.registry import Registry
+
+MOST_TOKENS = 2_000
+"""Of one step on a page."""
+SURPRISE = (0.05, 0.36, 1.2, 2.3, 4.6)
+"""Negative logprobs at which a colour deepens: probabilities 95%, 70%, 30%, 10% and 1%."""
+GAPS = (0.001, 0.01, 0.05, 0.2, 0.7)
+"""Absolute gaps at which a colour deepens; 0.7 is a factor of two."""
+
+View = dict[str, Any]
+
+
+class Vocabularies:
+    """The vocabularies of the models whose tokens one page shows."""
+
+    def __init__(self, registry: Registry, model: str | None) -> None:
+        self._registry = registry
+        self._model = model
+        self._known: dict[str | None, Vocabulary | None] = {}
+
+    def of(self, checkpoint: str | None) -> Vocabulary | None:
+        """Return the vocabulary of a checkpoint's model, or of the run's; None where its files are not here."""
+        if checkpoint not in self._known:
+            self._known[checkpoint] = self._find(checkpoint)
+        return self._known[checkpoint]
+
+    def _find(self, checkpoint: str | None) -> Vocabulary | None:
+        from tokenizers import Tokenizer
+
+        from hud.platform.gateway.detokenizing import Vocabulary
+
+        try:
+            if checkpoint is not None:
+                # By id among the team's own: a trace may name any checkpoint.
+                model = self._registry.model(self._registry.tree.get(checkpoint).model_id)
+            elif self._model is not None:
+                model = self._registry.model(self._model)
+            else:
+                return None
+            file = Path(model.folder or "") / "tokenizer.json"
+            return Vocabulary(Tokenizer.from_file(str(file)))
+        except HudError:
+            return None
+        except Exception as error:  # tokenizers raises bare Exception
+            if type(error) is Exception:
+                return None
+            raise
+
+
+def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id: str) -> View:
+    """Return `{value, scale, sentence}`: a run's advantage among its group, computed as GRPO does by default."""
+    mine = next((reward for name, reward, _ in group if name == trace_id), None)
+    if len(group) < 2:
+        return _unknown("This run is in no group, so that there is no advantage to compute.")
+    if mine is None:
+        return _unknown("This run has no reward, so that it has no advantage.")
+    rewards = [math.nan if reward is None else reward for _, reward, _ in group]
+    failures = [kind or ("infrastructure" if reward is None else None) for _, reward, kind in group]
+    options = AdvantageOptions(failed_runs="drop_run")
+    try:
+        found = compute_advantages(
+            rewards, group_ids=["group"] * len(group), failures=failures, options=options
+        )
+    except HudError as error:
+        return _unknown(str(error))
+    place = next(number for number, (name, _, _) in enumerate(group) if name == trace_id)
+    counted = [
+        reward
+        for reward, kind in zip(rewards, failures, strict=True)
+        if kind in (None, "agent") and math.isfinite(reward)
+    ]
+    if not any(found.trained):
+        return _unknown(
+            f"All {len(counted)} runs of the group that count have the reward {mine:.3f}: no run of it has an advantage, "
+            "and training learns nothing from it."
+        )
+    mean = sum(counted) / len(counted)
+    value = found.values[place]
+    return {
+        "value": value,
+        "scale": max(abs(one) for one in found.values),
+        "sentence": f"Advantage {value:+.3f}: reward {mine:.3f} against a mean of {mean:.3f} over the {len(counted)} runs "
+        "of the group that count. Every token of the run carries it.",
+    }
+
+
+def shown_tokens(
+    drawn: Drawn, vocabulary: Vocabulary | None, by: str, advantage: View | None
+) -> View:
+    """Return the tokens of a step as `{tokens: [{text, level, title}], ...}`; levels are names of CSS classes."""
+    texts = _texts(drawn.ids[:MOST_TOKENS], vocabulary)
+    swaps = dict(drawn.swaps)
+    tokens = []
+    for place, text in enumerate(texts):
+        logprob = drawn.logprobs[place] if place < len(drawn.logprobs) else None
+        said = [f"token {drawn.ids[place]}"]
+        level = ""
+        if logprob is not None and math.isfinite(logprob):
+            said.append(f"logprob {logprob:.3f}, probability {math.exp(min(0.0, logprob)):.1%}")
+            if by == "logprob":
+                level = _level("s", -logprob, SURPRISE)
+        if by == "advantage" and advantage is not None and advantage["value"] is not None:
+            level = _signed(advantage["value"], advantage["scale"])
+        tokens.append(
+            {
+                "text": text,
+                "level": level,
+                "title": "; ".join(said),
+                "swap": swaps.get(place, "") if place in swaps else None,
+            }
+        )
+    known = [value for value in drawn.logprobs if math.isfinite(value)]
+    return {
+        "tokens": tokens,
+        "more": max(0, len(drawn.ids) - MOST_TOKENS),
+        "count": len(drawn.ids),
+        "mean": sum(known) / len(known) if known else None,
+        "least": min(known) if known else None,
+        "temperature": drawn.temperature,
+        "checkpoint": drawn.checkpoint,
+        "read": vocabulary is not None,
+    }
+
+
+def _texts(ids: list[int], vocabulary: Vocabulary | None) -> list[str]:
+    if vocabulary is None:
+        return [f"{token} " for token in ids]
+    return [vocabulary.text(token) or f"[{token}]" for token in ids]
+
+
+def _level(name: str, value: float, bounds: Sequence[float]) -> str:
+    reached = sum(value >= bound for bound in bounds)
+    return f"{name}{reached}" if reached else ""
+
+
+def _signed(value: float, scale: float) -> str:
+    if not value or not scale:
+        return ""
+    strength = 1 + min(2, int(3 * abs(value) / scale))
+    return f"{'up' if value > 0 else 'down'}{strength}"
+
+
+def _unknown(sentence: str) -> View:
+    return {"value": None, "scale": None, "sentence": sentence}

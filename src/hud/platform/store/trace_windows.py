@@ -1,0 +1,240 @@
+"""Traces as a page reads them: a window of steps at a time, and the runs beside one.
+
+Payloads come back as they are stored: a large attachment is the name of its blob, and tokens are apart. Whoever calls
+has found the run with `reading.find_run`, so that the trace is known to be its team's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from hud.errors import NotFoundError
+from hud.platform.store import tables
+from hud.platform.store.store import Store
+from hud.trace.columns import unpack_ids, unpack_logprobs
+
+WINDOW_STEPS = 100
+WINDOW_BYTES = 4 << 20
+"""Of payloads, which is what a window costs to read; one step may be more, and is then a window of its own."""
+MOST_SIBLINGS = 256
+_AT_ONCE = 500
+_RUN = ("trace_id", "slug", "status", "reward", "failure_kind", "group_id", "attempt", "model")
+
+Payload = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Steps that are read together."""
+
+    first: int
+    last: int
+    count: int
+
+    def holds(self, step_id: int) -> bool:
+        """True where this step lies in it, or would."""
+        return self.first <= step_id <= self.last
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The tokens that a policy drew in one step."""
+
+    step_id: int
+    ids: list[int]
+    logprobs: list[float]
+    """Natural logarithms, under the policy that sampled; as many as there are ids, or none."""
+    checkpoint: str | None
+    swaps: list[tuple[int, str | None]]
+    temperature: float
+
+
+def windows(store: Store, trace_id: str) -> list[Window]:
+    """Return how a trace is cut into windows, from the lengths of its steps alone."""
+    steps = tables.steps
+    with store.read() as connection:
+        sizes = connection.execute(
+            sa.select(steps.c.step_id, sa.func.length(steps.c.payload))
+            .where(steps.c.trace_id == trace_id)
+            .order_by(steps.c.step_id)
+        ).all()
+    found: list[Window] = []
+    first, count, size = 0, 0, 0
+    last = 0
+    for step_id, length in sizes:
+        if count and (count == WINDOW_STEPS or size + length > WINDOW_BYTES):
+            found.append(Window(first, last, count))
+            count, size = 0, 0
+        if not count:
+            first = step_id
+        last, count, size = step_id, count + 1, size + length
+    return [*found, Window(first, last, count)] if count else found
+
+
+def steps_between(store: Store, trace_id: str, first: int, last: int) -> list[tuple[int, Payload]]:
+    """Return the steps from `first` to `last`, both included, at most a window's number of them."""
+    steps = tables.steps
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(steps.c.step_id, steps.c.payload)
+            .where(steps.c.trace_id == trace_id, steps.c.step_id.between(first, last))
+            .order_by(steps.c.step_id)
+            .limit(WINDOW_STEPS)
+        ).all()
+    return [(row.step_id, _read(row.payload)) for row in rows]
+
+
+def state_before(store: Store, trace_id: str, step_id: int, look_back: int = 10) -> Any:
+    """Return the state that the environment was in before a step; None where no step shortly before recorded one."""
+    for _, payload in reversed(
+        steps_between(store, trace_id, max(0, step_id - look_back), step_id - 1)
+    ):
+        extra = payload.get("extra")
+        if isinstance(extra, dict) and extra.get("state") is not None:
+            return extra["state"]
+    return None
+
+
+def find_step(store: Store, trace_id: str, step_id: int) -> Payload:
+    """Return one step. Raises `NotFoundError`."""
+    found = steps_between(store, trace_id, step_id, step_id)
+    if not found:
+        raise NotFoundError(f"There is no step {step_id} in the trace {trace_id}.")
+    return found[0][1]
+
+
+def every_step(store: Store, trace_id: str) -> Iterator[tuple[int, Payload]]:
+    """Yield all steps in order, a few at a time in memory."""
+    for window in windows(store, trace_id):
+        yield from steps_between(store, trace_id, window.first, window.last)
+
+
+def drawn_between(store: Store, trace_id: str, first: int, last: int) -> dict[int, Drawn]:
+    """Return what was drawn in the steps from `first` to `last`, by step."""
+    samples = tables.samples
+    columns = (
+        samples.c.step_id,
+        samples.c.output,
+        samples.c.logprobs,
+        samples.c.checkpoint,
+        samples.c.swaps,
+        samples.c.temperature,
+    )
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(*columns).where(
+                samples.c.trace_id == trace_id, samples.c.step_id.between(first, last)
+            )
+        ).all()
+    return {
+        row.step_id: Drawn(
+            row.step_id,
+            unpack_ids(row.output),
+            unpack_logprobs(row.logprobs),
+            row.checkpoint,
+            [] if row.swaps is None else [tuple(swap) for swap in orjson.loads(row.swaps)],
+            row.temperature,
+        )
+        for row in rows
+    }
+
+
+def has_samples(store: Store, trace_id: str) -> bool:
+    """True where a policy's tokens are on record."""
+    samples = tables.samples
+    with store.read() as connection:
+        query = sa.select(samples.c.step_id).where(samples.c.trace_id == trace_id).limit(1)
+        return connection.execute(query).first() is not None
+
+
+def last_step(store: Store, trace_id: str) -> tuple[int, int]:
+    """Return the number of the last step, and how many there are; (0, 0) where there is none."""
+    steps = tables.steps
+    with store.read() as connection:
+        query = sa.select(sa.func.max(steps.c.step_id), sa.func.count()).where(
+            steps.c.trace_id == trace_id
+        )
+        last, count = connection.execute(query).one()
+    return last or 0, count
+
+
+def siblings(store: Store, run: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs that played the same task in the same job, in the order of their attempts, this one among them."""
+    if run["job_id"] is None or run["slug"] is None:
+        return []
+    runs = tables.runs
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(*(runs.c[name] for name in _RUN))
+            .where(
+                runs.c.job_id == run["job_id"],
+                runs.c.team_id == run["team_id"],
+                runs.c.slug == run["slug"],
+            )
+            .order_by(runs.c.attempt, runs.c.started_at, runs.c.trace_id)
+            .limit(MOST_SIBLINGS)
+        ).mappings()
+        return [{name: row[name] for name in _RUN} for row in rows]
+
+
+def neighbours(store: Store, run: dict[str, Any]) -> dict[str, str | None]:
+    """Return the runs before and after one in its job: `previous`, `next`, and the failed `previous_failed`, `next_failed`."""
+    found: dict[str, str | None] = dict.fromkeys(
+        ("previous", "next", "previous_failed", "next_failed")
+    )
+    runs = tables.runs
+    if run["job_id"] is None or run["started_at"] is None:
+        return found
+    place = sa.tuple_(runs.c.started_at, runs.c.trace_id)
+    with store.read() as connection:
+        mine = connection.execute(
+            sa.select(runs.c.started_at).where(runs.c.trace_id == run["trace_id"])
+        ).scalar_one()
+        here = sa.tuple_(sa.literal(mine, runs.c.started_at.type), sa.literal(run["trace_id"]))
+        of_job = sa.and_(runs.c.job_id == run["job_id"], runs.c.team_id == run["team_id"])
+        for name, later in (("previous", False), ("next", True)):
+            order = (runs.c.started_at, runs.c.trace_id)
+            query = (
+                sa.select(runs.c.trace_id)
+                .where(of_job, place > here if later else place < here)
+                .order_by(*(order if later else [column.desc() for column in order]))
+                .limit(1)
+            )
+            found[name] = connection.execute(query).scalar()
+            failed = query.where(runs.c.failure_kind.is_not(None))
+            found[f"{name}_failed"] = connection.execute(failed).scalar()
+    return found
+
+
+def group_rewards(
+    store: Store, run: dict[str, Any]
+) -> Sequence[tuple[str, float | None, str | None]]:
+    """Return `(trace, reward, failure kind)` of every run of the group that a run is in; none where it is in none."""
+    if run["job_id"] is None or run["group_id"] is None:
+        return []
+    runs = tables.runs
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(runs.c.trace_id, runs.c.reward, runs.c.failure_kind)
+            .where(
+                runs.c.job_id == run["job_id"],
+                runs.c.group_id == run["group_id"],
+                runs.c.team_id == run["team_id"],
+            )
+            .order_by(runs.c.attempt, runs.c.trace_id)
+            .limit(_AT_ONCE)
+        ).all()
+    return [(row.trace_id, row.reward, row.failure_kind) for row in rows]
+
+
+def _read(payload: bytes) -> Payload:
+    try:
+        found = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return {"error": "What is stored of this step is no JSON."}
+    return found if isinstance(found, dict) else {"extra": {"not_understood": found}}

@@ -1,0 +1,414 @@
+"""The page of a run: what was said and done, what it was worth, and that nothing in it can hurt who looks at it."""
+
+import re
+
+import pytest
+from tests.dashboard.conftest import sign_in
+from tests.dashboard.made_traces import (
+    add_step,
+    at,
+    conversation,
+    image,
+    long_trace,
+    png,
+    put_job,
+    put_run,
+    text,
+)
+
+from hud.platform.access.teams import Teams
+from hud.trace import dashed, new_id
+
+EVIL = "<script>alert(1)</script><svg onload=alert(2)>\"'><img src=x onerror=alert(3)>\u202egpj.exe\x00\x1b[31m"
+
+
+async def seen(web, address, status=200):
+    answer = await web.get(address)
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+def article(page, number):
+    """The part of a page that shows one step."""
+    found = re.search(rf'<article[^>]*id="step-{re.escape(str(number))}".*?</article>', page, re.S)
+    assert found, f"step {number} is not on the page"
+    return found[0]
+
+
+# -- what a run is shown as ------------------------------------------------------------------------------
+
+
+async def test_a_run_is_a_conversation_with_every_call_its_arguments_result_and_duration(
+    platform, web
+):
+    page = await seen(web, f"/trace/{put_run(platform.store, conversation())}")
+    assert "Count the lines of notes.txt." in article(page, 2)
+    turn = article(page, 3)
+    assert "I look at the file." in turn
+    assert "120 → 24 tok" in turn
+    assert "1.5 s" in turn
+    assert re.search(r"<details class=\"fold reasoning\"><summary>Reasoning", turn)
+    tool = article(page, 4)
+    assert "ls -la\nwc -l notes.txt" in tool
+    assert "2 notes.txt" in tool
+    assert "0.40 s" in tool
+    assert "0.850" in article(page, 7)
+
+
+async def test_a_step_shows_what_it_changed_in_files_and_in_the_state(platform, web):
+    page = await seen(web, f"/trace/{put_run(platform.store, conversation())}")
+    assert '<span class="add">+new line\n</span>' in article(page, 4)
+    assert '<span class="del">-old line\n</span>' in article(page, 4)
+    state = article(page, 5)
+    assert "<del>2</del><ins>3</ins>" in state
+    assert "open[0]" in state
+
+
+async def test_the_grade_is_a_tree_of_subscores_with_reasons(platform, web):
+    page = await seen(web, f"/trace/{put_run(platform.store, conversation())}")
+    aside = page[page.index("<aside") : page.index("</aside>")]
+    for words in ("answer", "75%", "The count is right.", "polite", "penalty 0.1"):
+        assert words in aside
+    assert aside.index("manner") < aside.index("brief") < aside.index("penalty")
+
+
+async def test_a_call_without_a_result_says_so_and_shows_its_arguments(platform, web):
+    page = await seen(web, f"/trace/{put_run(platform.store, conversation()[:3])}")
+    assert "no result is recorded" in article(page, 3)
+    assert "ls -la\nwc -l notes.txt" in article(page, 3)
+
+
+async def test_failed_steps_are_marked_and_listed_for_the_keyboard(platform, web):
+    trace = put_run(platform.store, conversation())
+    assert "failed" in article(await seen(web, f"/trace/{trace}"), 5).split(">")[0]
+    assert 'data-failed="5"' in await seen(web, f"/trace/{trace}/timeline")
+
+
+async def test_nested_runs_open_in_place_as_deep_as_they_go(platform, web):
+    inner = {"trace_id": "d" * 32, "steps": [{"step_id": 1, "source": "agent", "content": "deep"}]}
+    deep = {"step_id": 2, "source": "subagent", "subagent": inner, "extra": {"tool": "deeper"}}
+    nested = {
+        "trace_id": "c" * 32,
+        "steps": [{"step_id": 1, "source": "agent", "content": "I read."}, deep],
+    }
+    extra = {"tool": "ask_reader", "model": "bookworm", "reward": 0.5, "failure_kind": None}
+    steps = [{"source": "subagent", "subagent": nested, "extra": extra, **at(0)}]
+    trace = put_run(platform.store, steps)
+    page = article(await seen(web, f"/trace/{trace}"), 1)
+    assert "I read." not in page
+    address = re.search(r'hx-get="([^"]+/nested)"', page)[1]
+    opened = await seen(web, address)
+    assert "I read." in article(opened, "1.1")
+    deeper = re.search(r'hx-get="([^"]+/nested)"', article(opened, "1.2"))[1]
+    assert "deep" in article(await seen(web, deeper), "1.2.1")
+    assert (await web.get(f"/trace/{trace}/steps/1.2.1.json")).json()["content"] == "deep"
+    assert (await web.get(f"/trace/{trace}/steps/1.9.json")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("agent", "That counts, as reward 0."),
+        ("environment", "The environment failed: the run measures nothing"),
+        ("grader", "The grader failed: the run measures nothing"),
+        ("infrastructure", "The machinery failed: the run measures nothing"),
+    ],
+)
+async def test_a_failed_run_says_whose_fault_it_was_and_what_follows(platform, web, kind, said):
+    known = {"failure_kind": kind, "status": "error", "error": "The socket closed."}
+    page = await seen(web, f"/trace/{put_run(platform.store, conversation()[:4], **known)}")
+    assert said in page
+    assert "The socket closed." in page
+    assert 'class="badge failed"' in page
+
+
+async def test_runs_without_steps_and_runs_that_go_on_say_so(platform, web):
+    assert "has no steps on record" in await seen(web, f"/trace/{put_run(platform.store)}")
+    waiting = await seen(web, f"/trace/{put_run(platform.store, over=False)}")
+    assert "No step is recorded yet." in waiting
+    assert "data-events=" in waiting
+
+
+async def test_steps_of_other_clients_are_shown_as_far_as_they_are_understood(platform, web):
+    steps = [
+        {"source": "user", "messages": "only text"},
+        {"source": "assistant", "content": "of no source that we know"},
+        {"source": "tool", "call": {"name": "look"}, "result": "plain words"},
+        {
+            "source": "tool",
+            "result": {"content": [{"type": "resource", "resource": {"text": "a resource"}}]},
+        },
+        {
+            "source": "agent",
+            "tool_calls": "none",
+            "usage": {"prompt_tokens": "many"},
+            "content": [1],
+        },
+    ]
+    trace = put_run(platform.store, steps, first=0, task=None, model=None, slug=None)
+    page = await seen(web, f"/trace/{trace}")
+    for words in ("only text", "plain words", "a resource"):
+        assert words in page
+    assert "the times are not on record" in await seen(web, f"/trace/{trace}/timeline")
+
+
+async def test_a_run_is_found_by_what_clients_print(platform, web):
+    trace = put_run(platform.store, conversation())
+    assert "count-straw" in await seen(web, f"/trace/{dashed(trace)}")
+    assert "count-straw" in await seen(web, f"/trace/{trace[:10]}")
+    assert (await web.get(f"/traces/{trace}")).headers["location"] == f"/trace/{trace}"
+    assert (await web.get(f"/trace/{new_id()}")).status_code == 404
+
+
+async def test_the_page_leads_to_the_runs_before_and_after_it_and_to_those_of_its_task(
+    platform, web
+):
+    job = put_job(platform.store, new_id())
+    runs = [
+        put_run(
+            platform.store,
+            conversation(),
+            job_id=job,
+            attempt=number,
+            started_at=1_000_000 * (number + 1),
+            failure_kind="grader" if number == 3 else None,
+        )
+        for number in range(4)
+    ]
+    found = (await web.get(f"/trace/{runs[1]}.json")).json()
+    assert found["neighbours"] == {
+        "previous": runs[0],
+        "next": runs[2],
+        "previous_failed": None,
+        "next_failed": runs[3],
+    }
+    assert [one["trace_id"] for one in found["siblings"]] == runs
+    page = await seen(web, f"/trace/{runs[1]}")
+    assert f'data-key="]" href="/trace/{runs[2]}"' in page
+
+
+async def test_every_step_and_the_whole_run_are_there_as_json(platform, web):
+    trace = put_run(platform.store, conversation(), samples=[(3, [7, 8], [-0.5, -0.25], None)])
+    step = (await web.get(f"/trace/{trace}/steps/3.json")).json()
+    assert step["reasoning"] == "First the listing, then the count."
+    assert step["sample"]["output_token_ids"] == [7, 8]
+    whole = (await web.get(f"/trace/{trace}/raw.json")).json()
+    assert [one["step_id"] for one in whole["steps"]] == list(range(1, 8))
+    assert whole["run"]["reward"] == 0.85
+
+
+# -- long runs -------------------------------------------------------------------------------------------
+
+
+async def test_a_long_run_comes_in_windows_that_together_hold_every_step_once(platform, web):
+    trace = put_run(platform.store, long_trace(450, 10))
+    page = await seen(web, f"/trace/{trace}")
+    assert len(re.findall(r"<article", page)) == 100
+    waiting = re.findall(r'hx-get="(/trace/[^"]+/steps\?first=[^"]+)"', page)
+    numbers = [int(one) for one in re.findall(r'id="step-(\d+)"', page)]
+    for address in waiting:
+        part = await seen(web, address.replace("&amp;", "&"))
+        numbers += [int(one) for one in re.findall(r'id="step-(\d+)"', part)]
+    assert numbers == list(range(1, 451))
+
+
+async def test_a_step_far_down_is_opened_by_its_address(platform, web):
+    trace = put_run(platform.store, long_trace(450, 10))
+    page = await seen(web, f"/trace/{trace}?step=321")
+    assert "Turn 320" in article(page, 321)
+    assert 'id="step-1"' not in page
+
+
+async def test_windows_are_cut_by_size_too_so_that_no_page_is_huge(platform, web):
+    steps = [{"source": "agent", "content": f"{number} " + "x" * 1_500_000} for number in range(7)]
+    page = await seen(web, f"/trace/{put_run(platform.store, steps)}")
+    assert len(re.findall("<article", page)) == 2
+    assert len(page) < 100_000
+    assert "more characters" in article(page, 1)
+
+
+# -- what agents and environments write is hostile ---------------------------------------------------------
+
+
+async def test_nothing_that_anybody_wrote_becomes_markup(platform, web):
+    call = {"id": EVIL, "name": EVIL, "arguments": {EVIL: EVIL}}
+    part = {"name": EVIL, "value": "NaN", "weight": EVIL, "info": {"reason": EVIL}}
+    patch = {"path": EVIL, "status": EVIL, "patch": f"+{EVIL}"}
+    steps = [
+        {
+            "source": "user",
+            "messages": [{"role": EVIL, "content": [text(EVIL), {"type": EVIL, "x": EVIL}]}],
+            **at(0),
+        },
+        {
+            "source": "agent",
+            "content": EVIL,
+            "reasoning": EVIL,
+            "refusal": EVIL,
+            "model": EVIL,
+            "finish_reason": EVIL,
+            "tool_calls": [call],
+            "citations": [{"text": EVIL, "source": EVIL, "title": EVIL}],
+            **at(1),
+        },
+        {
+            "source": "tool",
+            "call": {"id": "other", "name": EVIL, "arguments": EVIL},
+            "result": {"content": [text(EVIL)], "structuredContent": {EVIL: EVIL}},
+            "error": EVIL,
+            "extra": {"state": {EVIL: EVIL}, "files": {"patches": [patch]}, EVIL: EVIL},
+            **at(2),
+        },
+        {"source": "tool", "extra": {"state": {EVIL: 2}}, **at(3)},
+        {"source": EVIL, "extra": {"not_understood": EVIL}, "started_at": EVIL},
+        {
+            "source": "subagent",
+            "subagent": {"trace_id": EVIL, "status": EVIL, "steps": [{"content": EVIL}]},
+            "extra": {"tool": EVIL, "model": EVIL, "slug": EVIL, "failure_kind": EVIL},
+        },
+        {
+            "source": "task",
+            "task_call": {
+                "phase": "evaluate",
+                "name": EVIL,
+                "arguments": {"answer": EVIL},
+                "result": {"content": EVIL, "subscores": [part], "info": {EVIL: EVIL}, EVIL: EVIL},
+            },
+        },
+    ]
+    trace = put_run(
+        platform.store, steps, slug=EVIL, model=EVIL, error=EVIL, content=EVIL, stop_reason="x"
+    )
+    for address in ("", "/timeline", "/steps", "/head", "/steps/6/nested", "/spans", "?tokens=gap"):
+        page = await seen(web, f"/trace/{trace}{address}")
+        assert not re.findall(r"<script(?![^>]*\bsrc=\"/static/)", page), address
+        assert "<svg onload" not in page, address
+        assert "<img src=x" not in page, address
+        assert not re.findall(r"<[a-z][^<>]*\son[a-z]+=", page), address
+        assert not re.findall(r"<[a-z][^<>]*\sstyle=", page), address
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x00\x1b]", page), address
+
+
+async def test_huge_strings_are_cut_with_a_way_to_the_whole(platform, web):
+    steps = [{"source": "tool", "result": {"content": [text("A" * 3_000_000)]}}]
+    trace = put_run(platform.store, steps)
+    page = await seen(web, f"/trace/{trace}")
+    assert len(page) < 60_000
+    assert f'<a href="/trace/{trace}/steps/1.json">Show all</a>' in page
+
+
+async def test_payloads_that_are_nested_very_deep_break_nothing(platform, web):
+    deep = {}
+    for _ in range(240):
+        deep = {"a": [deep]}
+    steps = [{"source": "tool", "result": deep, "extra": {"state": deep, "x": deep}}]
+    assert 'id="step-1"' in await seen(web, f"/trace/{put_run(platform.store, steps)}")
+
+
+# -- images ------------------------------------------------------------------------------------------------
+
+
+def shown(page):
+    return re.findall(r'<img src="([^"]+)"', page)
+
+
+async def test_images_are_served_by_their_content_and_kept(platform, web):
+    small, large = png(), png(400, 300, 7) + bytes(40_000)
+    steps = [
+        {
+            "source": "tool",
+            "result": {"content": [image(small), image(large)]},
+            "extra": {"screenshot": image(small)},
+        }
+    ]
+    trace = put_run(platform.store, steps)
+    addresses = shown(article(await seen(web, f"/trace/{trace}"), 1))
+    assert len(addresses) == 3
+    answers = [await web.get(address) for address in addresses]
+    assert [answer.content for answer in answers] == [small, large, small]
+    headers = answers[0].headers
+    assert headers["content-type"] == "image/png"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "immutable" in headers["cache-control"]
+    assert headers["content-disposition"].startswith("inline; filename=")
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    again = await web.get(addresses[0], headers={"if-none-match": headers["etag"]})
+    assert again.status_code == 304
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
+        b"<html><script>alert(1)</script></html>",
+        png(declared=(60_000, 60_000)),
+        png(declared=(0, 10)),
+        b"GIF89a\xff\xff\xff\xff" + bytes(100),
+        b"\xff\xd8\xff\xe0\x00\x10JFIF" + bytes(8),
+        b"RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff",
+        b"",
+    ],
+)
+async def test_what_is_no_raster_image_or_declares_a_billion_pixels_is_never_served(
+    platform, web, content
+):
+    steps = [{"source": "tool", "result": {"content": [image(content)]}}]
+    (address,) = shown(await seen(web, f"/trace/{put_run(platform.store, steps)}/steps"))
+    answer = await web.get(address, headers={"accept": "image/*"})
+    assert answer.status_code == 415
+    assert answer.headers["content-type"] == "application/json"
+
+
+async def test_an_image_is_called_what_it_is_whatever_its_sender_called_it(platform, web):
+    steps = [{"source": "tool", "result": {"content": [image(png(), "text/html")]}}]
+    (address,) = shown(await seen(web, f"/trace/{put_run(platform.store, steps)}/steps"))
+    assert (await web.get(address)).headers["content-type"] == "image/png"
+
+
+async def test_screenshots_are_listed_for_the_scrubber_in_the_order_of_the_steps(platform, web):
+    trace = put_run(platform.store, long_trace(60, 6))
+    found = (await web.get(f"/trace/{trace}/timeline.json")).json()["timeline"]["shots"]
+    assert [number for number, _ in found] == sorted(number for number, _ in found)
+    assert len(found) >= 5
+    page = await seen(web, f"/trace/{trace}/timeline")
+    assert f'max="{len(found) - 1}"' in page
+
+
+# -- who may look --------------------------------------------------------------------------------------------
+
+
+async def test_other_teams_see_nothing_of_a_run_and_none_of_its_images(keyed):
+    teams = Teams(keyed.store)
+    mine, other = teams.default().id, teams.find_or_create("others").id
+    trace = put_run(keyed.store, [{"source": "tool", "result": {"content": [image()]}}], team=mine)
+    async with sign_in(keyed, "read", mine) as client:
+        (address,) = shown(await seen(client, f"/trace/{trace}/steps"))
+        assert (await client.get(address)).status_code == 200
+    async with sign_in(keyed, "read", other) as client:
+        for part in ("", ".json", "/steps", "/timeline", "/raw.json", "/steps/1.json", "/spans"):
+            assert (await client.get(f"/trace/{trace}{part}")).status_code == 404, part
+        assert (await client.get(address)).status_code == 404
+        assert (await client.get(f"/events/trace/{trace}")).status_code == 404
+
+
+async def test_a_blob_of_another_team_is_not_opened_by_its_name(keyed):
+    mine = Teams(keyed.store).default().id
+    name = "1" * 32 + "/attachments/" + "a" * 64
+    keyed.store.blobs.put(name, b"c2VjcmV0")
+    steps = [{"source": "tool", "result": {"content": [{"type": "image", "hud.blob": name}]}}]
+    trace = put_run(keyed.store, steps, team=mine)
+    async with sign_in(keyed, "read", mine) as client:
+        (address,) = shown(await seen(client, f"/trace/{trace}/steps"))
+        assert (await client.get(address)).status_code == 404
+
+
+# -- runs that go on -----------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_goes_on_brings_its_new_steps_only(platform, web):
+    trace = put_run(platform.store, conversation()[:3], over=False)
+    revision = (await web.get(f"/trace/{trace}.json")).json()["revision"]
+    add_step(platform.store, trace, 4, conversation()[3])
+    part = await seen(web, f"/trace/{trace}/steps?first=4")
+    assert re.findall(r'id="step-(\d+)"', part) == ["4"]
+    assert (await web.get(f"/trace/{trace}.json")).json()["revision"] != revision
