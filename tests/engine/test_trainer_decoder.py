@@ -1,5 +1,7 @@
 """The trainer on the real decoders: shared prompts, transformers' gradients, adapters that are live."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -179,3 +181,47 @@ def test_the_same_run_twice_is_the_same_bit_for_bit(lora, threads):
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
+def test_compiled_layers_give_the_same_gradient(monkeypatch, lora):
+    """Whatever the shapes of a batch, one code; the backend that leaves the arithmetic as it is, to be quick."""
+    made = []
+
+    def backend(graph, _):
+        made.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    plain, compiled = Trainer(decoder(), lora=lora), Trainer(decoder(), lora=lora, compiled=True)
+    for groups, size in ((3, 4), (1, 1), (4, 2)):
+        datums = grouped_batch(groups=groups, size=size)
+        plain.forward_backward(datums, "ppo")
+        compiled.forward_backward(datums, "ppo")
+        if groups == 3:
+            first = len(made)
+    assert len(made) == first > 0
+    expected = gradients(plain)
+    for name, tensor in gradients(compiled).items():
+        assert torch.allclose(tensor, expected[name], rtol=1e-5, atol=1e-4), name
+    for mine, theirs in zip(compiled.forward(datums), plain.forward(datums), strict=True):
+        assert np.allclose(mine, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("qwen2", True), ("qwen3", True)])
+def test_logprobs_are_those_of_transformers(tmp_path, kind, tied):
+    from transformers import AutoModelForCausalLM
+
+    mine = decoder(kind, tied)
+    save_decoder(mine, tmp_path)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    datums = grouped_batch()
+    for datum, found in zip(datums, Trainer(mine).forward(datums), strict=True):
+        tokens = torch.from_numpy(datum.tokens)
+        with torch.no_grad():
+            logits = theirs(tokens[None]).logits[0, :-1]
+        logits = logits / torch.from_numpy(datum.temperatures)[1:, None]
+        expected = logits.log_softmax(-1).gather(-1, tokens[1:, None])[:, 0].numpy()
+        sampled = datum.mask > 0
+        assert np.abs(found[sampled] - expected[sampled[1:]]).max() <= 1e-5

@@ -29,6 +29,12 @@ def training_options(function: Any) -> Any:
     for option in (
         click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default=None),
         click.option(
+            "--compile-layers",
+            is_flag=True,
+            default=None,
+            help="Train with compiled layers: minutes of compilation, then faster on a GPU.",
+        ),
+        click.option(
             "--offload-optimizer",
             is_flag=True,
             default=None,

@@ -43,6 +43,7 @@ class _Plan:
     lora: LoraConfig | None
     pass_tokens: int
     optimizer: OptimizerOptions | None
+    compiled: bool
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class _Part:
         from hud.engine import sharding
 
         self._sharding, self._ranks, self._plan = sharding, ranks, plan
-        self.decoder = sharding.sharded_decoder(plan.config, plan.dtype, ranks, plan.lora)
+        self.decoder = sharding.sharded_decoder(
+            plan.config, plan.dtype, ranks, plan.lora, compiled=plan.compiled
+        )
         self.trainer = Trainer(
             self.decoder,
             lora=plan.lora,
@@ -192,6 +195,7 @@ class DistributedTrainer:
         lora: LoraConfig | None = None,
         pass_tokens: int = PASS_TOKENS,
         optimizer: OptimizerOptions | None = None,
+        compiled: bool = False,
     ) -> None:
         """`decoder` is the whole copy, which others may sample with; each step changes it."""
         self.decoder = decoder.requires_grad_(False)
@@ -201,7 +205,7 @@ class DistributedTrainer:
         if lora is not None:
             attach(decoder, lora)
             decoder.requires_grad_(False)
-        plan = _Plan(decoder.config, decoder.dtype, lora, pass_tokens, optimizer)
+        plan = _Plan(decoder.config, decoder.dtype, lora, pass_tokens, optimizer, compiled)
         self._number = lead.open(plan)
         weakref.finalize(self, lead.gone.append, self._number)
         self.reset()
@@ -320,13 +324,14 @@ def open_trainer(
     *,
     lora: LoraConfig | None = None,
     optimizer: OptimizerOptions | None = None,
+    compiled: bool = False,
 ) -> AnyTrainer:
     """Return the trainer of a decoder: that of all ranks where this process leads some, else its own."""
     if _lead is None:
-        return Trainer(decoder, lora=lora, optimizer=optimizer)
+        return Trainer(decoder, lora=lora, optimizer=optimizer, compiled=compiled)
     if not isinstance(decoder, Decoder):
         raise _foreign()
-    return DistributedTrainer(_lead, decoder, lora=lora, optimizer=optimizer)
+    return DistributedTrainer(_lead, decoder, lora=lora, optimizer=optimizer, compiled=compiled)
 
 
 def _foreign() -> UsageError:

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 
+from hud.engine.compiled import compile_layers
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.joined import Joined
@@ -21,13 +22,20 @@ from hud.engine.lora import LoraConfig, attach
 
 
 def sharded_decoder(
-    config: DecoderConfig, dtype: torch.dtype, ranks: Joined, lora: LoraConfig | None = None
+    config: DecoderConfig,
+    dtype: torch.dtype,
+    ranks: Joined,
+    lora: LoraConfig | None = None,
+    *,
+    compiled: bool = False,
 ) -> Decoder:
     """Return a decoder of which this rank holds its part, weights still to be filled in by `take_weights`."""
     with torch.device("meta"):
         decoder = Decoder(config).to(dtype)
     if lora is not None:
         attach(decoder, lora)
+    if compiled:  # Before layers are sharded: borrowing weights is not part of what is compiled.
+        compile_layers(decoder)
     # Sums over ranks are formed in fp32, as those over passes are.
     policy = MixedPrecisionPolicy(reduce_dtype=torch.promote_types(dtype, torch.float32))
     for layer in decoder.model.layers:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hud.engine.compiled import compile_layers
 from hud.engine.decoder import Decoder
 from hud.engine.flops import pass_flops
 from hud.engine.logprobs import pass_logprobs
@@ -55,9 +56,12 @@ class Trainer:
         reference: AnyDecoder | None = None,
         pass_tokens: int = PASS_TOKENS,
         optimizer: OptimizerOptions | None = None,
+        compiled: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
         """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it.
+
+        `compiled` layers are faster once `torch.compile` has worked on them for some minutes.
 
         With several `ranks`, the decoders are parts of it, and every rank calls every method with the same arguments:
         `load_state_dict` alone needs the state on the first only. All get the same answers, but for `state_dict`.
@@ -72,6 +76,8 @@ class Trainer:
         else:
             decoder.requires_grad_(True)
             trained = dict(decoder.named_parameters())
+        if compiled:
+            compile_layers(decoder)
         self._ranks: Ranks = ranks or Alone()
         self._optimizer = AdamW(trained.items(), optimizer, self._ranks)
         first = next(iter(trained.values()))

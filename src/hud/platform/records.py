@@ -78,6 +78,8 @@ class ModelConfig(BaseModel):
     """How the optimizer keeps its moments: in 8 bytes for each trained weight, or in 2."""
     offload_optimizer: bool = False
     """Keep the optimizer's state in the host's memory, not the GPU's."""
+    compile_layers: bool = False
+    """Train with layers that `torch.compile` has worked on."""
     origin_checkpoint: str | None = None
     """Of a fork: the checkpoint of another model that it began at."""
     source: str | None = None

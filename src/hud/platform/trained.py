@@ -53,6 +53,7 @@ class TrainedModel:
             self.serving.policy.decoder,
             lora=lora_config(model.config),
             optimizer=optimizer_options(model.config),
+            compiled=model.config.compile_layers,
         )
         self.broken = False
         """True once it is not known what the weights are."""
