@@ -18,7 +18,13 @@ from hud.platform.dashboard.paths import wants_page
 from hud.platform.dashboard.showing import FILTERS
 from hud.platform.dashboard.static_files import address
 
-TITLES = {403: "Not allowed", 404: "Not found", 422: "That cannot be asked", 500: "Something broke"}
+TITLES = {
+    400: "That cannot be done",
+    403: "Not allowed",
+    404: "Not found",
+    422: "That cannot be asked",
+    500: "Something broke",
+}
 
 templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),

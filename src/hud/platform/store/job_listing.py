@@ -105,8 +105,10 @@ def jobs_like(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, An
         .limit(MOST_ALIKE)
     )
     with store.read() as connection:
-        rows = connection.execute(query).mappings().all()
-    return [{**row, "created_at": row["created_at"].isoformat()} for row in rows]
+        rows = connection.execute(query).all()
+    return [
+        {"id": row.id, "name": row.name, "created_at": row.created_at.isoformat()} for row in rows
+    ]
 
 
 def jobs_revision(store: Store, team: str, job_ids: Sequence[str]) -> str:

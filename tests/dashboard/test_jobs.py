@@ -1,0 +1,113 @@
+"""The list of jobs: what it shows, filters, sorts, and keeps from other teams."""
+
+import pytest
+from tests.dashboard.conftest import sign_in
+from tests.dashboard.recorded import record
+
+from hud.platform.access.teams import Teams
+from hud.trace import new_id
+
+DAY = 86_400
+
+
+async def names(web, query=""):
+    return [job["name"] for job in (await web.get(f"/jobs.json{query}")).json()["items"]]
+
+
+async def test_a_job_is_shown_with_its_numbers(web, platform):
+    checkpoint = new_id()
+    record(
+        platform,
+        "triage · tiny",
+        {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [{"reward": None, "failure_kind": "environment"}]},
+        checkpoint=checkpoint,
+    )
+    (job,) = (await web.get("/jobs.json")).json()["items"]
+    assert (job["runs"], job["graded"], job["failed"], job["running"]) == (5, 4, 1, 0)
+    assert job["reward"] == 0.75
+    assert job["low"] <= 0.75 <= job["high"]
+    assert job["spread"] == pytest.approx(0.25)
+    assert (job["prompt_tokens"], job["completion_tokens"]) == (4500, 500)
+    assert job["cost_usd"] == pytest.approx(0.05)
+    assert job["seconds"] == pytest.approx(60, abs=1)
+    assert (job["models"], job["checkpoints"]) == (["tiny"], [checkpoint])
+    page = (await web.get("/jobs")).text
+    for shown in ("triage · tiny", "0.750", "±", "completed", checkpoint[:8]):
+        assert shown in page
+
+
+async def test_jobs_are_filtered_by_what_one_remembers_of_them(web, platform):
+    at = new_id()
+    first, second = new_id(), new_id()
+    old = record(platform, "letters", {"a": [0.0]}, model="big", checkpoint=first, age=9 * DAY)
+    record(platform, "triage", {"a": [1.0]}, checkpoint=second, taskset_id=at, age=DAY)
+    record(platform, "50% more", {"a": [0.5, None]}, open_job=True)
+    assert await names(web) == ["50% more", "triage", "letters"]
+    assert await names(web, "?model=big") == ["letters"]
+    assert await names(web, f"?model=tiny&checkpoint={second}") == ["triage"]
+    assert await names(web, f"?taskset={at}") == ["triage"]
+    assert await names(web, "?status=running") == ["50% more"]
+    assert await names(web, "?status=completed") == ["triage", "letters"]
+    assert await names(web, "?text=LETT") == ["letters"]
+    assert await names(web, "?text=0%25") == ["50% more"]
+    assert await names(web, f"?text={old[:8]}") == ["letters"]
+    newest = (await web.get("/jobs.json")).json()["items"][0]["created_at"][:10]
+    assert await names(web, f"?since={newest}") == ["50% more"]
+    assert "letters" in await names(web, f"?until={newest}")
+    assert await names(web, "?model=nobody") == []
+    assert "No job fits." in (await web.get("/jobs?model=nobody")).text
+
+
+async def test_jobs_are_sorted_by_any_measure(web, platform):
+    record(platform, "cheap", {"a": [0.2]}, age=300)
+    record(platform, "dear", {"a": [0.9, 0.9, 0.9]}, age=200)
+    record(platform, "empty", {}, age=100)
+    assert await names(web, "?sort=-reward") == ["dear", "cheap", "empty"]
+    assert await names(web, "?sort=reward") == ["cheap", "dear", "empty"]
+    for measure in ("runs", "tokens", "cost"):
+        assert (await names(web, f"?sort=-{measure}"))[:2] == ["dear", "cheap"]
+    assert await names(web, "?sort=name") == ["cheap", "dear", "empty"]
+    assert (await web.get("/jobs?sort=nothing")).status_code == 400
+    assert 'aria-sort="descending"' in (await web.get("/jobs?sort=-reward")).text
+
+
+async def test_many_jobs_are_paged(web, platform):
+    for number in range(30):
+        record(platform, f"job {number}", {}, age=100 - number)
+    first = (await web.get("/jobs.json")).json()
+    assert (first["total"], len(first["items"])) == (30, 25)
+    assert await names(web, "?offset=25") == [f"job {number}" for number in range(4, -1, -1)]
+    assert "offset=25" in (await web.get("/jobs?text=job")).text
+
+
+async def test_a_job_whose_process_died_is_interrupted(web, platform, monkeypatch):
+    record(platform, "left", {"a": [1.0, None]}, open_job=True)
+    monkeypatch.setattr("hud.platform.store.job_status.process_lives", lambda *_: False)
+    (job,) = (await web.get("/jobs.json")).json()["items"]
+    assert job["status"] == "interrupted"
+    assert await names(web, "?status=interrupted") == ["left"]
+    assert await names(web, "?status=running") == []
+
+
+async def test_the_jobs_of_another_team_are_nobodys(keyed):
+    ours = Teams(keyed.store).default().id
+    theirs = Teams(keyed.store).find_or_create("others").id
+    job = record(keyed, "secret", {"a": [1.0]}, model="unseen-model", team=theirs)
+    mine = record(keyed, "mine", {"a": [1.0]}, team=ours)
+    async with sign_in(keyed, "read") as web:
+        assert await names(web) == ["mine"]
+        assert "unseen-model" not in (await web.get("/jobs")).text
+        for path in (f"/jobs/{job}", f"/jobs/compare?job={job}&job={mine}", f"/events/jobs/{job}"):
+            assert (await web.get(path)).status_code == 404
+
+
+async def test_hostile_names_are_text(web, platform):
+    name = "<script>alert(1)</script>\u202egnp\x00" + "x" * 100_000
+    job = record(platform, name, {"<img src=x onerror=alert(2)>": [0.5, 1.0]}, model='"><b>')
+    for path in ("/jobs", f"/jobs/{job}", f"/jobs/{job}?task=%3Cimg%20src=x%20onerror=alert(2)%3E"):
+        page = (await web.get(path)).text
+        assert "<script>alert" not in page
+        assert "<img src=x" not in page
+        assert '"><b>' not in page
+        assert "\u202e" not in page
+        assert len(page) < 100_000
