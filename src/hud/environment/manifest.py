@@ -16,19 +16,29 @@ import orjson
 from hud.environment.environment import Environment
 from hud.environment.loading import load_environment
 from hud.errors import HudError
+from hud.trace import ToolSpec
 
 
 def manifest_of(environment: Environment) -> dict[str, Any]:
-    """Return an environment's name, version, tasks with the schemas of their arguments, and capabilities."""
+    """Return an environment's name, version, tasks and tools with the schemas of their arguments, and capabilities.
+
+    Tools that only a running environment has, such as those of its MCP servers, are not among them.
+    """
     return {
         "name": environment.name,
         "version": environment.version,
         "tasks": [template.row() for template in environment.templates.values()],
+        "tools": [tool_row(spec) for spec in environment.tool_specs],
         "capabilities": [
             *({"name": capability.name} for capability in environment.capabilities),
             *({"name": part.name} for part in environment.parts),
         ],
     }
+
+
+def tool_row(spec: ToolSpec) -> dict[str, Any]:
+    """Return a tool as manifests tell it."""
+    return {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
 
 
 def main() -> int:

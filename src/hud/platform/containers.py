@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from hud import settings
 from hud.environment.channel.client import RemoteConnection
+from hud.environment.manifest import tool_row
 from hud.errors import HudError, UsageError
 from hud.fleet.docker import READY_SECONDS, beside_docker_s_own, container, docker
 from hud.platform.build_log import BuildLog
@@ -67,6 +68,7 @@ async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> d
             try:
                 said = await connection.hello()
                 tasks = await connection.list_tasks()
+                tools = await connection.list_tools()
             finally:
                 await connection.close()
         except HudError as error:
@@ -78,6 +80,7 @@ async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> d
         "name": connection.name,
         "version": connection.version,
         "tasks": tasks,
+        "tools": [tool_row(spec) for spec in tools],
         "capabilities": [{"name": name} for name in names if name],
         "image": image,
     }

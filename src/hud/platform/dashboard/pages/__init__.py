@@ -18,6 +18,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     comparison.router,  # Before jobs: "compare" is no id of one.
     job.router,
+    environments.router,
     people.router,
     tasksets_editing.router,
     tasksets.router,

@@ -1,0 +1,191 @@
+"""Environments as people look at them: their builds, and what of them runs now and what that takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from hud.errors import NotFoundError
+from hud.platform.store import tables
+from hud.trace import is_id, plain
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+    from hud.platform.store import Store
+
+WORDS = {
+    "WAITING": "waiting",
+    "QUEUED": "queued",
+    "IN_PROGRESS": "building",
+    "SUCCEEDED": "succeeded",
+    "FAILED": "failed",
+}
+"""States of builds, as pages say them."""
+OVER = ("succeeded", "failed")
+_BUILD_COLUMNS = ("id", "environment_id", "status", "version", "error", "worker")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of this machine that serves an environment."""
+
+    pid: int
+    seconds: float | None
+    """How long it has run."""
+    memory_bytes: int
+    """Resident, shared pages included."""
+
+
+def builds_page(
+    store: Store, team: str, environment_id: str | None, limit: int, offset: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return a page of a team's builds, of one environment or of all, newest first, and how many there are."""
+    builds = tables.builds
+    wanted = [builds.c.team_id == team]
+    if environment_id is not None:
+        wanted.append(builds.c.environment_id == environment_id)
+    query = sa.select(builds).where(*wanted).order_by(builds.c.created_at.desc(), builds.c.id)
+    with store.read() as connection:
+        total = connection.execute(
+            sa.select(sa.func.count()).select_from(builds).where(*wanted)
+        ).scalar_one()
+        rows = connection.execute(query.limit(limit).offset(offset)).mappings().all()
+    return [_build(row) for row in rows], total
+
+
+def find_build(store: Store, team: str, build_id: str) -> dict[str, Any]:
+    """Return one build of a team. Raises `NotFoundError` where there is none."""
+    builds = tables.builds
+    row = None
+    if is_id(build_id):
+        mine = (builds.c.id == plain(build_id), builds.c.team_id == team)
+        with store.read() as connection:
+            row = connection.execute(sa.select(builds).where(*mine)).mappings().first()
+    if row is None:
+        raise NotFoundError(f"There is no build {build_id!r}.")
+    return _build(row)
+
+
+def last_lines(store: Store, build_id: str, most: int | None) -> tuple[list[str], int]:
+    """Return the last `most` lines of a build's log, or all of them, and how many there are."""
+    lines = tables.build_lines
+    mine = lines.c.build_id == build_id
+    query = sa.select(lines.c.text).where(mine).order_by(lines.c.number.desc())
+    with store.read() as connection:
+        total = connection.execute(sa.select(sa.func.count()).where(mine)).scalar_one()
+        found = connection.execute(query if most is None else query.limit(most)).scalars().all()
+    return list(reversed(found)), total
+
+
+def builds_under_way(store: Store, team: str) -> dict[str, str]:
+    """Return the state of the newest build of each environment, by the environment's id, where it is no success."""
+    builds = tables.builds
+    newest = (
+        sa.select(builds.c.environment_id, sa.func.max(builds.c.created_at).label("at"))
+        .where(builds.c.team_id == team, builds.c.environment_id.is_not(None))
+        .group_by(builds.c.environment_id)
+        .subquery()
+    )
+    same = sa.and_(
+        builds.c.environment_id == newest.c.environment_id, builds.c.created_at == newest.c.at
+    )
+    query = sa.select(builds.c.environment_id, builds.c.status).join(newest, same)
+    with store.read() as connection:
+        rows = connection.execute(query.where(builds.c.status != "SUCCEEDED")).all()
+    return {row.environment_id: WORDS.get(row.status, row.status) for row in rows}
+
+
+def running(platform: Platform, team: str, environment: dict[str, Any]) -> dict[str, Any]:
+    """Return what of an environment runs now: sessions, human baselines, rollouts, and its processes on this machine.
+
+    A worker that keeps an environment warm is among the processes, too.
+    """
+    identifier, name = plain(environment["id"]), environment["name"]
+    builds = tables.builds
+    with platform.store.read() as connection:
+        folders = connection.execute(
+            sa.select(builds.c.id, builds.c.folder, builds.c.version).where(
+                builds.c.environment_id == identifier,
+                builds.c.team_id == team,
+                builds.c.folder.is_not(None),
+            )
+        ).all()
+        rollouts = tables.rollouts
+        open_rollouts = connection.execute(
+            sa.select(rollouts.c.status, sa.func.count())
+            .where(
+                rollouts.c.team_id == team,
+                rollouts.c.status.in_(("queued", "running", "cancelling")),
+                rollouts.c.spec["env"].as_string() == name,
+            )
+            .group_by(rollouts.c.status)
+        ).all()
+    sessions = platform.__dict__.get("runtime_sessions")
+    ours = {row.id for row in folders}
+    served = [] if sessions is None else sessions.of_team(team)
+    return {
+        "sessions": [
+            {
+                "id": session.id,
+                "started_at": session.started_at.isoformat(),
+                "tunnels": session.tunnels,
+                "version": session.environment.version,
+            }
+            for session in served
+            if session.environment.build_id in ours
+        ],
+        "rollouts": {status: int(count) for status, count in open_rollouts},
+        "processes": [asdict(one) for one in processes_of(row.folder for row in folders)],
+    }
+
+
+def processes_of(folders: Iterable[str]) -> list[Process]:
+    """Return the processes of this machine that were started with a file of one of these folders; none elsewhere
+    than on Linux."""
+    wanted = tuple(f"{folder.rstrip('/')}/".encode() for folder in folders)
+    proc = Path("/proc")
+    if not wanted or not proc.is_dir():
+        return []
+    found = []
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if any(word.startswith(wanted) for word in words):
+                found.append(_process(entry))
+        except OSError:
+            continue  # It ended meanwhile, or is another user's.
+    return sorted(found, key=lambda one: one.pid)
+
+
+def _process(entry: Path) -> Process:
+    pages = int((entry / "statm").read_text().split()[1])
+    # Fields after the name, which may hold anything, in brackets: the start is the 22nd of all.
+    started = int((entry / "stat").read_text().rpartition(")")[2].split()[19])
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    seconds = max(0.0, up - started / os.sysconf("SC_CLK_TCK"))
+    return Process(int(entry.name), seconds, pages * _PAGE_BYTES)
+
+
+def _build(row: Any) -> dict[str, Any]:
+    shown = {name: row[name] for name in _BUILD_COLUMNS}
+    took = None
+    if row["started_at"] is not None and row["ended_at"] is not None:
+        took = (row["ended_at"] - row["started_at"]).total_seconds()
+    moments = ("created_at", "started_at", "ended_at")
+    return {
+        **shown,
+        "status": WORDS.get(row["status"], row["status"]),
+        "name": row["options"].get("name"),
+        "attempt": row["options"].get("attempt"),
+        "seconds": took,
+        "manifest": row["manifest"],
+        **{name: None if row[name] is None else row[name].isoformat() for name in moments},
+    }
