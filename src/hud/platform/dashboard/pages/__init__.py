@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from hud.platform.dashboard.pages import (
     comparison,
+    environments,
     job,
     jobs,
     people,
