@@ -12,12 +12,13 @@ from hud.engine.kvcache import KVCache
 from hud.engine.sequence import Request
 
 if TYPE_CHECKING:
+    from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
     from hud.engine.schedule import Stretch
 
 
 def prefill(
-    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Stretch]
+    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Stretch], bank: AdapterBank | None = None
 ) -> tuple[list[Request], Tensor]:
     """Compute the stretches; return the sequences that lack nothing now, and the hidden states (B, H) they draw from."""
     batch = _in_order(cache, batch)
@@ -29,6 +30,8 @@ def prefill(
     ]
     ends = [start + len(row) for start, row in zip(starts, new, strict=True)]
     positions = cache.aim([slot.pages for slot in slots], starts, ends, width)
+    if bank is not None:
+        bank.aim([one.request.adapter for one in batch], width)
     ids = [token for row in new for token in (*row, *[0] * (width - len(row)))]
     hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)
     whole, last = [], []
@@ -42,17 +45,19 @@ def prefill(
 
 
 def decode(
-    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Request]
+    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Request], bank: AdapterBank | None = None
 ) -> tuple[list[Request], Tensor]:
     """Compute the one token that each sequence lacks; return them in another order, and their hidden states (B, H)."""
     if cache.size.whole:
-        return _decode_in_place(decoder, cache, batch)
+        return _decode_in_place(decoder, cache, batch, bank)
     ordered = sorted(batch, key=lambda request: len(request.place.tokens), reverse=True)
     ids = [
         request.token_ids[-1] if request.token_ids else request.prompt[-1] for request in ordered
     ]
     starts = [len(request.place.tokens) for request in ordered]
     tables = [request.place.pages for request in ordered]
+    if bank is not None:
+        bank.aim([request.adapter for request in ordered])
     positions = cache.aim(tables, starts, [start + 1 for start in starts], 1)
     hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)
     for request, token in zip(ordered, ids, strict=True):
@@ -61,7 +66,7 @@ def decode(
 
 
 def _decode_in_place(
-    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Request]
+    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Request], bank: AdapterBank | None
 ) -> tuple[list[Request], Tensor]:
     ordered = sorted(batch, key=lambda request: request.place.pages[0])
     rows = [request.place.pages[0] for request in ordered]
@@ -73,6 +78,9 @@ def _decode_in_place(
         ids[row] = request.token_ids[-1] if request.token_ids else request.prompt[-1]
         starts[row], ends[row] = len(slot.tokens), len(slot.tokens) + 1
         slot.tokens.append(ids[row])
+    if bank is not None:
+        adapters = dict(zip(rows, (request.adapter for request in ordered), strict=True))
+        bank.aim([adapters.get(row) for row in range(count)])
     tables = [(row,) for row in range(count)]
     positions = cache.aim(tables, starts, ends, 1)
     hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)

@@ -29,6 +29,7 @@ from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 if TYPE_CHECKING:
+    from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
 
 CHUNK_TOKENS = 512
@@ -70,8 +71,11 @@ class Sampler:
         max_context: int | None = None,
         cache_bytes: int = CACHE_BYTES,
         version: str | None = None,
+        bank: AdapterBank | None = None,
     ) -> None:
+        """With `bank`, whose decoder it is, each turn is drawn with the adapter of its fork."""
         self.decoder = decoder
+        self._bank = bank
         self.version = version
         size = CacheSize.within(
             cache_bytes, decoder.config, decoder.dtype, slots=slots, max_context=max_context
@@ -303,7 +307,7 @@ class Sampler:
             batches = self._schedule.prefill(budget)
         computed = 0
         for batch in batches:
-            whole, hidden = prefill(self.decoder, self.cache, batch)
+            whole, hidden = prefill(self.decoder, self.cache, batch, self._bank)
             count = sum(one.count for one in batch)
             self._schedule.counts.prefilled += count
             computed += count
@@ -318,7 +322,7 @@ class Sampler:
         if batch:
             # Of a prompt that was found whole, the last token is computed here.
             self._schedule.counts.prefilled += sum(not request.token_ids for request in batch)
-            self._draw(*decode(self.decoder, self.cache, batch))
+            self._draw(*decode(self.decoder, self.cache, batch, self._bank))
             self.steps += 1
 
     def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:

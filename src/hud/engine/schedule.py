@@ -68,7 +68,7 @@ class Schedule:
             if self._gains_by_waiting(request):
                 later.append(request)
             elif self._place(request, placed):
-                request.version = version
+                request.version = request.adapter.version if request.adapter else version
                 self.active.append(request)
             else:
                 later.append(request)
@@ -113,9 +113,13 @@ class Schedule:
         """Give a sequence a slot, if there are pages for it and, beside others, one more to grow into."""
         ahead = min(self.slots.page_tokens, request.most - len(request.token_ids))
         beside = any(one.slot is not None for one in self.active)
-        placement = self.slots.place(request.ids, ahead=ahead if beside else 0)
+        adapter = request.adapter
+        if adapter is None and request.fork is not None:
+            adapter = request.fork.adapter
+        placement = self.slots.place(request.ids, ahead=ahead if beside else 0, salt=adapter)
         if placement is None:
             return False
+        request.adapter = adapter
         request.slot = placement.slot
         if not request.preempted:
             request.cached = placement.cached
@@ -125,15 +129,17 @@ class Schedule:
 
     def _gains_by_waiting(self, request: Request) -> bool:
         """Return True where a prompt that is being computed will have more of this one than the cache has now."""
-        coming = 0
+        coming, salt = 0, request.fork.adapter if request.fork is not None else None
         for other in self.active:
             if other.slot is None or other.slot.stale or other.missing < 2:
+                continue
+            if other.adapter is not salt:
                 continue
             shared = shared_length(other.prompt, request.prompt, beyond=coming)
             if shared >= len(other.slot.tokens) + SHORTEST_SHARED:
                 coming = shared
         coming = min(coming, len(request.prompt) - 1)
-        return coming > 0 and coming >= self.slots.reusable(request.prompt) + SHORTEST_SHARED
+        return coming > 0 and coming >= self.slots.reusable(request.prompt, salt) + SHORTEST_SHARED
 
     def _preempt(self, request: Request) -> None:
         assert request.slot is not None

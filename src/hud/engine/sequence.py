@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from hud.engine.adapters import Adapter
 from hud.engine.constraints import Constraint
 from hud.engine.drawing import Uniforms
 from hud.engine.slots import Slot
@@ -16,6 +18,13 @@ from hud.trace import SamplingParams
 
 class SamplerClosed(InfrastructureFault):
     """The sampler draws no more: its policy made room for another."""
+
+
+class Fork(Protocol):
+    """One of several policies with the same base."""
+
+    adapter: Adapter | None
+    """What its turns that begin now are drawn with; None: the base."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,8 @@ class Asked:
     top: int = 0
     """How many likeliest tokens to keep beside each."""
     constraint: Constraint | None = None
+    fork: Fork | None = None
+    """Whose adapter draws it, where several forks share a sampler."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -63,6 +74,8 @@ class Request(Asked):
     likeliest: list[list[tuple[int, float]]] = field(default_factory=list)
     outcome: Drawn | InfrastructureFault | None = None
     """None while it is on its way."""
+    adapter: Adapter | None = None
+    """The version of the fork's adapter that draws it, once it is admitted."""
     slot: Slot | None = None
     """None before it is admitted, and while it is preempted."""
     cached: int = 0

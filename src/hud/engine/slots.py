@@ -26,6 +26,8 @@ class Slot:
     pages: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     """The ids whose keys and values it holds."""
+    salt: object = None
+    """What its keys and values were computed with beside the base's weights: an adapter, or nothing."""
     stale: bool = False
     """True while a sequence goes on here that older weights began: nobody else may use what it holds."""
 
@@ -50,13 +52,13 @@ class Slots:
         self._idle: dict[Slot, None] = {}
         """The one that was idle longest first."""
 
-    def place(self, ids: Sequence[int], ahead: int = 0) -> Placement | None:
+    def place(self, ids: Sequence[int], ahead: int = 0, salt: object = None) -> Placement | None:
         """Return a slot with pages for `ids`, marked busy; None where there are not enough for them and `ahead` more.
 
         The last token is never taken as cached. A slot whose whole content begins the ids (the conversation's last turn)
         is taken over; otherwise a new one shares what any slot has of them.
         """
-        source, cached = self._best(ids)
+        source, cached = self._best(ids, salt)
         whole, rest = divmod(cached, self.page_tokens)
         shared = source.pages[: whole + (rest > 0)] if source is not None else []
         wanted = self._count(len(ids))
@@ -67,7 +69,7 @@ class Slots:
             self.pages.share(page)
         if source is not None and source in self._idle and len(source.tokens) <= cached + 1:
             self._cut(source, 0)
-        slot = Slot(shared[:whole], list(ids[:cached]))
+        slot = Slot(shared[:whole], list(ids[:cached]), salt)
         copied = None
         if rest:
             copied = self._own(shared[whole], rest)
@@ -107,19 +109,19 @@ class Slots:
         for slot in list(self._idle):
             self._cut(slot, 0)
 
-    def reusable(self, ids: Sequence[int]) -> int:
-        """Return how many tokens of `ids` would be found here."""
-        return self._best(ids)[1]
+    def reusable(self, ids: Sequence[int], salt: object = None) -> int:
+        """Return how many tokens of `ids`, computed with `salt`, would be found here."""
+        return self._best(ids, salt)[1]
 
     def __iter__(self) -> Iterator[Slot]:
         return chain(self._busy, self._idle)
 
-    def _best(self, ids: Sequence[int]) -> tuple[Slot | None, int]:
+    def _best(self, ids: Sequence[int], salt: object) -> tuple[Slot | None, int]:
         """Return the slot that holds most of the ids, and how many; one that can be taken over, where it holds as good as that."""
         last = len(ids) - 1
         best, most = None, SHORTEST_SHARED - 1
         for slot in self:
-            if not slot.stale:
+            if not slot.stale and slot.salt is salt:
                 count = shared_length(slot.tokens, ids, beyond=most)
                 if count > most:
                     best, most = slot, count
@@ -128,7 +130,9 @@ class Slots:
         least = max(SHORTEST_SHARED, most - SHORTEST_SHARED)
         for slot in self._idle:
             count = len(slot.tokens)
-            if not least <= count <= len(ids) or ids[count - 1] != slot.tokens[-1]:
+            if slot.salt is not salt or not least <= count <= len(ids):
+                continue
+            if ids[count - 1] != slot.tokens[-1]:
                 continue
             if ids[:count] == slot.tokens:
                 best, most = slot, count

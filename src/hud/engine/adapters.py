@@ -1,0 +1,154 @@
+"""The adapters of many forks of one base, side by side, so that each row of a batch may be computed with another.
+
+    y = x Wᵀ + ((x Aᵀ) ∘ M) Bᵀ
+
+A (C, in) and B (out, C) hold the low-rank matrices of all adapters, each in some of the C columns; M (N, C) is an adapter's
+scale in its own columns of the rows that use it, and 0 elsewhere. So a layer costs two more products, however many forks
+there are, and nothing is gathered (compare the gathered products of Punica, arXiv 2310.18547, for thousands of adapters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hud.engine.decoder import Decoder
+from hud.engine.lora import LoraLinear
+
+_COLUMNS = 64
+"""Columns that are made at first; there are twice as many whenever they do not suffice."""
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """One version of one fork's adapter, as the bank holds it. What is computed with it is of no use to any other."""
+
+    version: str | None
+    """The checkpoint that it is."""
+    columns: tuple[int, int] = field(default=(0, 0), repr=False)
+    """Where its columns begin and end."""
+
+
+class AdapterBank:
+    """A decoder that computes each row with that row's adapter. Nothing may be computing while `put` or `drop` is called."""
+
+    def __init__(self, base: Decoder) -> None:
+        self.decoder = sharing(base)
+        self._capacity = _COLUMNS
+        self._held: set[Adapter] = set()
+        self._layers: dict[str, _BankedLinear] = {}
+        self._mask: Tensor | None = None
+        self._scales = torch.zeros(_COLUMNS, device=base.device)
+
+    @torch.no_grad()
+    def put(self, version: str | None, layers: Mapping[str, LoraLinear]) -> Adapter:
+        """Copy the adapter that wraps the layers of a fork, by their names, into the bank."""
+        rank = max((layer.lora_A.shape[0] for layer in layers.values()), default=0)
+        adapter = Adapter(version, self._room(rank))
+        start, end = adapter.columns
+        for name, layer in layers.items():
+            banked = self._layers.get(name) or self._wrap(name)
+            banked.columns_in[start:end] = layer.lora_A
+            banked.columns_out[:, start:end] = layer.lora_B
+            self._scales[start:end] = layer.scale
+        self._held.add(adapter)
+        return adapter
+
+    @torch.no_grad()
+    def drop(self, adapter: Adapter) -> None:
+        """Forget an adapter that nobody uses any more."""
+        self._held.remove(adapter)
+        start, end = adapter.columns
+        self._scales[start:end] = 0
+        for layer in self._layers.values():
+            # Whoever has these columns next may leave this layer as it is.
+            layer.columns_out[:, start:end] = 0
+
+    @property
+    def held(self) -> frozenset[Adapter]:
+        """The adapters that are in it."""
+        return frozenset(self._held)
+
+    def aim(self, rows: Sequence[Adapter | None], width: int = 1) -> None:
+        """Say which adapter each row of the next pass is computed with, `width` tokens to a row; None: the base alone."""
+        used = [adapter for adapter in dict.fromkeys(rows) if adapter is not None]
+        if not used:
+            self._mask = None
+            return
+        table = torch.zeros(len(used) + 1, self._capacity)
+        for number, adapter in enumerate(used):
+            start, end = adapter.columns
+            table[number, start:end] = 1
+        places = {adapter: number for number, adapter in enumerate(used)}
+        which = torch.tensor([len(used) if one is None else places[one] for one in rows])
+        mask = table[which].to(self._scales.device) * self._scales
+        self._mask = mask if width == 1 else mask.repeat_interleave(width, dim=0)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """(N, C): each adapter's scale, where its rows meet its columns; None where no row has an adapter."""
+        return self._mask
+
+    def _room(self, rank: int) -> tuple[int, int]:
+        """Return `rank` columns that are free, side by side."""
+        start = 0
+        for first, end in sorted(adapter.columns for adapter in self._held):
+            if first - start >= rank:
+                break
+            start = max(start, end)
+        while start + rank > self._capacity:
+            self._widen()
+        return start, start + rank
+
+    def _widen(self) -> None:
+        self._scales = F.pad(self._scales, (0, self._capacity))
+        for layer in self._layers.values():
+            layer.columns_in = F.pad(layer.columns_in, (0, 0, 0, self._capacity))
+            layer.columns_out = F.pad(layer.columns_out, (0, self._capacity))
+        self._capacity *= 2
+
+    def _wrap(self, name: str) -> _BankedLinear:
+        parent, _, last = name.rpartition(".")
+        owner = self.decoder.get_submodule(parent)
+        layer = self._layers[name] = _BankedLinear(getattr(owner, last), self, self._capacity)
+        setattr(owner, last, layer)
+        return layer
+
+
+class _BankedLinear(nn.Module):
+    """A linear layer beside all adapters of it; stands where the layer stood."""
+
+    columns_in: Tensor
+    """A: (C, in)"""
+    columns_out: Tensor
+    """B: (out, C)"""
+
+    def __init__(self, base: nn.Linear, bank: AdapterBank, capacity: int) -> None:
+        super().__init__()
+        self.base = base
+        self._bank = (bank,)  # In a tuple: the bank's decoder is no part of the layer.
+        weight = base.weight
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        self.columns_in = torch.zeros(capacity, base.in_features, dtype=dtype, device=weight.device)
+        self.columns_out = torch.zeros(
+            base.out_features, capacity, dtype=dtype, device=weight.device
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's output (N, out) for x (N, in), each row with its adapter."""
+        y: Tensor = self.base(x)
+        mask = self._bank[0].mask
+        if mask is None:
+            return y
+        low = F.linear(x.to(self.columns_in.dtype), self.columns_in) * mask
+        return y + F.linear(low, self.columns_out).to(y.dtype)
+
+
+def sharing(decoder: Decoder) -> Decoder:
+    """Return a decoder of its own modules over the same parameters."""
+    return deepcopy(decoder, {id(parameter): parameter for parameter in decoder.parameters()})
