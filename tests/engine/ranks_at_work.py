@@ -16,6 +16,7 @@ from hud.engine.distributed import follow, leading, open_trainer
 from hud.engine.joined import join, leave
 from hud.engine.lora import LoraConfig
 from hud.engine.moments import OptimizerOptions
+from hud.engine.options import TrainerOptions
 from hud.errors import ConflictError, UsageError
 from hud.train.datums import Datum
 
@@ -36,8 +37,8 @@ CASES = {
     "bfloat16": ("ppo", {"dtype": torch.bfloat16}),
     "bfloat16 lora": ("ppo", {"dtype": torch.bfloat16, "lora": LoraConfig(rank=4)}),
     "untied": ("ppo", {"tied": False}),
-    "recomputed": ("ppo", {"checkpointed": True}),
-    "8bit": ("ppo", {"optimizer": OptimizerOptions(states="8bit", offload=True)}),
+    "recomputed": ("ppo", {"options": TrainerOptions(recompute_layers=True)}),
+    "8bit": ("ppo", {"options": TrainerOptions(OptimizerOptions(states="8bit", offload=True))}),
 }
 
 
@@ -91,10 +92,8 @@ def whole_weights(decoder):
     return {name: tensor.detach().clone() for name, tensor in decoder.state_dict().items()}
 
 
-def opened(loss, *, tied=True, dtype=torch.float32, checkpointed=False, lora=None, optimizer=None):
-    made = decoder(tied=tied, dtype=dtype)
-    made.checkpointed = checkpointed
-    it = open_trainer(made, lora=lora, optimizer=optimizer)
+def opened(loss, *, tied=True, dtype=torch.float32, lora=None, options=None):
+    it = open_trainer(decoder(tied=tied, dtype=dtype), lora=lora, options=options)
     if loss == "cispo" and lora is None:
         it.reference = decoder(seed=1, tied=tied, dtype=dtype)
     return it

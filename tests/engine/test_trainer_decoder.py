@@ -10,6 +10,7 @@ from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.folder import save_decoder
 from hud.engine.lora import LoraConfig, load_adapter, save_adapter
+from hud.engine.options import TrainerOptions
 from hud.engine.trainer import Trainer
 from hud.train.datums import Datum
 
@@ -112,8 +113,8 @@ def test_the_gradient_is_that_of_transformers(tmp_path, kind, tied):
 
 def test_recomputing_layers_gives_the_same_gradient():
     datums = grouped_batch()
-    plain, frugal = Trainer(decoder()), Trainer(decoder())
-    frugal.decoder.checkpointed = True
+    plain = Trainer(decoder())
+    frugal = Trainer(decoder(), options=TrainerOptions(recompute_layers=True))
     plain.forward_backward(datums)
     frugal.forward_backward(datums)
     expected = gradients(plain)
@@ -194,7 +195,8 @@ def test_compiled_layers_give_the_same_gradient(monkeypatch, lora):
 
     torch.compiler.reset()
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    plain, compiled = Trainer(decoder(), lora=lora), Trainer(decoder(), lora=lora, compiled=True)
+    plain = Trainer(decoder(), lora=lora)
+    compiled = Trainer(decoder(), lora=lora, options=TrainerOptions(compile_layers=True))
     for groups, size in ((3, 4), (1, 1), (4, 2)):
         datums = grouped_batch(groups=groups, size=size)
         plain.forward_backward(datums, "ppo")

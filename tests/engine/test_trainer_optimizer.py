@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from small_decoder import SmallDecoder, random_datum
 
 from hud.engine.moments import BLOCK, OptimizerOptions, decode, encode
+from hud.engine.options import TrainerOptions
 from hud.engine.trainer import Trainer
 
 WAYS = [
@@ -26,7 +27,8 @@ def batch(seed):
 
 def trainer(options, dtype=torch.float32, seed=0):
     # Wide enough that its tables are kept in eight bits.
-    return Trainer(SmallDecoder(vocab=400, width=16, dtype=dtype, seed=seed), optimizer=options)
+    made = SmallDecoder(vocab=400, width=16, dtype=dtype, seed=seed)
+    return Trainer(made, options=TrainerOptions(optimizer=options))
 
 
 def steps(it, seeds):

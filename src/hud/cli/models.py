@@ -29,6 +29,12 @@ def training_options(function: Any) -> Any:
     for option in (
         click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default=None),
         click.option(
+            "--recompute-layers",
+            is_flag=True,
+            default=None,
+            help="Keep less of each training pass in memory, and compute it again for the gradient.",
+        ),
+        click.option(
             "--compile-layers",
             is_flag=True,
             default=None,

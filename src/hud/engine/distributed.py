@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach
-from hud.engine.moments import OptimizerOptions
+from hud.engine.options import TrainerOptions
 from hud.engine.trainer import PASS_TOKENS, Trainer
 from hud.errors import ConflictError, HudError, UsageError
 from hud.train.datums import Datum, Floats
@@ -42,8 +42,7 @@ class _Plan:
     dtype: torch.dtype
     lora: LoraConfig | None
     pass_tokens: int
-    optimizer: OptimizerOptions | None
-    compiled: bool
+    options: TrainerOptions
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,13 @@ class _Part:
 
         self._sharding, self._ranks, self._plan = sharding, ranks, plan
         self.decoder = sharding.sharded_decoder(
-            plan.config, plan.dtype, ranks, plan.lora, compiled=plan.compiled
+            plan.config, plan.dtype, ranks, plan.lora, compiled=plan.options.compile_layers
         )
         self.trainer = Trainer(
             self.decoder,
             lora=plan.lora,
             pass_tokens=plan.pass_tokens,
-            optimizer=plan.optimizer,
+            options=replace(plan.options, compile_layers=False),  # They are.
             ranks=ranks,
         )
 
@@ -194,18 +193,16 @@ class DistributedTrainer:
         *,
         lora: LoraConfig | None = None,
         pass_tokens: int = PASS_TOKENS,
-        optimizer: OptimizerOptions | None = None,
-        compiled: bool = False,
+        options: TrainerOptions | None = None,
     ) -> None:
         """`decoder` is the whole copy, which others may sample with; each step changes it."""
         self.decoder = decoder.requires_grad_(False)
         self.lora = lora
-        self._reference: AnyDecoder | None = None
         self._lead = lead
         if lora is not None:
             attach(decoder, lora)
             decoder.requires_grad_(False)
-        plan = _Plan(decoder.config, decoder.dtype, lora, pass_tokens, optimizer, compiled)
+        plan = _Plan(decoder.config, decoder.dtype, lora, pass_tokens, options or TrainerOptions())
         self._number = lead.open(plan)
         weakref.finalize(self, lead.gone.append, self._number)
         self.reset()
@@ -228,14 +225,13 @@ class DistributedTrainer:
     @property
     def reference(self) -> AnyDecoder | None:
         """The policy that KL is taken to; with LoRA None: the base is it."""
-        return self._reference
+        return self._mine.reference
 
     @reference.setter
     def reference(self, reference: AnyDecoder) -> None:
         if not isinstance(reference, Decoder):
             raise _foreign()
         self._call(_REFERENCE, whole=reference)
-        self._reference = reference
 
     def forward_backward(
         self,
@@ -323,15 +319,14 @@ def open_trainer(
     decoder: AnyDecoder,
     *,
     lora: LoraConfig | None = None,
-    optimizer: OptimizerOptions | None = None,
-    compiled: bool = False,
+    options: TrainerOptions | None = None,
 ) -> AnyTrainer:
     """Return the trainer of a decoder: that of all ranks where this process leads some, else its own."""
     if _lead is None:
-        return Trainer(decoder, lora=lora, optimizer=optimizer, compiled=compiled)
+        return Trainer(decoder, lora=lora, options=options)
     if not isinstance(decoder, Decoder):
         raise _foreign()
-    return DistributedTrainer(_lead, decoder, lora=lora, optimizer=optimizer, compiled=compiled)
+    return DistributedTrainer(_lead, decoder, lora=lora, options=options)
 
 
 def _foreign() -> UsageError:

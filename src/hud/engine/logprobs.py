@@ -15,8 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from hud.engine.packed import PackedPass
 
-LOGITS_AT_ONCE = 1 << 24
-"""Most logits (tokens x vocabulary) held at a time: 64 MiB in fp32."""
+LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
+"""Most logits (tokens x vocabulary) held at a time: 64 MiB in fp32, about a CPU's cache; on a GPU 1 GiB: each chunk reads
+the whole vocabulary's weights and adds to their gradient, which costs more than it computes below some thousand tokens."""
 
 
 class PackedDecoder(Protocol):
@@ -46,7 +47,8 @@ def pass_logprobs(
     )
     hidden = hidden.index_select(0, batch.predicts)
     targets, temperatures = batch.targets, batch.temperatures
-    rows = max(1, LOGITS_AT_ONCE // _vocabulary(decoder))
+    most = LOGITS_AT_ONCE.get(hidden.device.type, LOGITS_AT_ONCE["cpu"])
+    rows = max(1, most // _vocabulary(decoder))
     if len(targets) <= rows:
         return _logprobs(decoder, hidden, targets, temperatures, entropy)
     parts = [

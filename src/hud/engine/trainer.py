@@ -26,8 +26,8 @@ from hud.engine.flops import pass_flops
 from hud.engine.logprobs import pass_logprobs
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.engine.metering import Meter
-from hud.engine.moments import OptimizerOptions
 from hud.engine.optimizer import AdamW
+from hud.engine.options import TrainerOptions
 from hud.engine.packed import PackedPass, check, cost_of, lay_out
 from hud.engine.ranks import Alone, Ranks
 from hud.engine.threads import for_training
@@ -55,13 +55,10 @@ class Trainer:
         lora: LoraConfig | None = None,
         reference: AnyDecoder | None = None,
         pass_tokens: int = PASS_TOKENS,
-        optimizer: OptimizerOptions | None = None,
-        compiled: bool = False,
+        options: TrainerOptions | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it.
-
-        `compiled` layers are faster once `torch.compile` has worked on them for some minutes.
 
         With several `ranks`, the decoders are parts of it, and every rank calls every method with the same arguments:
         `load_state_dict` alone needs the state on the first only. All get the same answers, but for `state_dict`.
@@ -76,10 +73,13 @@ class Trainer:
         else:
             decoder.requires_grad_(True)
             trained = dict(decoder.named_parameters())
-        if compiled:
+        options = options or TrainerOptions()
+        if options.compile_layers:
             compile_layers(decoder)
+        if options.recompute_layers:
+            decoder.checkpointed = True
         self._ranks: Ranks = ranks or Alone()
-        self._optimizer = AdamW(trained.items(), optimizer, self._ranks)
+        self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks)
         first = next(iter(trained.values()))
         self._device = first.device
         self._dtype = torch.float64 if first.dtype == torch.float64 else torch.float32

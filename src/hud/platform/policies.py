@@ -19,6 +19,7 @@ import torch
 from hud.engine.folder import load_decoder, load_weights, save_decoder
 from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
 from hud.engine.moments import OptimizerOptions
+from hud.engine.options import TrainerOptions
 from hud.engine.policy import Policy
 from hud.platform.checkpoints import SAMPLER, link_or_copy
 from hud.platform.records import BASE, ModelConfig, ModelRecord, Weights
@@ -283,9 +284,13 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
     return shape
 
 
-def optimizer_options(config: ModelConfig) -> OptimizerOptions:
-    """Return how a model's optimizer keeps its state."""
-    return OptimizerOptions(states=config.optimizer_states, offload=config.offload_optimizer)
+def trainer_options(config: ModelConfig) -> TrainerOptions:
+    """Return how a model is trained, as far as memory and speed go."""
+    return TrainerOptions(
+        OptimizerOptions(states=config.optimizer_states, offload=config.offload_optimizer),
+        compile_layers=config.compile_layers,
+        recompute_layers=config.recompute_layers,
+    )
 
 
 def write_policy(trainer: AnyTrainer, base: Path, folder: Path) -> None:

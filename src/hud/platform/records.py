@@ -80,6 +80,8 @@ class ModelConfig(BaseModel):
     """Keep the optimizer's state in the host's memory, not the GPU's."""
     compile_layers: bool = False
     """Train with layers that `torch.compile` has worked on."""
+    recompute_layers: bool = False
+    """Keep less of each pass in memory, and compute it again for the gradient."""
     origin_checkpoint: str | None = None
     """Of a fork: the checkpoint of another model that it began at."""
     source: str | None = None

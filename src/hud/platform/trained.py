@@ -21,7 +21,7 @@ from hud.engine.folder import load_decoder
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.platform.accumulation import Accumulated
 from hud.platform.checkpoints import SAMPLER, STATE, Manifest, write_checkpoint
-from hud.platform.policies import lora_config, optimizer_options, write_policy
+from hud.platform.policies import lora_config, trainer_options, write_policy
 from hud.platform.records import CheckpointRecord, ModelRecord
 from hud.platform.tree import node_name
 from hud.trace import new_id
@@ -52,8 +52,7 @@ class TrainedModel:
         self.trainer = open_trainer(
             self.serving.policy.decoder,
             lora=lora_config(model.config),
-            optimizer=optimizer_options(model.config),
-            compiled=model.config.compile_layers,
+            options=trainer_options(model.config),
         )
         self.broken = False
         """True once it is not known what the weights are."""
