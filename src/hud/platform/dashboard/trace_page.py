@@ -97,10 +97,9 @@ def head_of(platform: Platform, run: dict[str, Any]) -> View:
             pass  # Clients report runs of jobs that they never announce.
     extra = run["extra"] or {}
     task = run["task"] if isinstance(run["task"], dict) else {}
-    began, ended = moment_of(run["started_at"]), moment_of(run["ended_at"])
+    _, spans = reading.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
     return {
-        # SQLAlchemy's names of columns are strings of a kind of its own, which JSON refuses.
-        "run": {str(name): run[name] for name in run if name not in ("team_id", "grade")},
+        "run": plain_run(run),
         "job": job,
         "grade": grade_of(run["grade"]),
         "task": {
@@ -108,7 +107,8 @@ def head_of(platform: Platform, run: dict[str, Any]) -> View:
             "id": task.get("id"),
             "arguments": arguments_of(task["args"]) if task.get("args") else None,
         },
-        "seconds": None if began is None or ended is None else (ended - began).total_seconds(),
+        "seconds": seconds_of(run),
+        "spans": spans,
         "siblings": trace_windows.siblings(store, run),
         "neighbours": trace_windows.neighbours(store, run),
         "parent": _identifier(extra.get("parent_trace_id")),
@@ -116,6 +116,18 @@ def head_of(platform: Platform, run: dict[str, Any]) -> View:
         "has_tokens": trace_windows.has_samples(store, run["trace_id"]),
         "revision": revision_of(platform, run["team_id"], run["trace_id"])[0],
     }
+
+
+def plain_run(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run as plain data, without its team, and without its grade, which is shown as a tree."""
+    # SQLAlchemy's names of columns are strings of a kind of their own, which orjson refuses.
+    return {str(name): run[name] for name in run if name not in ("team_id", "grade")}
+
+
+def seconds_of(run: dict[str, Any]) -> float | None:
+    """Return how long a run took; None where it is not over."""
+    began, ended = moment_of(run["started_at"]), moment_of(run["ended_at"])
+    return None if began is None or ended is None else (ended - began).total_seconds()
 
 
 def revision_of(platform: Platform, team: str, trace_id: str) -> tuple[str, bool]:

@@ -95,7 +95,8 @@ def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id
     return {
         "value": value,
         "scale": max(abs(one) for one in found.values),
-        "sentence": f"Advantage {value:+.3f}: reward {mine:.3f} against a mean of {mean:.3f} over the {len(counted)} runs "
+        "sentence": f"Advantage {value:+.3f}".replace("-", "−")
+        + f": reward {mine:.3f} against a mean of {mean:.3f} over the {len(counted)} runs "
         "of the group that count. Every token of the run carries it.",
     }
 

@@ -89,6 +89,20 @@ def steps_between(store: Store, trace_id: str, first: int, last: int) -> list[tu
     return [(row.step_id, _read(row.payload)) for row in rows]
 
 
+def steps_from(store: Store, trace_id: str, offset: int, limit: int) -> list[tuple[int, Payload]]:
+    """Return steps by their place in the trace, from 0, whatever their numbers are."""
+    steps = tables.steps
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(steps.c.step_id, steps.c.payload)
+            .where(steps.c.trace_id == trace_id)
+            .order_by(steps.c.step_id)
+            .offset(offset)
+            .limit(limit)
+        ).all()
+    return [(row.step_id, _read(row.payload)) for row in rows]
+
+
 def state_before(store: Store, trace_id: str, step_id: int, look_back: int = 10) -> Any:
     """Return the state that the environment was in before a step; None where no step shortly before recorded one."""
     for _, payload in reversed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -13,12 +14,20 @@ from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.raster import raster
 from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.trace_beside import (
+    ROWS,
+    beside_rows,
+    measures,
+    same_beginning,
+    subscores,
+)
 from hud.platform.dashboard.trace_images import image_bytes
 from hud.platform.dashboard.trace_page import (
     COLOURS,
     colour_notice,
     find_numbered,
     head_of,
+    plain_run,
     revision_of,
     shown_nested,
     shown_window,
@@ -48,7 +57,7 @@ def all_traces() -> Response:
 @router.get("/traces/{trace_id}")
 def other_address(trace_id: str) -> Response:
     """The address that some clients print."""
-    return see(f"/trace/{trace_id}")
+    return see(f"/trace/{quote(trace_id, safe='')}")
 
 
 @router.page("/trace/{trace_id}")
@@ -126,7 +135,7 @@ def raw_trace(request: Request, trace_id: str) -> Response:
     store = request.app.state.platform.store
 
     def parts() -> Iterator[bytes]:
-        yield b'{"run":' + whole_json({str(name): run[name] for name in run}) + b',"steps":['
+        yield b'{"run":' + whole_json(plain_run(run)) + b',"steps":['
         separator = b""
         for number, payload in trace_windows.every_step(store, run["trace_id"]):
             whole = _with_tokens(request, run["trace_id"], number, payload)
@@ -164,6 +173,31 @@ def image(request: Request, trace_id: str, number: int, name: Hash) -> Response:
         "content-encoding": "identity",
     }
     return Response(data, media_type=found.media_type, headers=headers)
+
+
+@router.get("/trace/{trace_id}/beside")
+def choose_beside(trace_id: str, other: str) -> Response:
+    """Where the form of a run's page leads."""
+    return see(f"/trace/{quote(trace_id, safe='')}/beside/{quote(other, safe='')}")
+
+
+@router.page("/trace/{trace_id}/beside/{other_id}")
+def beside(request: Request, trace_id: str, other_id: str, offset: Number = 0) -> Response:
+    """Two runs of one task: what each of them got, and their steps from where they part."""
+    store = request.app.state.platform.store
+    one, other = _run(request, trace_id), _run(request, other_id)
+    same = same_beginning(store, one, other)
+    rows, more = beside_rows(store, one, other, same, offset)
+    data = {
+        "one": plain_run(one),
+        "other": plain_run(other),
+        "same": same,
+        "rows": rows,
+        "next": offset + ROWS if more else None,
+        "measures": measures(one, other),
+        "subscores": subscores(one, other),
+    }
+    return page(request, "trace_beside_rows.html" if offset else "trace_beside.html", data)
 
 
 @router.page("/trace/{trace_id}/spans")
