@@ -83,8 +83,9 @@ def chromium():
     """
     if not Path(CHROMIUM).exists():
         pytest.skip("Chromium is not installed: scripts/setup-worlds chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=20_000)
     with sync_playwright() as playwright:
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
