@@ -61,7 +61,7 @@ async def fetch(reference: str) -> Taskset:
     client = importlib.import_module("hud.client").connect()
     found = await client.get(f"/v2/tasksets/by-name/{quote(reference, safe='')}")
     exported = await client.get(f"/v2/tasksets/{found['id']}/export")
-    tasks = [_task(row) for row in exported["tasks"]]
+    tasks = [task_of(row) for row in exported["tasks"]]
     return Taskset(exported["name"], tasks, taskset_id=found["id"])
 
 
@@ -130,7 +130,8 @@ def _text(task: Task) -> str:
     return json.dumps(_row(task), sort_keys=True)
 
 
-def _task(row: dict[str, Any]) -> Task:
+def task_of(row: dict[str, Any]) -> Task:
+    """Return the task that a row of the platform's export describes."""
     if not row.get("env") or not row.get("scenario"):
         raise UsageError(
             f"The platform's task {row.get('name')!r} names no environment or template."

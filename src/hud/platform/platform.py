@@ -22,6 +22,7 @@ from hud.platform.store.ingest import recover
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway
+    from hud.platform.launching import Launches
     from hud.platform.policies import Policies
     from hud.platform.registry import Registry
     from hud.platform.runtime_sessions import RuntimeSessions
@@ -121,6 +122,13 @@ class Platform:
         from hud.platform.gateway.gateway import Gateway
 
         return Gateway(self)
+
+    @cached_property
+    def launches(self) -> Launches:
+        """Training runs and evaluations that were launched from the dashboard."""
+        from hud.platform.launching import Launches
+
+        return Launches(self)
 
     @cached_property
     def runtime_sessions(self) -> RuntimeSessions:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from hud.client.presence import is_gone
 from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.trace import new_id, plain
@@ -51,6 +52,30 @@ class TrainingRuns:
         with self.store.read() as connection:
             return [_shown(dict(row._mapping)) for row in connection.execute(query)]
 
+    def page(
+        self, model_id: str | None, limit: int, offset: int
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Return a page of the runs, newest first, each with its last step's `metrics`, and how many there are."""
+        runs, steps = tables.training_runs, tables.training_metrics
+        mine = [self._theirs] if model_id is None else [self._theirs, runs.c.model_id == model_id]
+        newest = sa.select(runs).where(*mine).order_by(runs.c.created_at.desc(), runs.c.id)
+        with self.store.read() as connection:
+            total = connection.execute(
+                sa.select(sa.func.count()).select_from(runs).where(*mine)
+            ).scalar_one()
+            rows = connection.execute(newest.limit(limit).offset(offset)).all()
+            last = [
+                sa.and_(steps.c.training_run_id == row.id, steps.c.step == row.next_step - 1)
+                for row in rows
+            ]
+            found = connection.execute(
+                sa.select(steps.c.training_run_id, steps.c.metrics).where(sa.or_(sa.false(), *last))
+            )
+            metrics = {row.training_run_id: row.metrics for row in found}
+        return [
+            {**_shown(dict(row._mapping)), "metrics": metrics.get(row.id, {})} for row in rows
+        ], total
+
     def get(self, run_id: str) -> dict[str, Any]:
         """Return one run."""
         runs = tables.training_runs
@@ -69,12 +94,14 @@ class TrainingRuns:
         runs = tables.training_runs
         found = self.get(run_id)
         values = {
-            "status": status or found["status"],
-            "state": {**found["state"], **(state or {})},
+            "status": status or runs.c.status,
             "updated_at": datetime.now(UTC),
         }
         with self.store.begin() as connection:
-            connection.execute(sa.update(runs).where(runs.c.id == found["id"]).values(**values))
+            merged = _merged(connection, found["id"], state)
+            connection.execute(
+                sa.update(runs).where(runs.c.id == found["id"]).values(state=merged, **values)
+            )
         return self.get(run_id)
 
     def report(
@@ -100,9 +127,23 @@ class TrainingRuns:
                 .values(
                     next_step=next_step,
                     updated_at=now,
-                    state={**found["state"], **(state or {})},
+                    state=_merged(connection, found["id"], state),
                 )
             )
+
+    @staticmethod
+    def mark_lost(store: Store, error: str) -> None:
+        """Mark runs of any team as interrupted whose launcher is gone without having said how they ended."""
+        runs = tables.training_runs
+        with store.begin() as connection:
+            rows = connection.execute(
+                sa.select(runs.c.id, runs.c.state).where(runs.c.status == "running")
+            ).all()
+            for row in rows:
+                state = row.state or {}
+                if is_gone(str((state.get("launched") or {}).get("by"))):
+                    marked = {"status": "interrupted", "state": {**state, "error": error}}
+                    connection.execute(sa.update(runs).where(runs.c.id == row.id).values(**marked))
 
     def steps(self, run_id: str) -> list[dict[str, Any]]:
         """Return every step's metrics, in order."""
@@ -115,6 +156,14 @@ class TrainingRuns:
                 .order_by(steps.c.step)
             )
             return [{"step": row.step, "metrics": row.metrics} for row in rows]
+
+
+def _merged(connection: sa.Connection, run_id: str, state: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a run's state with some keys changed. Read in the transaction that writes it: who trains and who watches
+    both write."""
+    runs = tables.training_runs
+    query = sa.select(runs.c.state).where(runs.c.id == run_id).with_for_update()
+    return {**(connection.execute(query).scalar_one() or {}), **(state or {})}
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

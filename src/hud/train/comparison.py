@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ class Comparison:
     difference: Measured
     """Second minus first."""
     tasks: int
-    jobs: tuple[str, str]
+    jobs: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -65,45 +66,72 @@ async def compare(
     stop: StopSignal | None = None,
 ) -> Comparison:
     """Play `tasks` with both checkpoints, on the same seeds, `eval_group` times each."""
+    jobs = [
+        await play(config, checkpoint, tasks, runtime=runtime, reporter=reporter, stop=stop)
+        for checkpoint in (first, second)
+    ]
+    rewards = [
+        {slug: [run.reward for run in runs if run.reward is not None] for slug, runs in found}
+        for found in (job.results.items() for job in jobs)
+    ]
+    found = compared(config.model, first, second, rewards[0], rewards[1])
+    return replace(found, jobs=(jobs[0].id, jobs[1].id))
+
+
+async def play(
+    config: TrainConfig,
+    checkpoint: str,
+    tasks: Taskset,
+    *,
+    runtime: Provider | None = None,
+    reporter: Reporter | None = None,
+    stop: StopSignal | None = None,
+    began: Callable[[Job], None] = lambda job: None,
+) -> Job:
+    """Play `tasks` with a checkpoint as it is scored, in a job of its own, of which `began` hears."""
     chosen = list(tasks)
     check_tasks(chosen, "tasks to compare on")
     subagents = subagents_of(config, chosen)
     player = Player(config, runtime, reporter or SilentReporter(), stop or StopSignal(), subagents)
     client = connect()
-    scores: list[dict[str, list[float]]] = []
-    jobs: list[str] = []
-    for checkpoint in (first, second):
-        model = await client.chat_model(config.model, checkpoint)
-        job = await Job.start(f"{config.model} {checkpoint}", group=config.eval_group)
-        try:
-            await player.play_held_out(await cast_of(client, model, config, subagents), chosen, job)
-        finally:
-            await job.finish()
-        jobs.append(job.id)
-        scores.append(
-            {
-                slug: rewards
-                for slug, runs in job.results.items()
-                if (rewards := [run.reward for run in runs if run.reward is not None])
-            }
-        )
-    both = sorted(scores[0].keys() & scores[1].keys())
+    model = await client.chat_model(config.model, checkpoint)
+    name = f"{config.model} {checkpoint}"
+    job = await Job.start(name, group=config.eval_group, taskset_id=tasks.taskset_id)
+    began(job)
+    try:
+        await player.play_held_out(await cast_of(client, model, config, subagents), chosen, job)
+    finally:
+        job.interrupted = job.interrupted or player.stop.stopping
+        await job.finish()
+    return job
+
+
+def compared(
+    model: str,
+    first: str,
+    second: str,
+    first_rewards: Mapping[str, Sequence[float]],
+    second_rewards: Mapping[str, Sequence[float]],
+) -> Comparison:
+    """Compare rewards by task. Raises `UsageError` where no task was measured with both checkpoints."""
+    both = sorted(
+        slug for slug, rewards in first_rewards.items() if rewards and second_rewards.get(slug)
+    )
     if not both:
         raise UsageError("No task was measured with both checkpoints; hud jobs shows why.")
-    differences = [[fmean(scores[1][slug]) - fmean(scores[0][slug])] for slug in both]
+    differences = [[fmean(second_rewards[slug]) - fmean(first_rewards[slug])] for slug in both]
     return Comparison(
-        model=config.model,
+        model=model,
         first=first,
         second=second,
-        first_score=_measured([scores[0][slug] for slug in both]),
-        second_score=_measured([scores[1][slug] for slug in both]),
+        first_score=_measured([first_rewards[slug] for slug in both]),
+        second_score=_measured([second_rewards[slug] for slug in both]),
         difference=_measured(differences),
         tasks=len(both),
-        jobs=(jobs[0], jobs[1]),
     )
 
 
-def _measured(clusters: list[list[float]]) -> Measured:
+def _measured(clusters: Sequence[Sequence[float]]) -> Measured:
     mean = sum(map(sum, clusters)) / sum(map(len, clusters))
     interval = clustered_interval(clusters)
     return (

@@ -135,6 +135,7 @@ async def _open_run(
         if run is not None:
             run.metrics_file = _metrics_file(config, run.id)
             await _make_up_for(run, unfinished[0]["next_step"], nodes)
+            await client.post(f"/v2/training-runs/{run.id}", {"status": "running"})
         else:
             notes.append(
                 "An unfinished run of this configuration is there, but the head has been moved away from it; this is "

@@ -12,6 +12,8 @@ from hud.platform.dashboard.pages import (
     tasksets,
     tasksets_editing,
     trace,
+    train,
+    train_launch,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -23,5 +25,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     people.router,
     tasksets_editing.router,
     tasksets.router,
+    train_launch.router,  # Before train: "new" is no id of a run.
+    train.router,
     trace.router,
 )

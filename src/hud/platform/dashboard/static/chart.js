@@ -1,10 +1,12 @@
 // Curves: <figure class="chart" data-chart="ADDRESS"> is drawn from JSON at ADDRESS:
 //   {"x": [numbers], "x_label": "step", "series": [{"name": "...", "values": [number or null], "axis": "right"}]}
+// A series may have "low" and "high" (a whisker at each value), "points" (each value is marked), "thin" (in the back).
 // Whoever sees no charts finds the same numbers in the page's JSON twin, which the figure's caption links to.
 
 const colours = ["--series-1", "--series-2", "--series-3", "--series-4", "--series-5", "--series-6"];
 const drawn = new WeakMap();
 const HEIGHT = 240;
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000, 100000];
 let library;
 
 function uplot() {
@@ -25,15 +27,39 @@ export function drawCharts(within, again = false) {
   }
 }
 
-async function draw(figure) {
-  drawn.set(figure, drawn.get(figure) ?? null);
-  const [uPlot, answer] = await Promise.all([uplot(), fetch(figure.dataset.chart)]);
-  if (!answer.ok) return;
+// Ask for the data of the charts inside an element again, and show it where they stand.
+export function refreshCharts(within) {
+  for (const figure of within.querySelectorAll("[data-chart]")) {
+    const plot = drawn.get(figure);
+    if (plot) refresh(figure, plot);
+    else if (drawn.has(figure) && !figure.querySelector("canvas")) draw(figure);
+  }
+}
+
+async function refresh(figure, plot) {
+  const answer = await fetch(figure.dataset.chart);
+  if (!answer.ok || drawn.get(figure) !== plot) return;
   const data = await answer.json();
+  if (data.series.map((one) => one.name).join() !== plot.names) {
+    draw(figure, data);
+    return;
+  }
+  plot.whiskers = data.series;
+  plot.setData([data.x, ...data.series.map((one) => one.values)]);
+}
+
+async function draw(figure, known) {
+  drawn.set(figure, drawn.get(figure) ?? null);
+  const [uPlot, answer] = await Promise.all([uplot(), known ?? fetch(figure.dataset.chart)]);
+  if (!known && !answer.ok) return;
+  const data = known ?? (await answer.json());
   drawn.get(figure)?.destroy();
   const place = figure.querySelector(".plot") ?? figure;
   place.replaceChildren();
   const plot = new uPlot(options(data, place), [data.x, ...data.series.map((one) => one.values)], place);
+  plot.names = data.series.map((one) => one.name).join();
+  plot.whiskers = data.series;
+  plot.redraw(false);
   drawn.set(figure, plot);
   new ResizeObserver(() => {
     if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: HEIGHT });
@@ -49,10 +75,11 @@ function options(data, place) {
   return {
     width: place.clientWidth || 600,
     height: HEIGHT,
-    scales: { x: { time: false } },
+    scales: { x: { time: false }, y: { range: (plot, low, high) => spread(plot.whiskers ?? data.series, low, high) } },
+    hooks: { draw: [whiskers] },
     axes: [
-      { ...axis, label: data.x_label, labelFont: "12px system-ui" },
-      { ...axis, size: 56 },
+      { ...axis, label: data.x_label, labelFont: "12px system-ui", labelSize: 18, incrs: data.x.every(Number.isInteger) ? WHOLE : undefined },
+      { ...axis, size: 60, values: (_, ticks) => ticks.map(brief) },
       ...(right ? [{ ...axis, scale: "right", side: 1, size: 56, grid: { show: false } }] : []),
     ],
     series: [
@@ -60,14 +87,50 @@ function options(data, place) {
       ...data.series.map((one, index) => ({
         label: one.name,
         scale: one.axis === "right" ? "right" : "y",
-        stroke: read(colours[index % colours.length]),
-        width: 2,
+        stroke: read(one.thin ? colours[0] : colours[index % colours.length]),
+        width: one.thin ? 1 : 2,
+        alpha: one.thin ? 0.45 : 1,
         spanGaps: true,
-        points: { show: data.x.length < 60, size: 5 },
-        value: (_, value) => (value === null || value === undefined ? "–" : String(Math.round(value * 1e4) / 1e4)),
+        points: one.points ? { show: true, size: 7 } : { show: !one.thin && data.x.length < 60, size: 5 },
+        value: (_, value) => (value === null || value === undefined ? "–" : brief(value)),
       })),
     ],
   };
+}
+
+// A number in a few characters, however small or large it is.
+function brief(value) {
+  if (value === null || value === undefined) return "";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(1).replace("e+", "e");
+  return String(Math.round(value * 1e4) / 1e4);
+}
+
+// The y axis holds what is drawn, whiskers included, with some air.
+function spread(series, low, high) {
+  const ends = series.flatMap((one) => [...(one.low ?? []), ...(one.high ?? [])]).filter((one) => one !== null);
+  const least = Math.min(low ?? 0, ...ends), most = Math.max(high ?? 1, ...ends);
+  const air = (most - least || Math.abs(most) || 1) * 0.06;
+  return [least >= 0 && least < air * 2 ? 0 : least - air, most + air];
+}
+
+function whiskers(plot) {
+  const context = plot.ctx;
+  (plot.whiskers ?? []).forEach((one, index) => {
+    if (!one.low || !plot.series[index + 1].show) return;
+    context.save();
+    context.strokeStyle = plot.series[index + 1].stroke();
+    context.lineWidth = 1.5 * devicePixelRatio;
+    context.beginPath();
+    one.low.forEach((low, place) => {
+      if (low === null) return;
+      const x = plot.valToPos(plot.data[0][place], "x", true);
+      context.moveTo(x, plot.valToPos(low, "y", true));
+      context.lineTo(x, plot.valToPos(one.high[place], "y", true));
+    });
+    context.stroke();
+    context.restore();
+  });
 }
 
 // A canvas does not know light-dark(): let the browser say which colour a value is now.

@@ -1,0 +1,160 @@
+"""The form that launches training: its fields are the settings of `TrainConfig`, which also says what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import ValidationError
+
+from hud.errors import UsageError
+from hud.train.config import TrainConfig
+from hud.train.loss_config import available_losses
+
+MAIN = ("steps", "group", "tasks_per_step", "lr", "loss", "max_turns", "max_tokens", "eval_every")
+GROUPS = {
+    "Optimizer": (
+        "lr_schedule", "warmup_steps", "lr_floor", "beta1", "beta2", "eps", "weight_decay", "max_grad_norm",
+    ),
+    "Loss and advantages": (
+        "loss_config", "reward_scale", "baseline", "divide_by_std", "failed_runs", "dynamic_sampling", "zero_advantages",
+    ),
+    "Sampling": (
+        "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "seed",
+    ),
+    "Held-out scores and checkpoints": ("eval_group", "eval_temperature", "keep"),
+}  # fmt: skip
+ELSEWHERE = ("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot")
+"""Chosen otherwise, said by a recipe only, or naming files and places of the server's machine."""
+LONGEST = 20_000
+_LABELS = {
+    "lr": "Learning rate",
+    "lr_schedule": "Schedule",
+    "lr_floor": "Floor",
+    "group": "Group size",
+    "max_turns": "Turns in a run, at most",
+    "max_tokens": "Tokens in a turn, at most",
+    "eval_every": "Steps between held-out scores",
+    "eval_group": "Runs of each held-out task",
+    "eval_temperature": "Temperature of held-out scores",
+    "keep": "Checkpoints to keep",
+    "eps": "Epsilon",
+    "loss_config": "Keys of the loss, one NAME=NUMBER a line",
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of the form."""
+
+    name: str
+    label: str
+    kind: Literal["number", "text", "choice", "flag", "lines"]
+    hint: str
+    value: str
+    options: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def fields(given: Mapping[str, str], problems: Mapping[str, str]) -> dict[str, list[Field]]:
+    """Return the fields, in groups ("" are the main ones), with what was given or else the defaults."""
+    groups = {"": MAIN, **GROUPS}
+    return {
+        title: [_field(name, given.get(name), problems.get(name)) for name in names]
+        for title, names in groups.items()
+    }
+
+
+def config_of(
+    given: Mapping[str, str], model: str, tasks: str, held_out: str | None
+) -> tuple[TrainConfig | None, dict[str, str]]:
+    """Return the configuration that was given, or what is wrong with it: a sentence for each field ("": for them all)."""
+    values: dict[str, Any] = {"model": model, "tasks": tasks, "held_out": held_out}
+    problems: dict[str, str] = {}
+    for name in (*MAIN, *(one for names in GROUPS.values() for one in names)):
+        text = given.get(name, "").strip()
+        if len(text) > LONGEST:
+            problems[name] = f"{label(name)} is longer than {LONGEST:,} characters."
+        elif name == "loss_config":
+            values[name], wrong = _numbers(text)
+            if wrong:
+                problems[name] = f"Each line is NAME=NUMBER, not {wrong[:80]!r}."
+        elif text:
+            values[name] = text
+    try:
+        config = TrainConfig(**values)
+    except ValidationError as error:
+        return None, _problems(error) | problems
+    except UsageError as error:
+        return None, {"loss": str(error)} | problems
+    return (None, problems) if problems else (config, {})
+
+
+def label(name: str) -> str:
+    """What a setting is called on the page."""
+    return _LABELS.get(name) or name.replace("_", " ").capitalize()
+
+
+def changed(config: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """Return the settings of a recorded configuration: name, value, and whether it is the default."""
+    shown = []
+    for name, field in TrainConfig.model_fields.items():
+        if name in ("model", "tasks", "held_out") or name not in config:
+            continue
+        value = config[name]
+        default = value == field.get_default(call_default_factory=True)
+        shown.append((name, "–" if value in (None, {}, []) else str(value), default))
+    return sorted(shown, key=lambda one: one[2])
+
+
+def _field(name: str, given: str | None, problem: str | None) -> Field:
+    described = TrainConfig.model_fields[name]
+    default = described.get_default(call_default_factory=True)
+    options = _options(name, described.annotation)
+    kind: Literal["number", "text", "choice", "flag", "lines"] = "number"
+    if options:
+        kind = "choice"
+    elif described.annotation is bool:
+        kind = "flag"
+    elif name in ("loss_config", "system_prompt"):
+        kind = "lines"
+    shown = "" if default is None or default == {} else str(default)
+    if isinstance(default, float):
+        shown = f"{default:g}"
+    hint = " ".join((described.description or "").split())
+    if kind == "flag":
+        shown = "on" if default else ""
+    value = shown if given is None else given
+    return Field(
+        name, label(name), kind, "" if options and name == "loss" else hint, value, options, problem
+    )
+
+
+def _options(name: str, annotation: Any) -> tuple[str, ...]:
+    if name == "loss":
+        return tuple(loss for loss in available_losses() if loss != "cross_entropy")
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def _numbers(text: str) -> tuple[dict[str, float], str | None]:
+    """Return the numbers of NAME=NUMBER lines, and the first line that is none."""
+    found: dict[str, float] = {}
+    for line in filter(str.strip, text.splitlines()):
+        name, _, number = line.partition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError:
+            return found, line.strip()
+    return found, None
+
+
+def _problems(error: ValidationError) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        message = problem["msg"].removeprefix("Value error, ")
+        message = message.replace("Input should be", "it must be")
+        sentence = f"{label(name)}: {message}." if name else f"{message[:1].upper()}{message[1:]}."
+        found.setdefault(name if name not in ELSEWHERE else "", sentence)
+    return found

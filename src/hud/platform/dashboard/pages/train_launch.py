@@ -1,0 +1,146 @@
+"""The form that launches a training run, and the launch itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from hud.errors import HudError, NotFoundError, UsageError
+from hud.platform.access import caller
+from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.pages import train_form
+from hud.platform.dashboard.rendering import page
+from hud.platform.launch_training import begin_training, chosen_source
+from hud.platform.playable import Playable, Source
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+    from hud.platform.records import ModelRecord
+
+router = Pages()
+
+
+@router.page("/train/new")
+def new(request: Request) -> Response:
+    """The form, with what the address says filled in: model, start, taskset, and settings by their names."""
+    caller(request).require("train")
+    given = {name: value for name, value in request.query_params.items() if name != "held_out"}
+    chosen = request.query_params.getlist("held_out")
+    return _form(request, given, chosen, {})
+
+
+@router.action("/train", "train")
+async def launch(request: Request) -> Response:
+    """Launch what the form says, or show it again with what is wrong."""
+    sent = await request.form()
+    given = {name: str(sent.get(name) or "") for name in sent}
+    chosen = [str(one) for one in sent.getlist("held_out")]
+    try:
+        place, problems = await _launch(request, given, chosen)
+    except (UsageError, NotFoundError) as error:
+        place, problems = "", {"": str(error)}
+    if problems:
+        return await asyncio.to_thread(_form, request, given, chosen, problems)
+    return see(place)
+
+
+async def _launch(
+    request: Request, given: Mapping[str, str], chosen: list[str]
+) -> tuple[str, dict[str, str]]:
+    platform, who = _platform(request), caller(request)
+    problems: dict[str, str] = {}
+
+    def look() -> tuple[ModelRecord | None, Source | None, list[Source]]:
+        model = tasks = None
+        held_out: list[Source] = []
+        try:
+            model = _trainable(platform, who.team_id, given.get("model", ""))
+        except HudError as error:
+            problems["model"] = str(error)
+        try:
+            path = given.get("path", "")
+            tasks = chosen_source(platform, who.team_id, given.get("taskset", ""), path)
+        except HudError as error:
+            problems["tasks"] = str(error)
+        try:
+            held_out = [chosen_source(platform, who.team_id, one, "") for one in chosen]
+            path = given.get("held_out_path", "")
+            if path.strip():
+                held_out.append(chosen_source(platform, who.team_id, "", path))
+        except HudError as error:
+            problems["held_out"] = str(error)
+        return model, tasks, held_out
+
+    model, tasks, held_out = await asyncio.to_thread(look)
+    names = ", ".join(one.name for one in held_out) or None
+    config, wrong = train_form.config_of(
+        given, model.slug if model else "model", tasks.name if tasks else "tasks", names
+    )
+    problems |= wrong
+    if config is None or model is None or tasks is None or problems:
+        return "", problems
+    start = given.get("start", "").strip() or "head"
+    made = await begin_training(platform, who, model, start, config, tasks, held_out)
+    return f"/train/launches/{made.id}", {}
+
+
+def _form(
+    request: Request, given: Mapping[str, str], chosen: list[str], problems: Mapping[str, str]
+) -> Response:
+    platform, team = _platform(request), caller(request).team_id
+    models = [one for one in platform.registry_of(team).models() if one.config.provider is None]
+    model = next((one for one in models if one.slug == given.get("model")), None)
+    choices = Playable(platform.store, team).choices()
+    data: dict[str, Any] = {
+        "models": [one.slug for one in models],
+        "model": model.slug if model else "",
+        "starts": _starts(platform, team, model),
+        "start": given.get("start") or "head",
+        "tasksets": [vars(one) for one in choices],
+        "taskset": given.get("taskset", ""),
+        "held_out": chosen,
+        "file": given.get("path", ""),
+        "held_out_path": given.get("held_out_path", ""),
+        "own_machine": not platform.config.keys,
+        "groups": {
+            title: [vars(one) for one in fields]
+            for title, fields in train_form.fields(given, problems).items()
+        },
+        "problems": dict(problems),
+    }
+    return page(request, "train_new.html", data, status=422 if problems else 200)
+
+
+def _starts(platform: Platform, team: str, model: ModelRecord | None) -> list[dict[str, Any]]:
+    """Return what a run may begin from: the head, the base, and checkpoints whose files are there."""
+    if model is None:
+        return [{"value": "head", "label": "the head"}]
+    nodes = [node for node in platform.registry_of(team).tree.nodes(model) if node.folder]
+    head = next((node.name for node in nodes if node.id == model.head_checkpoint_id), "its base")
+    found = [
+        {"value": "head", "label": f"the head ({head})"},
+        {"value": "base", "label": "its base, as it began"},
+    ]
+    for node in reversed(nodes):
+        if node.id != model.head_checkpoint_id:
+            reward = "" if node.mean_reward is None else f" · reward {node.mean_reward:.3f}"
+            found.append({"value": node.id, "label": f"{node.name}{reward}"})
+    return found
+
+
+def _trainable(platform: Platform, team: str, slug: str) -> ModelRecord:
+    if not slug.strip():
+        raise UsageError("Choose a model.")
+    model = platform.registry_of(team).model(slug)
+    if model.config.provider is not None:
+        raise UsageError(f"{model.slug!r} lives with its provider and cannot be trained here.")
+    return model
+
+
+def _platform(request: Request) -> Platform:
+    platform: Platform = request.app.state.platform
+    return platform
