@@ -55,7 +55,9 @@ def draw(
         greedy = torch.tensor([param.temperature == 0.0 for param in params], device=logits.device)
         ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), ids)
     chosen = cut.gather(-1, ids) - highest - total.log().float()
-    return ids.squeeze(-1).tolist(), chosen.squeeze(-1).tolist()
+    # One copy, as each waits for a GPU to be done; float64 holds ids exactly.
+    both = torch.cat((ids.double(), chosen.double()), dim=-1).T.tolist()
+    return [int(token) for token in both[0]], both[1]
 
 
 def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -44,15 +45,16 @@ class CacheSize:
         *,
         slots: int,
         max_context: int | None,
+        tables: bool = False,
     ) -> CacheSize:
         """Return the best layout of at most `budget` bytes for `slots` conversations at a time.
 
-        `max_context` None: as much as the model knows and the budget holds. Raises `UsageError` where one
-        conversation does not fit.
+        `max_context` None: as much as the model knows and the budget holds. `tables`: pages are small in any case, as
+        attention reads page tables. Raises `UsageError` where one conversation does not fit.
         """
         context = max_context or config.max_position_embeddings
         # One position more than a conversation can have: idle rows of a batch write there.
-        if slots * bytes_for(config, 1, context + 1, dtype) <= budget:
+        if not tables and slots * bytes_for(config, 1, context + 1, dtype) <= budget:
             return cls(slots, context + 1, context, True)
         each = bytes_for(config, 1, PAGE_TOKENS, dtype)
         pages = min(budget // each - 1, slots * -(-context // PAGE_TOKENS))
@@ -70,6 +72,12 @@ def bytes_for(config: DecoderConfig, pages: int, page_tokens: int, dtype: torch.
     """Return the size of so many pages in bytes."""
     elements = config.num_hidden_layers * pages * config.num_key_value_heads * page_tokens
     return 2 * elements * config.head_dim * dtype.itemsize
+
+
+def kernel_for(config: DecoderConfig, device: torch.device) -> bool:
+    """Return True where `paged_attention` can attend for such a decoder."""
+    fits = config.ours and config.head_dim >= 16 and config.head_dim.bit_count() == 1
+    return fits and device.type == "cuda" and find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,8 @@ class KVCache:
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.groups = config.num_attention_heads // self.kv_heads
+        self._tables: tuple[Tensor, Tensor] | None = None
+        """Page tables and lengths of a batch whose attention is the kernel's."""
 
     @property
     def page_bytes(self) -> int:
@@ -123,7 +133,7 @@ class KVCache:
         before it is ever attended to, or lies where nobody reads.
         """
         device = self.keys.device
-        self.rows, self.width = len(tables), width
+        self.rows, self.width, self._tables = len(tables), width, None
         start = torch.tensor(starts, device=device)
         positions = start[:, None] + torch.arange(width, device=device)
         if self.size.whole:
@@ -131,6 +141,19 @@ class KVCache:
         else:
             self._aim_at_small(tables, positions, ends, max(starts) + width)
         return positions.view(-1)
+
+    def aim_at_tables(self, tables: Tensor, starts: Tensor) -> Tensor:
+        """Aim at one new token for each row; return their positions (B,). Attention is `paged_attention`'s then.
+
+        `tables` (B, P) int64 holds each row's pages, `starts` (B,) int64 how many tokens it has. Nothing here looks at
+        what the tensors hold, so that a CUDA graph can record it.
+        """
+        size = self.size.page_tokens
+        self.rows, self.width = len(starts), 1
+        self._page = tables.gather(1, starts[:, None] // size)
+        self._place = starts[:, None] % size
+        self._tables = tables, starts + 1
+        return starts
 
     def _aim_at_whole(self, at: Sequence[int], positions: Tensor, reach: int) -> None:
         device = positions.device
@@ -196,6 +219,11 @@ class KVCache:
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return what the new tokens' queries (B * width, heads, D) attend to: (B * width, heads * D)."""
         heads, dim = q.shape[1], q.shape[2]
+        if self._tables is not None:
+            from hud.engine.paged_attention import paged_attention  # Not everybody has triton.
+
+            found = paged_attention(q, self.keys[layer], self.values[layer], *self._tables)
+            return found.view(self.rows, heads * dim)
         q = q.view(self.rows, self.width, heads, dim)
         parts = [
             self._attend(

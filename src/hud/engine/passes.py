@@ -14,6 +14,7 @@ from hud.engine.sequence import Request
 if TYPE_CHECKING:
     from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
+    from hud.engine.graphs import DecodeGraphs
     from hud.engine.schedule import Stretch
 
 
@@ -45,9 +46,16 @@ def prefill(
 
 
 def decode(
-    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Request], bank: AdapterBank | None = None
+    decoder: AnyDecoder,
+    cache: KVCache,
+    batch: Sequence[Request],
+    bank: AdapterBank | None = None,
+    graphs: DecodeGraphs | None = None,
 ) -> tuple[list[Request], Tensor]:
-    """Compute the one token that each sequence lacks; return them in another order, and their hidden states (B, H)."""
+    """Compute the one token that each sequence lacks; return them in another order, and their hidden states (B, H).
+
+    With `graphs` by one that was recorded.
+    """
     if cache.size.whole:
         return _decode_in_place(decoder, cache, batch, bank)
     ordered = sorted(batch, key=lambda request: len(request.place.tokens), reverse=True)
@@ -58,8 +66,11 @@ def decode(
     tables = [request.place.pages for request in ordered]
     if bank is not None:
         bank.aim([request.adapter for request in ordered])
-    positions = cache.aim(tables, starts, [start + 1 for start in starts], 1)
-    hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)
+    if graphs is not None:
+        hidden = graphs.run(ids, tables, starts)
+    else:
+        positions = cache.aim(tables, starts, [start + 1 for start in starts], 1)
+        hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)
     for request, token in zip(ordered, ids, strict=True):
         request.place.tokens.append(token)
     return ordered, hidden

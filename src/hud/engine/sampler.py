@@ -12,16 +12,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
+from hud.engine.decoder import Decoder
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
-from hud.engine.kvcache import CacheSize, KVCache
+from hud.engine.graphs import DecodeGraphs
+from hud.engine.kvcache import CacheSize, KVCache, kernel_for
 from hud.engine.pages import Pages
 from hud.engine.passes import decode, prefill
-from hud.engine.schedule import PASS_TOKENS, Schedule
+from hud.engine.schedule import PASS_TOKENS, SamplerStatistics, Schedule
 from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed, wait_for_turn
 from hud.engine.slots import Slots
 from hud.engine.threads import SMALL_PARAMETERS, for_sampling
@@ -41,25 +42,6 @@ CACHE_BYTES = 2 << 30
 """Default budget of the key-value cache."""
 
 
-@dataclass(frozen=True)
-class SamplerStatistics:
-    """What a sampler did so far, and what its cache holds."""
-
-    prefilled: int
-    """Prompt positions computed, those of preempted sequences once more."""
-    reused: int
-    """Positions that sequences found in the cache instead."""
-    preemptions: int
-    """How many times a sequence made room for older ones."""
-    pages: int
-    pages_in_use: int
-    """Pages that hold something, of conversations on their way or not."""
-    cache_bytes: int
-    """Size of the cache, which never changes."""
-    most_bytes: int
-    """The most that was in use of it at any time."""
-
-
 class Sampler:
     """Draws from one decoder. `version` names its weights and stands on everything drawn from them."""
 
@@ -77,13 +59,22 @@ class Sampler:
         self.decoder = decoder
         self._bank = bank
         self.version = version
+        # A recorded graph would compute every row with the adapters that it was recorded with.
+        tables = bank is None and kernel_for(decoder.config, decoder.device)
         size = CacheSize.within(
-            cache_bytes, decoder.config, decoder.dtype, slots=slots, max_context=max_context
+            cache_bytes,
+            decoder.config,
+            decoder.dtype,
+            slots=slots,
+            max_context=max_context,
+            tables=tables,
         )
         self.max_context = size.max_context
         self.cache = KVCache(decoder.config, size, decoder.dtype, decoder.device)
         self.slots = Slots(Pages(size.pages), size.page_tokens)
         self._schedule = Schedule(self.slots, slots)
+        self._most = slots
+        self._graphs = self._graphs_of(decoder) if tables else None
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
         small = self._parameters < SMALL_PARAMETERS or decoder.device.type != "cpu"
         self._chunk = CHUNK_TOKENS_SMALL if small else CHUNK_TOKENS
@@ -149,9 +140,10 @@ class Sampler:
 
     def _limit(self) -> str:
         """Return what it is that bounds a conversation."""
-        if self.max_context < self.decoder.config.max_position_embeddings:
-            size = self.cache.keys.nbytes + self.cache.values.nbytes
-            return f"the key-value cache of {size / 2**20:,.0f} MiB"
+        size = self.cache.size
+        if not size.whole and self.max_context == size.pages * size.page_tokens:
+            held = self.cache.keys.nbytes + self.cache.values.nbytes
+            return f"the key-value cache of {held / 2**20:,.0f} MiB"
         return "the model's context"
 
     @contextmanager
@@ -184,6 +176,7 @@ class Sampler:
         """Draw what is in flight to its end with `decoder`, a copy; whoever waits is drawn by `successor`."""
         with self.between_steps(), self._changed:
             self.decoder = decoder
+            self._graphs = self._graphs_of(decoder) if self._graphs is not None else None
             self._retired = True
             waiting, self._schedule.waiting = self._schedule.waiting, deque()
         if waiting:
@@ -204,16 +197,7 @@ class Sampler:
 
     def statistics(self) -> SamplerStatistics:
         """Return what was done so far, and how much of the cache is in use."""
-        counts, pages = self._schedule.counts, self.slots.pages
-        return SamplerStatistics(
-            prefilled=counts.prefilled,
-            reused=counts.reused,
-            preemptions=counts.preemptions,
-            pages=pages.count,
-            pages_in_use=pages.in_use,
-            cache_bytes=self.cache.keys.nbytes + self.cache.values.nbytes,
-            most_bytes=pages.most_in_use * self.cache.page_bytes,
-        )
+        return self._schedule.statistics(self.cache)
 
     @property
     def closed(self) -> bool:
@@ -241,6 +225,8 @@ class Sampler:
         with self._changed:
             self.version = version
             self.slots.forget()
+            if self._graphs is not None:
+                self._graphs.check()
             for request in self.active:
                 request.swap(version)
 
@@ -251,6 +237,10 @@ class Sampler:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+
+    def _graphs_of(self, decoder: AnyDecoder) -> DecodeGraphs:
+        assert isinstance(decoder, Decoder)
+        return DecodeGraphs(decoder, self.cache, self._most)
 
     # -- the thread ---------------------------------------------------------------------------------
 
@@ -322,7 +312,7 @@ class Sampler:
         if batch:
             # Of a prompt that was found whole, the last token is computed here.
             self._schedule.counts.prefilled += sum(not request.token_ids for request in batch)
-            self._draw(*decode(self.decoder, self.cache, batch, self._bank))
+            self._draw(*decode(self.decoder, self.cache, batch, self._bank, self._graphs))
             self.steps += 1
 
     def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:

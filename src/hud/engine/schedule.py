@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hud.engine.fairness import take_turn
+from hud.engine.kvcache import KVCache
 from hud.engine.sequence import Request
 from hud.engine.slots import SHORTEST_SHARED, Placement, Slots, shared_length
 
@@ -21,13 +22,30 @@ PASS_SCORES = 1 << 25
 
 @dataclass
 class Counts:
-    """What was done so far."""
+    """What was done so far; see `SamplerStatistics`."""
 
     prefilled: int = 0
-    """Positions of prompts computed, those of preempted sequences once more."""
     reused: int = 0
-    """Positions that sequences found in the cache when they were admitted."""
     preemptions: int = 0
+
+
+@dataclass(frozen=True)
+class SamplerStatistics:
+    """What a sampler did so far, and what its cache holds."""
+
+    prefilled: int
+    """Prompt positions computed, those of preempted sequences once more."""
+    reused: int
+    """Positions that sequences found in the cache instead."""
+    preemptions: int
+    """How many times a sequence made room for older ones."""
+    pages: int
+    pages_in_use: int
+    """Pages that hold something, of conversations on their way or not."""
+    cache_bytes: int
+    """Size of the cache, which never changes."""
+    most_bytes: int
+    """The most that was in use of it at any time."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +126,19 @@ class Schedule:
         self.active.remove(request)
         if request.slot is not None:
             self.slots.release(request.slot)
+
+    def statistics(self, cache: KVCache) -> SamplerStatistics:
+        """Return what was done so far, and how much of the cache is in use."""
+        counts, pages = self.counts, self.slots.pages
+        return SamplerStatistics(
+            prefilled=counts.prefilled,
+            reused=counts.reused,
+            preemptions=counts.preemptions,
+            pages=pages.count,
+            pages_in_use=pages.in_use,
+            cache_bytes=cache.keys.nbytes + cache.values.nbytes,
+            most_bytes=pages.most_in_use * cache.page_bytes,
+        )
 
     def _place(self, request: Request, placed: list[Placement]) -> bool:
         """Give a sequence a slot, if there are pages for it and, beside others, one more to grow into."""
