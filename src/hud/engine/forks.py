@@ -8,13 +8,20 @@ version that they began with.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+import torch.distributed as dist
+
 from hud.engine.adapters import Adapter, AdapterBank, sharing
+from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
+from hud.engine.folder import load_decoder
 from hud.engine.lora import lora_layers
 from hud.engine.sampler import Sampler
 
@@ -31,12 +38,13 @@ class SharedBase:
         self.bank = AdapterBank(decoder)
         self.sampler = Sampler(self.bank.decoder, slots=slots, bank=self.bank)
         self._forks: set[ForkSampler] = set()
+        self._over = False
         self._lock = threading.RLock()
 
     def fork(self) -> ForkSampler:
         """Return a new fork, whose decoder has no adapter yet. Raises `LookupError` where the last one has gone."""
         with self._lock:
-            if self._forks or not self.sampler.closed:
+            if self._forks or not self._over:
                 fork = ForkSampler(self, sharing(self.decoder))
                 self._forks.add(fork)
                 return fork
@@ -60,7 +68,7 @@ class SharedBase:
         """Let a fork go; with the last one the sampler ends."""
         with self._lock:
             self._forks.discard(fork)
-            last = not self._forks
+            self._over = last = not self._forks
             if not last:
                 with self.sampler.between_steps():
                     for request in [*self.sampler.active, *self.sampler.waiting]:
@@ -81,6 +89,29 @@ class SharedBase:
         wanted |= {request.adapter for request in self.sampler.active}
         for adapter in self.bank.held - wanted:
             self.bank.drop(adapter)
+
+
+class Bases:
+    """The bases that this process has loaded; each is there as long as a fork of it is."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[Path, torch.dtype, str], SharedBase] = {}
+        self._locks: defaultdict[tuple[Path, torch.dtype, str], threading.Lock] = defaultdict(
+            threading.Lock
+        )
+
+    def fork(self, folder: Path, *, dtype: torch.dtype, device: str) -> ForkSampler | None:
+        """Return a new fork of the base in a folder, which is loaded if need be; None where it is not of our family."""
+        if not DecoderConfig.from_folder(folder).ours or dist.is_initialized():
+            return None  # Ranks that train together cut the weights into parts of their own.
+        key = (folder.resolve(), dtype, device)
+        with self._locks[key]:
+            with suppress(LookupError):
+                return self._loaded[key].fork()
+            decoder = load_decoder(folder, dtype=dtype, device=device)
+            assert isinstance(decoder, Decoder)
+            base = self._loaded[key] = SharedBase(decoder)
+            return base.fork()
 
 
 class ForkSampler:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hud.engine.chat import ChatFormat
 from hud.engine.folder import load_decoder, load_weights, save_decoder
+from hud.engine.forks import Bases
 from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
 from hud.engine.moments import OptimizerOptions
 from hud.engine.options import TrainerOptions
@@ -72,6 +74,7 @@ class Policies:
         self.registry = registry
         self._serving: dict[str, Serving] = {}
         self._pinned: OrderedDict[tuple[str, str | None], Policy] = OrderedDict()
+        self._bases = Bases()
         self._lock = threading.RLock()
         """Of the dictionaries; nothing slow is done under it."""
         self._loading: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
@@ -257,7 +260,14 @@ class Policies:
                 self.registry, model, weights.folder, lora, dtype=dtype, device=device
             )
         else:
-            policy = Policy.load(weights.folder, dtype=dtype, device=device)
+            fork = None
+            if lora is not None:
+                fork = self._bases.fork(weights.folder, dtype=dtype, device=device)
+            if fork is None:
+                policy = Policy.load(weights.folder, dtype=dtype, device=device)
+            else:
+                chat = ChatFormat(weights.folder, fork.decoder.config)
+                policy = Policy(fork.decoder, chat, samplers=fork)
         fresh: dict[str, torch.Tensor] = {}
         if lora is not None:
             attach(policy.decoder, lora)

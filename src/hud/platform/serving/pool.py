@@ -1,4 +1,5 @@
-"""Engines in processes of their own, one for each model: what befalls one leaves the others alone.
+"""Engines in processes of their own, one for each model: what befalls one leaves the others alone. Adapters of one base
+share one.
 
 A model keeps its process from its first request on. Where there are as many processes as there may be, the one that was
 idle longest is ended to make room; where none is idle, models share. It knows which engine is whose and what is idle; what
@@ -11,6 +12,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -26,6 +28,10 @@ LOOK_SECONDS = 60.0
 """How often idle ones are looked for."""
 
 
+def _base_of(model: ModelRecord) -> tuple[Path, str]:
+    return model.folder, model.config.dtype
+
+
 class EnginePool:
     """`TokenEngine` over a process for each model. Belongs to one event loop."""
 
@@ -33,6 +39,8 @@ class EnginePool:
         self.config = config
         self._of: dict[str, WorkerEngine] = {}
         """The engine of each model that was asked for, by the model's id."""
+        self._of_base: dict[tuple[Path, str], WorkerEngine] = {}
+        """The engine of each base that has adapters: its forks are loaded where it is."""
         self._spare: WorkerEngine | None = None
         """Started before anybody asked, for the first model that is asked for."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -45,8 +53,17 @@ class EnginePool:
         if found is None:
             if self._stopped:
                 raise EngineDownError("The server is stopping.")
-            found = self._of[model.id] = self._chosen()
+            found = self._of[model.id] = self._beside(model) or self._chosen()
+            if model.config.training == "lora":
+                self._of_base[_base_of(model)] = found
         return found
+
+    def _beside(self, model: ModelRecord) -> WorkerEngine | None:
+        """Return the engine that has other forks of a model's base, where it shares one."""
+        if model.config.training != "lora":
+            return None
+        engine = self._of_base.get(_base_of(model))
+        return engine if engine in self._of.values() else None
 
     def stream(
         self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
