@@ -15,7 +15,7 @@ from hud.engine.vllm.sampler import Servers, VllmSampler
 BASE = None
 
 
-def vllm_policy(servers, root, *, lora=None, publish=True, key=None, folder=None, **patience):
+def vllm_policy(servers, root, *, lora=None, connect=None, key=None, folder=None, **patience):
     """Return a policy whose turns end at their length."""
     folder = folder or tiny_folder()
     decoder = load_decoder(folder)
@@ -27,7 +27,9 @@ def vllm_policy(servers, root, *, lora=None, publish=True, key=None, folder=None
     def find(version):
         return folder if version is None and lora is None else None
 
-    publisher = Publisher(decoder, lora, root=root / "published", name="hud-test", find=find)
+    publisher = Publisher(
+        decoder, lora, root=root / "published", name="hud-test", find=find, connect=connect
+    )
     asked = Servers(
         tuple(server if isinstance(server, str) else server.url for server in servers),
         key,
@@ -36,8 +38,7 @@ def vllm_policy(servers, root, *, lora=None, publish=True, key=None, folder=None
     config = decoder.config
     sampler = VllmSampler(asked, publisher, config.vocab_size, config.max_position_embeddings)
     policy = Policy(decoder, chat, samplers=sampler)
-    if publish:
-        policy.checkpoint = None
+    policy.checkpoint = None
     return policy
 
 

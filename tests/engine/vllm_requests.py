@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,6 +10,7 @@ from hud.engine.drawing import Uniforms
 from hud.trace import SamplingParams
 
 INT64 = 2**63
+BLOCK = 16
 
 
 class Strict(BaseModel):
@@ -82,9 +83,57 @@ class Options:
     token_ids: bool = True
     max_context: int = 512
     served_key: str | None = None
+    gpus: int = 1
 
 
 class Refused(Exception):
     def __init__(self, code: int, message: str, kind: str = "BadRequestError") -> None:
         super().__init__(message)
         self.code, self.kind = code, kind
+
+
+class PrefixCache:
+    """What was computed, by blocks; under other adapters and other salts it is something else."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple] = set()
+
+    def look_up(self, asked: CompletionRequest) -> int:
+        """Return how many tokens of a prompt are known, and know all of them from now on."""
+        found = 0
+        for end, key in self._blocks(asked, []):
+            if key not in self._known:
+                break
+            found = end
+        self.add(asked, [])
+        return found
+
+    def add(self, asked: CompletionRequest, drawn: list[int]) -> None:
+        self._known.update(key for _, key in self._blocks(asked, drawn))
+
+    def _blocks(self, asked: CompletionRequest, drawn: list[int]) -> list[tuple[int, tuple]]:
+        ids = asked.prompt + drawn
+        ends = range(BLOCK, len(ids) + 1, BLOCK)
+        return [(end, (asked.model, asked.cache_salt, *ids[:end])) for end in ends]
+
+
+def choice_of(sequence: Sequence, rows: list[dict[str, Any]], *, ids: bool) -> dict[str, Any]:
+    """Return drawn tokens as a choice of a completion; without `ids` as older versions do."""
+    asked = sequence.asked
+    choice: dict[str, Any] = {
+        "index": 0,
+        "text": " " * len(rows),
+        "finish_reason": rows[-1]["reason"],
+        "stop_reason": None,
+    }
+    rows = [row for row in rows if row["token"] is not None]
+    if asked.logprobs is not None:
+        choice["logprobs"] = {
+            "text_offset": [0] * len(rows),
+            "tokens": [f"token_id:{row['token']}" for row in rows],
+            "token_logprobs": [row["logprob"] for row in rows],
+            "top_logprobs": [row["top"] for row in rows],
+        }
+    if asked.return_token_ids and ids:
+        choice["token_ids"] = [row["token"] for row in rows]
+    return choice

@@ -20,18 +20,19 @@ from tests.engine.vllm_requests import (
     CompletionRequest,
     LoadRequest,
     Options,
+    PrefixCache,
     Refused,
     RpcRequest,
     Sequence,
     UnloadRequest,
+    choice_of,
 )
+from tests.engine.vllm_transfer import ReceivingHalf
 
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
 from hud.engine.folder import load_decoder, load_weights
 from hud.engine.lora import load_adapter
 from hud.trace import SamplingParams
-
-BLOCK = 16
 
 
 class StandIn:
@@ -67,8 +68,9 @@ class StandIn:
         self.decoder = load_decoder(self.folder)
         self.adapters: dict[str, tuple[Path, Any]] = {}
         self.sequences: list[Sequence] = []
-        self.cache: set[tuple] = set()
+        self.cache = PrefixCache()
         self.paused = False
+        self.receiving = ReceivingHalf(self.options.gpus)
         self.loop = asyncio.new_event_loop()
         started = threading.Event()
         self.thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
@@ -121,6 +123,11 @@ class StandIn:
             app.router.add_post("/pause", self._pause)
             app.router.add_post("/resume", self._resume)
             app.router.add_post("/collective_rpc", self._rpc)
+            app.router.add_get("/get_world_size", self._world_size)
+            for name in ("init_weight_transfer_engine", "start_weight_update"):
+                app.router.add_post(f"/{name}", self._transferred)
+            for name in ("update_weights", "finish_weight_update"):
+                app.router.add_post(f"/{name}", self._transferred)
         self.runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self.runner.setup()
         await web.TCPSite(self.runner, "127.0.0.1", self.port, reuse_address=True).start()
@@ -232,6 +239,21 @@ class StandIn:
         load_weights(self.decoder, folder)
         return web.json_response({"results": [None]})
 
+    async def _world_size(self, request: web.Request) -> web.Response:
+        return web.json_response({"world_size": self.options.gpus})
+
+    async def _transferred(self, request: web.Request) -> web.Response:
+        """One of the four calls of a weight transfer."""
+        body = json.loads(await request.read() or "{}")
+        call = request.path[1:]
+        if call != "init_weight_transfer_engine" and self.sequences and not self.paused:
+            raise Refused(500, "weights were changed while sequences were drawn")
+        if self.failing_reload and call == "update_weights":
+            self.receiving.started = False  # What fails is cleaned up.
+            raise Refused(500, "CUDA error: out of memory")
+        await self.receiving.called(call, body, self.decoder)
+        return web.json_response({"message": "done"})
+
     # -- drawing ------------------------------------------------------------------------------------
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
@@ -249,14 +271,16 @@ class StandIn:
             raise Refused(400, "Stream options can only be defined when `stream=True`.")
         if asked.stream:
             self.requests.append(asked)
-        sequence = Sequence(asked, self._params(asked), Uniforms(asked.seed), self._cached(asked))
+        sequence = Sequence(
+            asked, self._params(asked), Uniforms(asked.seed), self.cache.look_up(asked)
+        )
         self.sequences.append(sequence)
         self.woken.set()
         try:
             if asked.stream:
                 return await self._streamed(request, sequence)
             rows = [await sequence.rows.get() for _ in range(asked.max_tokens)]
-            choice = self._choice(sequence, rows)
+            choice = choice_of(sequence, rows, ids=self.options.token_ids)
             return web.json_response({"id": "cmpl-1", "choices": [choice], "usage": {}})
         finally:
             if sequence in self.sequences:
@@ -282,22 +306,12 @@ class StandIn:
             temperature=said["temperature"], top_p=said["top_p"], top_k=max(0, said["top_k"])
         )
 
-    def _cached(self, asked: CompletionRequest) -> int:
-        """Look the prompt up in the prefix cache, by blocks, adapter and salt; and put it in."""
-        found = 0
-        for end, key in _blocks(asked, []):
-            if key not in self.cache:
-                break
-            found = end
-        self.cache.update(key for _, key in _blocks(asked, []))
-        return found
-
     async def _streamed(self, request: web.Request, sequence: Sequence) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for number in itertools.count():
             row = await sequence.rows.get()
-            choice = self._choice(sequence, [row])
+            choice = choice_of(sequence, [row], ids=self.options.token_ids)
             if number == 0:
                 choice["prompt_token_ids"] = sequence.asked.prompt
             await self._event(response, {"id": "cmpl-1", "choices": [choice]})
@@ -315,26 +329,6 @@ class StandIn:
 
     async def _event(self, response: web.StreamResponse, data: dict[str, Any]) -> None:
         await response.write(f"data: {json.dumps(data)}\n\n".encode())
-
-    def _choice(self, sequence: Sequence, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        asked = sequence.asked
-        choice: dict[str, Any] = {
-            "index": 0,
-            "text": " " * len(rows),
-            "finish_reason": rows[-1]["reason"],
-            "stop_reason": None,
-        }
-        rows = [row for row in rows if row["token"] is not None]
-        if asked.logprobs is not None:
-            choice["logprobs"] = {
-                "text_offset": [0] * len(rows),
-                "tokens": [f"token_id:{row['token']}" for row in rows],
-                "token_logprobs": [row["logprob"] for row in rows],
-                "top_logprobs": [row["top"] for row in rows],
-            }
-        if asked.return_token_ids and self.options.token_ids:
-            choice["token_ids"] = [row["token"] for row in rows]
-        return choice
 
     async def _draw_all(self) -> None:
         while True:
@@ -382,7 +376,7 @@ class StandIn:
         told = {f"token_id:{other}": value for other, value in [(token, logprob), *top]}
         one.rows.put_nowait({"token": token, "logprob": logprob, "top": told, "reason": reason})
         if reason:
-            self.cache.update(key for _, key in _blocks(asked, one.ids))
+            self.cache.add(asked, one.ids)
             self.sequences.remove(one)
 
     def throw_out(self) -> None:
@@ -394,10 +388,3 @@ class StandIn:
             self.sequences.clear()
 
         self.loop.call_soon_threadsafe(abort)
-
-
-def _blocks(asked: CompletionRequest, drawn: list[int]) -> list[tuple[int, tuple]]:
-    """Where each block ends, and what it is found by."""
-    ids = asked.prompt + drawn
-    ends = range(BLOCK, len(ids) + 1, BLOCK)
-    return [(end, (asked.model, asked.cache_salt, *ids[:end])) for end in ends]

@@ -186,6 +186,13 @@ async def test_addresses_that_cannot_be_are_refused(home, servers, said):
         await connect().put("/v2/models/m/servers", {"vllm": servers})
 
 
+async def test_adapters_are_not_sent_as_tensors(home):
+    await make(training="lora", lora_rank=4)
+    servers = {"urls": ["http://127.0.0.1:9"], "weights": "nccl"}
+    with pytest.raises((UsageError, PlatformError), match="leave --weights out"):
+        await connect().put("/v2/models/m/servers", {"vllm": servers})
+
+
 async def test_who_may_make_models_may_not_name_servers(home):
     with pytest.raises((UsageError, PlatformError), match="hud models vllm SLUG URL"):
         await make(vllm={"urls": ["http://127.0.0.1:9"]})
@@ -226,6 +233,8 @@ def test_the_command_line_gives_and_takes_servers(home, capsys):
     assert "m is sampled on http://127.0.0.1:9, http://127.0.0.1:10." in told
     assert "hud train m TASKS" in told
     assert '"http://127.0.0.1:9"' in hud("models vllm m --json")
+    assert '"nccl"' in hud("models vllm m http://127.0.0.1:9 --weights nccl --json")
+    assert "--weights goes with servers" in hud("models vllm m --weights nccl", code=2)
     assert "--off goes without servers" in hud("models vllm m http://127.0.0.1:9 --off", code=2)
     assert "m is sampled on this platform." in hud("models vllm m --off")
 

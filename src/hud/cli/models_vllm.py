@@ -14,21 +14,34 @@ from hud.cli.output import console, print_json
 @click.argument("slug")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--key-env", help="Environment variable of the platform with the servers' key.")
+@click.option(
+    "--weights",
+    type=click.Choice(["folder", "nccl"]),
+    help="How all weights reach them.  [default: folder]",
+)
 @click.option("--off", is_flag=True, help="Sample on this platform again.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    slug: str, urls: tuple[str, ...], key_env: str | None, off: bool, as_json: bool
+    slug: str,
+    urls: tuple[str, ...],
+    key_env: str | None,
+    weights: str | None,
+    off: bool,
+    as_json: bool,
 ) -> None:
     """Have a model sampled on vLLM servers while it is trained here, or tell on which.
 
-    The servers are asked when the model is next used. Weights reach them as files: they must see this platform's home
-    (HUD_HOME) under the same path.
+    The servers are asked when the model is next used. Weights reach them as files, so they must see this platform's home
+    (HUD_HOME) under the same path; with `--weights nccl`, by vLLM's weight transfer.
     """
     if off and urls:
         raise click.UsageError("--off goes without servers.")
-    if key_env is not None and not urls:
-        raise click.UsageError("--key-env goes with servers.")
-    model = asyncio.run(_set(slug, urls, key_env) if urls or off else _get(slug))
+    given = {"key_env": key_env, "weights": weights}
+    said = {name: value for name, value in given.items() if value is not None}
+    if said and not urls:
+        raise click.UsageError(f"--{min(said).replace('_', '-')} goes with servers.")
+    servers = {"urls": urls, **said} if urls else None
+    model = asyncio.run(_set(slug, servers) if urls or off else _get(slug))
     found = model["config"]["vllm"]
     if as_json:
         print_json({"model": model["model_name"], "vllm": found})
@@ -48,8 +61,7 @@ async def _get(slug: str) -> Any:
     return await connect().get(f"/v2/models/{slug}")
 
 
-async def _set(slug: str, urls: tuple[str, ...], key_env: str | None) -> Any:
+async def _set(slug: str, servers: dict[str, Any] | None) -> Any:
     from hud.client import connect
 
-    servers = {"urls": urls, "key_env": key_env} if urls else None
     return await connect().put(f"/v2/models/{slug}/servers", {"vllm": servers})

@@ -45,6 +45,8 @@ class VllmConfig(BaseModel):
     urls: tuple[Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")], ...] = Field(min_length=1)
     key_env: str | None = Field(default=None, pattern=r"^[A-Z][A-Z0-9_]*API_KEY$")
     """Environment variable of the platform that holds their key (`vllm serve --api-key`)."""
+    weights: Literal["folder", "nccl"] = "folder"
+    """How all weights reach them: loaded from a folder that they see, too, or sent from GPU to GPU."""
 
     @field_validator("urls")
     @classmethod

@@ -186,6 +186,10 @@ class Registry:
         """Have a model sampled on vLLM servers from now on, or here; whoever has it loaded must load it anew."""
         if model.config.provider is not None:
             raise UsageError(f"{model.slug!r} lives with its provider; there is nothing to sample.")
+        if servers is not None and servers.weights == "nccl" and model.config.training == "lora":
+            raise UsageError(
+                f"{model.slug!r} is trained by an adapter, which reaches vLLM servers as a file; leave --weights out."
+            )
         self.leases.refuse_if_held(model.id, model.slug, "given other servers")
         config = model.config.model_copy(update={"vllm": servers})
         models = tables.models

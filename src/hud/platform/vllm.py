@@ -13,6 +13,7 @@ from hud.engine.folder import load_decoder
 from hud.engine.policy import Policy
 from hud.engine.vllm.publishing import Publisher
 from hud.engine.vllm.sampler import Servers, VllmSampler
+from hud.engine.vllm.transfer import nccl_engine
 from hud.errors import UsageError
 from hud.platform.records import ModelRecord, VllmConfig
 
@@ -55,6 +56,7 @@ def policy_on_servers(
         # Names of adapters are the servers': those of other platforms must differ.
         name=f"hud-{model.id[:12]}",
         find=find,
+        connect=nccl_engine if config.weights == "nccl" else None,
     )
     servers = Servers(config.urls, _key(model, config))
     shape = decoder.config

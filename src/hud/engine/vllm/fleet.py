@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import aiohttp
 
 from hud.engine.sequence import Request
+from hud.engine.vllm.members import Member, send
 from hud.engine.vllm.publishing import Publication
 from hud.engine.vllm.routing import Affinity
-from hud.engine.vllm.wire import Server, ServerBusy, ServerLost, ServerRefused
+from hud.engine.vllm.wire import Server, ServerBusy, ServerRefused
 from hud.errors import HudError, InfrastructureFault, UsageError
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,6 @@ OLDEST = (0, 16)
 """The first version that reloads weights from another folder, and that holds what is in flight meanwhile."""
 REST_SECONDS = 5.0
 """How long a server that takes nothing new is left alone."""
-SETTLED_SECONDS = 0.05
-"""A paused server from which nothing came for so long has sent what it drew before."""
 
 
 @dataclass(frozen=True)
@@ -46,33 +45,6 @@ class Patience:
     """Until a server is given up that draws nothing for those who wait."""
     drain: float = 1800.0
     """Until turns that should be finished first are continued by new weights all the same."""
-
-
-class Member:
-    """A server of a fleet."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.model = ""
-        """What it calls the model."""
-        self.max_context: int | None = None
-        self.has: Publication | None = None
-        """The weights that it draws with."""
-        self.problem: str | None = "it was not asked yet"
-        """Why it does not draw; None: it does."""
-        self.resting_until = 0.0
-        self.active: set[Request] = set()
-        self.epoch = 0
-        """Counts how often its streams were broken off: what comes from an older one is not taken."""
-        self.adapters: set[str] = set()
-        """Those that we had it load."""
-        self.changing = asyncio.Lock()
-        """Held while its weights change."""
-
-    def break_off(self) -> None:
-        """End every stream; their sequences go on elsewhere, or here, from the tokens that came."""
-        self.epoch += 1
-        self.server.break_off()
 
 
 class Fleet:
@@ -102,11 +74,13 @@ class Fleet:
         )
         self.members = [Member(Server(url, self._session, self._key)) for url in self._urls]
         self.current = publication
-        problems = await asyncio.gather(*(self._join(member) for member in self.members))
+        problems = await asyncio.gather(*(self._check(member) for member in self.members))
+        sound = [one for one, why in zip(self.members, problems, strict=True) if why is None]
+        problems += await self._first(sound, publication)
         for problem in problems:
             if isinstance(problem, UsageError):
                 raise problem
-        if all(problem is not None for problem in problems):
+        if all(member.problem is not None for member in self.members):
             raise InfrastructureFault(self._nobody())
         for member in self.members:
             if member.problem is not None:
@@ -168,10 +142,7 @@ class Fleet:
             # It does not know our adapter any more: another process had it forgotten, or it was started again.
             self._lose(member, str(error))
         elif member.problem is None:
-            try:
-                await member.server.health(self.patience.health)
-            except HudError as worse:
-                self._lose(member, str(worse))
+            await self._alive(member)
 
     # -- weights ------------------------------------------------------------------------------------
 
@@ -184,7 +155,7 @@ class Fleet:
         try:
             members = [member for member in self.members if member.problem is None]
             if publication.adapter is not None:
-                await asyncio.gather(*(self._given(member, publication) for member in members))
+                await self._give(members, publication)
                 self.current = publication
                 if in_flight:
                     for member in members:
@@ -193,9 +164,9 @@ class Fleet:
                 self.current = publication  # From here on nobody begins with the old weights.
                 if not in_flight:
                     await self._drained(members)
-                await asyncio.gather(*(self._given(member, publication) for member in members))
+                await self._give(members, publication)
             for member in members:
-                await self._tidy(member)
+                await member.tidy(publication)
         finally:
             self._publishing -= 1
             self._changed.set()
@@ -219,74 +190,55 @@ class Fleet:
         if not member.active:
             self._changed.set()
 
-    async def _given(self, member: Member, publication: Publication) -> HudError | None:
-        """Give weights to a server; one that cannot take them draws no more. Returns why not."""
+    async def _give(
+        self, members: Sequence[Member], publication: Publication
+    ) -> list[HudError | None]:
+        """Give weights to servers; returns why each could not take them, and draws no more until it can."""
+        if publication.transfer is None:
+            found = await asyncio.gather(*(self._given(one, publication) for one in members))
+        else:
+            found = await self._sent(members, publication)
+        if publication.adapter is None:
+            for member in members:
+                self._affinity.forget(member)
+        return list(found)
+
+    async def _sent(
+        self, members: Sequence[Member], publication: Publication
+    ) -> list[HudError | None]:
+        """Send tensors to servers, which all take part or get none: those that are gone are left out."""
+        found = await asyncio.gather(*(self._alive(member) for member in members))
+        sound = [one for one, why in zip(members, found, strict=True) if why is None]
         try:
-            async with member.changing:
-                if member.has is publication:
-                    return None
-                if publication.adapter is None:
-                    await self._reload(member, publication)
-                else:
-                    await self._load_adapter(member, publication.adapter, publication)
-                await self._probe(member, publication)
-                member.has = publication
+            if sound:
+                await send(sound, publication)
+        except HudError as error:
+            for member in sound:
+                await self._failed_to_take(member, error)
+            found = [why or error for why in found]
+        return list(found)
+
+    async def _alive(self, member: Member) -> HudError | None:
+        try:
+            await member.server.health(self.patience.health)
         except HudError as error:
             self._lose(member, str(error))
             return error
         return None
 
-    async def _reload(self, member: Member, publication: Publication) -> None:
+    async def _given(self, member: Member, publication: Publication) -> HudError | None:
+        """Give one server weights; returns why it could not take them."""
         try:
-            await member.server.pause()
-            await member.server.reload(str(publication.folder))
-            await _settled(member.server)
-        except ServerRefused as error:
-            raise _without(error, "VLLM_SERVER_DEV_MODE=1") from error
-        except HudError:
-            # With which weights it would go on is not known.
-            member.break_off()
-            raise
-        self._affinity.forget(member)
-        for request in member.active:
-            request.swap(publication.version)
-        await member.server.resume()
+            await member.give(publication)
+        except HudError as error:
+            await self._failed_to_take(member, error)
+            return error
+        return None
 
-    async def _load_adapter(self, member: Member, name: str, publication: Publication) -> None:
-        try:
-            await member.server.load_adapter(name, str(publication.folder))
-        except ServerRefused as error:
-            known = {card.name for card in await member.server.models()}
-            # Names are those of checkpoints: what is there already is the same.
-            if name not in known:
-                raise _without(
-                    error, "--enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
-                ) from error
-        member.adapters.add(name)
-        self._affinity.forget(member)
-
-    async def _tidy(self, member: Member) -> None:
-        """Unload adapters that nobody draws with any more."""
-        current = None if self.current is None else self.current.adapter
-        has = None if member.has is None else member.has.adapter
-        if member.active or member.changing.locked():
-            return
-        for name in member.adapters - {current, has}:
-            member.adapters.discard(name)
-            with suppress(HudError):
-                await member.server.unload_adapter(name)
-
-    async def _probe(self, member: Member, publication: Publication) -> None:
-        model = publication.adapter or member.model
-        answers = await asyncio.gather(
-            *(
-                member.server.complete({**probe.body(model), "cache_salt": publication.salt})
-                for probe in publication.probes
-            )
-        )
-        mistake = publication.mistake(answers)
-        if mistake is not None:
-            raise UsageError(f"The vLLM server {member.server.url} is of no use: {mistake}.")
+    async def _failed_to_take(self, member: Member, error: HudError) -> None:
+        self._lose(member, str(error))  # With which weights it would go on is not known.
+        with suppress(HudError):
+            await member.server.resume()
 
     # -- servers that come and go -------------------------------------------------------------------
 
@@ -296,6 +248,10 @@ class Fleet:
             await asyncio.sleep(self.patience.look)
             if member.problem is not None:
                 await self._join(member)
+                continue
+            if member.has is not self.current and not self._publishing:
+                # It came while others were given the newest weights.
+                self._lose(member, f"{member.server.url} has older weights.")
                 continue
             silent = time.monotonic() - member.server.heard
             waited_for = member.active and not member.changing.locked()
@@ -307,27 +263,48 @@ class Fleet:
                 continue
             try:
                 await member.server.health(self.patience.health)
-                await self._tidy(member)
+                await member.tidy(self.current)
             except HudError as error:
                 self._lose(member, str(error))
 
-    async def _join(self, member: Member) -> HudError | None:
-        """Take a server in, if it is what it should be; returns why it was not."""
+    async def _first(
+        self, members: Sequence[Member], publication: Publication
+    ) -> list[HudError | None]:
+        """Give servers that are not drawing yet the weights, and have them draw; returns what was wrong with each."""
+        problems = await self._give(members, publication)
+        for member, problem in zip(members, problems, strict=True):
+            if problem is None:
+                member.problem = None
+        self._changed.set()
+        return problems
+
+    async def _join(self, member: Member) -> None:
+        """Take a server in, if it is what it should be."""
+        if await self._check(member) is not None:
+            return
+        publication = self.current
+        assert publication is not None
+        if publication.transfer is None:
+            await self._first([member], publication)
+            return
+
+        async def send_alone() -> None:
+            if publication is self.current:
+                await self._first([member], publication)
+
+        await publication.transfer.still(send_alone)
+
+    async def _check(self, member: Member) -> HudError | None:
+        """Ask a server what it is; returns what is wrong with it."""
+        member.has = None  # Whatever it had: it may have been started again.
         try:
-            await self._check(member)
+            await self._ask(member)
         except HudError as error:
             member.problem = str(error)
             return error
-        publication = self.current
-        assert publication is not None
-        member.has = None  # Whatever it had: it may have been started again.
-        problem = await self._given(member, publication)
-        if problem is None:
-            member.problem = None
-            self._changed.set()
-        return problem
+        return None
 
-    async def _check(self, member: Member) -> None:
+    async def _ask(self, member: Member) -> None:
         server = member.server
         try:
             version = await server.version()
@@ -361,22 +338,3 @@ class Fleet:
             member.problem or f"{member.server.url} is busy." for member in self.members
         )
         return f"No vLLM server can draw now. {told}"
-
-
-async def _settled(server: Server) -> None:
-    """Wait until what a paused server drew before has arrived."""
-    for _ in range(40):
-        left = server.heard + SETTLED_SECONDS - time.monotonic()
-        if left <= 0:
-            return
-        await asyncio.sleep(left)
-
-
-def _without(error: ServerRefused, needed: str) -> UsageError:
-    """Return what a refusal of the API for weights means."""
-    missing = error.code in (404, 405)
-    cure = f" The server was started without {needed}: start it again with it." if missing else ""
-    return UsageError(f"{error}{cure}")
-
-
-__all__ = ["Fleet", "Member", "Patience", "ServerLost"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from hud.engine.folder import save_decoder
 from hud.engine.lora import LoraConfig, save_adapter
+from hud.engine.vllm.transfer import Connect, Transfer
 from hud.engine.vllm.wire import Piece
 
 if TYPE_CHECKING:
@@ -65,10 +67,12 @@ class Publication:
     """One version of the weights, as servers are given it."""
 
     version: str | None
-    folder: Path
+    folder: Path | None
     adapter: str | None
     """The name that servers offer it under; None: it takes the place of their weights."""
     probes: tuple[Probe, ...]
+    transfer: Transfer | None = None
+    """What sends it, where servers do not load a folder."""
 
     @property
     def salt(self) -> str:
@@ -116,19 +120,26 @@ class Publisher:
         root: Path,
         name: str,
         find: Callable[[str | None], Path | None],
+        connect: Connect | None = None,
     ) -> None:
         """`find` returns where a version lies already, if it does; others are written to `root`.
 
-        Both must be seen by servers under the same paths. `name` begins the names of adapters.
+        Both must be seen by servers under the same paths. `name` begins the names of adapters. With `connect`
+        all weights are sent as tensors instead.
         """
         self._decoder = decoder
         self._lora = lora
         self._root = root.resolve()
         self._name = name
         self._find = find
+        self.changing = threading.RLock()
+        """Held while the weights change."""
+        self._transfer = None if connect is None else Transfer(decoder, self.changing, connect)
 
     def publish(self, version: str | None) -> Publication:
         """Return the weights as they are now, on disk; nobody may change them meanwhile."""
+        if self._transfer is not None:
+            return Publication(version, None, None, self._probes(), self._transfer)
         folder = self._find(version)
         if folder is None:
             folder = self._written(version or "base")

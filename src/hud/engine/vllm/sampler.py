@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from hud.engine.drawing import Uniforms
 from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed
-from hud.engine.vllm.fleet import Fleet, Member, Patience
+from hud.engine.vllm.fleet import Fleet, Patience
+from hud.engine.vllm.members import Member
 from hud.engine.vllm.publishing import Publication, Publisher
 from hud.engine.vllm.wire import Piece, ServerLost, ServerRefused
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
@@ -66,7 +67,7 @@ class VllmSampler:
         self._publisher = publisher
         self._vocab_size = vocab_size
         self._context = context
-        self._changing = threading.RLock()
+        self._changing = publisher.changing
         self._in_flight = False
         self._version: str | None = None
         self._requests: set[RemoteRequest] = set()

@@ -156,6 +156,14 @@ class Server:
         """Offer an adapter no longer."""
         await self._ask("POST", "/v1/unload_lora_adapter", body={"lora_name": name})
 
+    async def world_size(self) -> int:
+        """Return how many GPUs take part in a weight transfer."""
+        return int((await self._get("/get_world_size"))["world_size"])
+
+    async def transfer(self, name: str, body: Mapping[str, Any] | None) -> None:
+        """Make one of the calls of a weight transfer."""
+        await self._ask("POST", f"/{name}", body=body, seconds=LOAD_SECONDS)
+
     # -- inside -------------------------------------------------------------------------------------
 
     async def _get(self, path: str) -> Any:

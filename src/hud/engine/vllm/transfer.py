@@ -1,0 +1,227 @@
+"""Weights as tensors, by vLLM's weight transfer: the half that vLLM has for trainers sends, and the servers' half receives.
+
+    POST /init_weight_transfer_engine      once for a set of servers: both halves join one group
+    POST /start_weight_update              then, for every new version, in this order
+    POST /update_weights                   while the tensors are on their way
+    POST /finish_weight_update
+
+The trainer's half is a part of vLLM, which must be installed here too; it is handed the four calls as `SyncClient`, and makes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from torch import nn
+
+from hud.engine.vllm.wire import LOAD_SECONDS, Server
+from hud.errors import HudError, InfrastructureFault, UsageError
+
+
+class SendingEngine(Protocol):
+    """The trainer's half: vLLM's `TrainerWeightTransferEngine`."""
+
+    def send_weights(self) -> None:
+        """Give the servers the weights as they are; returns when they have them."""
+        ...
+
+
+class SyncClient:
+    """The control plane of several servers as one, for threads: vLLM's `VLLMWeightSyncClient`."""
+
+    def __init__(
+        self, servers: Sequence[Server], sizes: Sequence[int], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """`sizes` are the GPUs of each server; `loop` is the servers'."""
+        self.servers, self.sizes = servers, sizes
+        self._loop = loop
+        self.version: str | None = None
+        """What the weights that come next are called."""
+
+    @property
+    def world_size(self) -> int:
+        """Members of the group: this process, and every GPU of every server."""
+        return 1 + sum(self.sizes)
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Have every server join the group, each with ranks of its own."""
+        offset = int(init_info.get("rank_offset", 1))
+        bodies = []
+        for size in self.sizes:
+            bodies.append({"init_info": {**init_info, "rank_offset": offset}})
+            offset += size
+        self._call("init_weight_transfer_engine", bodies)
+
+    def start_weight_update(self) -> None:
+        """Have every server be ready to take weights."""
+        self._call("start_weight_update", [None] * len(self.servers))
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Have every server take the tensors that are being sent."""
+        self._call("update_weights", [{"update_info": update_info}] * len(self.servers))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """Have every server draw with what it took, under a name."""
+        body = {"weight_version": weight_version or self.version or "base"}
+        self._call("finish_weight_update", [body] * len(self.servers))
+
+    def _call(self, name: str, bodies: Sequence[dict[str, Any] | None]) -> None:
+        async def call() -> None:
+            await asyncio.gather(
+                *(
+                    server.transfer(name, body)
+                    for server, body in zip(self.servers, bodies, strict=True)
+                )
+            )
+
+        asyncio.run_coroutine_threadsafe(call(), self._loop).result(LOAD_SECONDS)
+
+
+Connect = Callable[[nn.Module, SyncClient], SendingEngine]
+"""Makes the trainer's half for a module, joined with the servers of a client."""
+
+
+class Transfer:
+    """Sends the weights of one module, to whichever servers there are."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        lock: threading.RLock,
+        connect: Connect,
+    ) -> None:
+        """`lock` is held while the weights change; `connect` makes the trainer's half."""
+        self._module = module
+        self._lock = lock
+        self._connect = connect
+        self._engine: SendingEngine | None = None
+        self._client: SyncClient | None = None
+
+    async def send(
+        self, servers: Sequence[Server], sizes: Sequence[int], version: str | None
+    ) -> None:
+        """Give servers the weights. Raises `HudError`, and `TimeoutError` where it takes too long.
+
+        Call it where nobody changes the weights: by whoever publishes them, or through `still`.
+        """
+        known = self._client
+        if known is None or (list(known.servers), list(known.sizes)) != (
+            list(servers),
+            list(sizes),
+        ):
+            self.drop()
+            self._client = SyncClient(servers, sizes, asyncio.get_running_loop())
+        client = self._client
+        assert client is not None
+        client.version = version
+        # In a thread of its own: a broadcast that hangs for good must hold nothing else up.
+        await asyncio.wait_for(_in_thread(lambda: self._send(client)), LOAD_SECONDS)
+
+    async def still(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do `work` while nobody changes the weights; for servers that come between two publications."""
+        entered, leave = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def hold() -> None:
+            with self._lock, suppress(RuntimeError):  # The loop may be closed by then.
+                loop.call_soon_threadsafe(entered.set)
+                leave.wait()
+
+        threading.Thread(target=hold, name="hud-transfer", daemon=True).start()
+        try:
+            await entered.wait()
+            await work()
+        finally:
+            leave.set()
+
+    def drop(self) -> None:
+        """Begin with a new group the next time."""
+        self._engine = self._client = None
+
+    def _send(self, client: SyncClient) -> None:
+        try:
+            if self._engine is None:
+                self._engine = self._connect(self._module, client)
+            self._engine.send_weights()
+        except HudError:
+            raise
+        except (
+            Exception
+        ) as error:  # NCCL and vLLM raise many kinds; each means that it did not arrive.
+            raise InfrastructureFault(
+                f"Weights could not be transferred to the vLLM servers: {type(error).__name__}: {error}"
+            ) from error
+
+
+def nccl_engine(module: nn.Module, client: SyncClient) -> SendingEngine:
+    """Return vLLM's sending half over NCCL, connected to every server."""
+    try:
+        from vllm.distributed.weight_transfer import (  # type: ignore[import-not-found]
+            ModuleSource,
+            WeightTransferTrainerFactory,
+        )
+        from vllm.distributed.weight_transfer.nccl_engine import (  # type: ignore[import-not-found]
+            NCCLTrainerInitInfo,
+        )
+    except ImportError as error:
+        raise UsageError(
+            "Weights go over NCCL by a part of vLLM that is not installed here: pip install vllm where openhud trains, or "
+            "leave --weights out and let servers load folders."
+        ) from error
+    address = _address_towards(client.servers[0].url)
+    init_info = NCCLTrainerInitInfo(
+        master_address=address,
+        master_port=_free_port(address),
+        world_size=client.world_size,
+        rank=0,
+    )
+    engine: SendingEngine = WeightTransferTrainerFactory.trainer_init(
+        init_info=init_info, client=client, source=ModuleSource(module)
+    )
+    return engine
+
+
+def _address_towards(url: str) -> str:
+    """Return the address of this machine that a server reaches it by."""
+    parts = urlsplit(url)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.connect((parts.hostname, parts.port or 80))  # Sends nothing.
+        return str(one.getsockname()[0])
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as found:
+        found.bind((address, 0))
+        return int(found.getsockname()[1])
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Do work in a thread that the process does not wait for at its end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        failure: BaseException | None = None
+        try:
+            work()
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # A loop that is closed has nobody waiting on it.
+            loop.call_soon_threadsafe(settle, failure)
+
+    threading.Thread(target=run, name="hud-transfer", daemon=True).start()
+    await done
