@@ -1,4 +1,4 @@
-"""What several ranks train, for a test that starts them: `torchrun ranks_at_work.py FOLDER`.
+"""What several ranks train, for a test that starts them: `torchrun ranks_at_work.py FOLDER [CASE]`.
 
 The same training is done by `trained(...)` in the test's own process, alone.
 """
@@ -164,17 +164,20 @@ def headless():
     return datums
 
 
-def main(folder):
+def everything(folder):
+    found = {case: trained(case) for case in CASES}
+    for case in ("full ppo", "lora ppo", "bfloat16"):
+        alone = torch.load(folder / f"{case}.pt", weights_only=False)
+        found[f"{case} resumed"] = trained(case, resume=alone)
+    return {**found, "custom": custom(), "refused": refused()}
+
+
+def main(folder, only=None):
     ranks = join("cpu")
     threads.use_at_most(1)
     if ranks.index == 0:
         with leading(ranks):
-            found = {case: trained(case) for case in CASES}
-            for case in ("full ppo", "lora ppo", "bfloat16"):
-                alone = torch.load(folder / f"{case}.pt", weights_only=False)
-                found[f"{case} resumed"] = trained(case, resume=alone)
-            found["custom"] = custom()
-            found["refused"] = refused()
+            found = everything(folder) if only is None else {only: trained(only)}
         torch.save(found, folder / "found.pt")
     else:
         follow(ranks)
@@ -182,4 +185,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

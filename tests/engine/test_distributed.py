@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,9 +32,13 @@ def together(alone, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     for case, found in alone.items():
         torch.save(found, folder / f"{case}.pt")
-    script = Path(ranks_at_work.__file__)
+    return started(RANKS, folder)
+
+
+def started(count, folder, *arguments):
+    """Return what the ranks found that torchrun starts."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(RANKS), str(script), str(folder)]
+    command += ["--nproc-per-node", str(count), ranks_at_work.__file__, str(folder), *arguments]
     done = subprocess.run(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -74,6 +77,17 @@ def test_two_ranks_make_the_same_updates_as_one(alone, together, case):
 
 def trained_from():
     return ranks_at_work.whole_weights(ranks_at_work.decoder())
+
+
+def test_ranks_that_hold_nothing_of_a_tensor_take_part_all_the_same(alone, tmp_path):
+    """Of three ranks the last has no row of an adapter of rank four, nor any sequence of a small batch."""
+    found, expected = started(3, tmp_path, "lora ppo")["lora ppo"], alone["lora ppo"]
+    assert_near(found["weights"], expected["weights"])
+    moments, wanted = (
+        {name: tensor for name, tensor in one["state"].items() if name != "rng"}
+        for one in (found, expected)
+    )
+    assert_near(moments, wanted, 1e-3)
 
 
 @pytest.mark.parametrize("case", ["bfloat16", "bfloat16 lora", "8bit"])

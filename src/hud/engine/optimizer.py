@@ -264,8 +264,6 @@ def _buckets(slots: list[tuple[Slot, Tensor]]) -> Iterator[list[tuple[Slot, Tens
     bucket: list[tuple[Slot, Tensor]] = []
     count = 0
     for slot, grad in slots:
-        if grad.numel() == 0:  # A rank may hold nothing of a small tensor.
-            continue
         if bucket and count + grad.numel() > BUCKET:
             yield bucket
             bucket, count = [], 0
