@@ -7,7 +7,7 @@ makes a branch. Knows rows and folders; loads no weights.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,6 +67,24 @@ class Tree:
                 .order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
             )
             return [_record(row) for row in rows]
+
+    def summary(self, models: Sequence[str]) -> dict[str, tuple[int, float | None]]:
+        """Return how many checkpoints each model has, and the reward of its head."""
+        nodes, known = tables.checkpoints, tables.models
+        counted = (
+            sa.select(nodes.c.model_id, sa.func.count())
+            .where(nodes.c.model_id.in_(models))
+            .group_by(nodes.c.model_id)
+        )
+        heads = (
+            sa.select(known.c.id, nodes.c.mean_reward)
+            .join(nodes, nodes.c.id == known.c.head_checkpoint_id)
+            .where(known.c.id.in_(models))
+        )
+        with self.store.read() as connection:
+            rewards = {row.id: row.mean_reward for row in connection.execute(heads)}
+            rows = connection.execute(counted).all()
+        return {row[0]: (row[1], rewards.get(row[0])) for row in rows}
 
     def find(self, model: ModelRecord, reference: str) -> str | None:
         """Return the id of a checkpoint of `model` by id, unique start of an id, name, or `head`.

@@ -7,6 +7,8 @@ from hud.platform.dashboard.pages import (
     environments,
     job,
     jobs,
+    models,
+    models_comparison,
     people,
     signin,
     tasksets,
@@ -25,6 +27,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     people.router,
     tasksets_editing.router,
     tasksets.router,
+    models_comparison.router,
+    models.router,
     train_launch.router,  # Before train: "new" is no id of a run.
     train.router,
     trace.router,

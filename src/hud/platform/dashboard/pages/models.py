@@ -1,0 +1,228 @@
+"""Models: the list, one model with the tree of its checkpoints, forks, and which checkpoint is the head."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Form, Query, Request
+from fastapi.responses import Response
+
+from hud.platform.access import caller
+from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
+from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.rendering import page
+from hud.platform.gate_verdict import verdict_of
+from hud.platform.launch_training import refuse_trained
+from hud.platform.store.checkpoint_rewards import rewards_of
+from hud.platform.training_runs import TrainingRuns
+from hud.train.plots import loss_per_token
+
+if TYPE_CHECKING:
+    from hud.platform.platform import Platform
+    from hud.platform.records import CheckpointRecord, ModelRecord
+
+router = Pages()
+MOST_ROWS = 400
+"""Of a tree, the newest."""
+RECENT_RUNS = 8
+
+
+@router.page("/models")
+def models(request: Request) -> Response:
+    """The models of the team, newest first."""
+    platform, team = _platform(request), caller(request).team_id
+    registry = platform.registry_of(team)
+    found = registry.models()
+    slugs = {model.id: model.slug for model in found}
+    summary = registry.tree.summary([model.id for model in found])
+    items = [
+        {
+            **model_shown(model, slugs),
+            "checkpoints": summary.get(model.id, (0, None))[0],
+            "reward": summary.get(model.id, (0, None))[1],
+        }
+        for model in reversed(found)
+    ]
+    return page(request, "models.html", {"items": items})
+
+
+@router.page("/models/{model_id}")
+def model(
+    request: Request,
+    model_id: str,
+    checkpoint: Annotated[str, Query(max_length=200)] = "",
+    everything: Annotated[bool, Query(alias="all")] = False,
+) -> Response:
+    """One model. `checkpoint` (an id, a name, `head` or `base`) is shown beside the tree; `all` folds nothing."""
+    platform, team = _platform(request), caller(request).team_id
+    registry = platform.registry_of(team)
+    found = registry.model(model_id)
+    slugs = {one.id: one.slug for one in registry.models()}
+    nodes = registry.tree.nodes(found)
+    recorded = TrainingRuns(platform.store, team).recent(found.id)
+    scores = scores_of(recorded)
+    asked = bool(checkpoint)
+    selected = registry.tree.find(found, checkpoint or "head")
+    kept = frozenset(one for one in (selected, *scores) if one is not None)
+    rows = rows_of(
+        nodes,
+        found.config.origin_checkpoint,
+        found.head_checkpoint_id,
+        everything=everything,
+        keep=kept,
+    )
+    width = width_of(rows)
+    shown = [
+        {
+            "kind": row.kind,
+            "count": row.count,
+            "x": row.x,
+            "paths": row.paths,
+            "node": None if row.node is None else node_shown(row.node, scores),
+        }
+        for row in rows[:MOST_ROWS]
+    ]
+    training = platform.launches.training(found.id)
+    data = {
+        "model": model_shown(found, slugs),
+        "origin": found.config.origin_checkpoint,
+        "base_score": scores.get(found.config.origin_checkpoint),
+        "rows": shown,
+        "hidden": max(0, len(rows) - MOST_ROWS),
+        "folded": any(row.kind == "fold" for row in rows),
+        "everything": everything,
+        "height": HEIGHT,
+        "width": width,
+        "selected": _selected(platform, team, found, nodes, selected, scores),
+        "asked": asked,
+        "runs": [
+            {name: run[name] for name in ("id", "status", "next_step", "created_at")}
+            for run in recorded[:RECENT_RUNS]
+        ],
+        "trained_by": None if training is None else training.run_id or "",
+    }
+    return page(request, "model.html", data)
+
+
+@router.action("/models/{model_id}/fork", "train")
+def fork(
+    request: Request, model_id: str, name: Annotated[str, Form(max_length=200)] = ""
+) -> Response:
+    """Begin a model at this one's head."""
+    registry = _platform(request).registry_of(caller(request).team_id)
+    made = registry.fork(registry.model(model_id).id, name)
+    return see(f"/models/{made.slug}")
+
+
+@router.action("/models/{model_id}/head", "train")
+async def set_head(
+    request: Request, model_id: str, checkpoint: Annotated[str, Form(max_length=200)] = ""
+) -> Response:
+    """Make a checkpoint what serves: promote it, or roll back to it."""
+    platform, team = _platform(request), caller(request).team_id
+    registry = platform.registry_of(team)
+
+    def look() -> tuple[ModelRecord, str | None]:
+        found = registry.model(model_id)
+        refuse_trained(platform, found)
+        return found, registry.tree.find(found, checkpoint)
+
+    found, target = await asyncio.to_thread(look)
+    await platform.engine.set_head(found, target)
+    return see(f"/models/{found.slug}")
+
+
+def model_shown(model: ModelRecord, slugs: Mapping[str, str]) -> dict[str, Any]:
+    """Return a model as plain data."""
+    config = model.config
+    trained = f"LoRA {config.lora_rank}" if config.training == "lora" else "all weights"
+    return {
+        "id": model.id,
+        "slug": model.slug,
+        "name": model.name,
+        "kind": model.kind,
+        "trainable": config.provider is None,
+        "trained": None if config.provider is not None else trained,
+        "head": model.head_checkpoint_id,
+        "base": slugs.get(model.base_model_id or ""),
+        "source": config.source,
+        "created_at": model.created_at.isoformat(),
+    }
+
+
+def node_shown(node: CheckpointRecord, scores: Mapping[str | None, Any]) -> dict[str, Any]:
+    """Return a checkpoint as plain data, with its held-out score where it has one."""
+    return {
+        "id": node.id,
+        "name": node.name,
+        "step": node.step,
+        "parent": node.parent_id,
+        "reward": node.mean_reward,
+        "loss": loss_per_token(node.metrics),
+        "loss_fn": node.loss_fn,
+        "learning_rate": node.learning_rate,
+        "runs": node.num_traces,
+        "tokens": node.num_tokens,
+        "entropy": node.metrics.get("entropy:mean"),
+        "kl": node.metrics.get("sampler_k3:mean"),
+        "created_at": node.created_at.isoformat(),
+        "pruned": node.folder is None,
+        "score": scores.get(node.id),
+    }
+
+
+def scores_of(runs: list[dict[str, Any]]) -> dict[str | None, dict[str, Any]]:
+    """Return the newest held-out score of each checkpoint (None: the base), of runs that come newest first."""
+    found: dict[str | None, dict[str, Any]] = {}
+    for run in runs:
+        for score in reversed(run["state"].get("scores") or []):
+            found.setdefault(score.get("checkpoint_id"), score)
+    return found
+
+
+def is_behind(nodes: list[CheckpointRecord], target: str | None, head: str | None) -> bool:
+    """True where `target` lies on the way from the beginning to `head`: going there is a roll back."""
+    parents = {node.id: node.parent_id for node in nodes}
+    place = head
+    while place is not None and place in parents:
+        place = parents[place]
+        if place == target:
+            return True
+    return target is None and head is not None
+
+
+def _selected(
+    platform: Platform,
+    team: str,
+    model: ModelRecord,
+    nodes: list[CheckpointRecord],
+    selected: str | None,
+    scores: Mapping[str | None, Any],
+) -> dict[str, Any]:
+    """Return what is shown of one checkpoint beside the tree, and the gate's verdict on making it the head."""
+    node = next((one for one in nodes if one.id == selected), None)
+    head = model.head_checkpoint_id
+    is_head = selected == head
+    verdict = None
+    if not is_head:
+        theirs, own = (
+            rewards_of(platform.store, team, model.slug, one, None) for one in (head, selected)
+        )
+        verdict = asdict(verdict_of(model.slug, theirs, own))
+    return {
+        "id": selected,
+        "reference": selected or "base",
+        "node": None if node is None else node_shown(node, scores),
+        "score": scores.get(selected),
+        "is_head": is_head,
+        "behind": not is_head and is_behind(nodes, selected, head),
+        "verdict": verdict,
+    }
+
+
+def _platform(request: Request) -> Platform:
+    platform: Platform = request.app.state.platform
+    return platform

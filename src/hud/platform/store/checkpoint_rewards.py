@@ -1,0 +1,58 @@
+"""What checkpoints earned, task by task, in the jobs that were recorded of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import sqlalchemy as sa
+
+from hud.platform.store import tables
+from hud.platform.store.store import Store
+
+MOST_JOBS = 40
+"""The newest of a checkpoint; older ones say nothing that these do not."""
+MOST_RUNS = 20_000
+
+
+def rewards_of(
+    store: Store, team: str, model: str, checkpoint: str | None, slugs: Collection[str] | None
+) -> dict[str, list[float]]:
+    """Return the rewards of a checkpoint by task, without those of training's own rollouts.
+
+    `checkpoint` None: the weights that the model began with. `slugs`: only these tasks; None: all.
+    """
+    jobs, runs, noted = tables.jobs, tables.runs, tables.job_models
+    played = (
+        sa.select(jobs.c.id)
+        .join(noted, noted.c.job_id == jobs.c.id)
+        .where(
+            noted.c.team_id == team,
+            noted.c.model == model,
+            noted.c.checkpoint == (checkpoint or ""),
+            # Its rollouts are of many checkpoints, on tasks that are learned from.
+            jobs.c.name != f"{model} training",
+        )
+        .order_by(jobs.c.created_at.desc())
+        .limit(MOST_JOBS)
+    )
+    found: dict[str, list[float]] = {}
+    with store.read() as connection:
+        known = list(connection.execute(played).scalars())
+        query: sa.Select[Any] = (
+            sa.select(runs.c.slug, runs.c.reward)
+            .where(
+                runs.c.job_id.in_(known),
+                runs.c.team_id == team,
+                runs.c.model == model,
+                runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None),
+                # Of the beginning: only runs in which it had its say.
+                runs.c.completion_tokens > 0,
+                runs.c.reward.is_not(None),
+            )
+            .limit(MOST_RUNS)
+        )
+        for slug, reward in connection.execute(query):
+            if slug is not None and (slugs is None or slug in slugs):
+                found.setdefault(slug, []).append(reward)
+    return found

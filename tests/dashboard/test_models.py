@@ -1,0 +1,283 @@
+"""Models in the dashboard: the tree of checkpoints, comparisons from what is recorded, promoting and rolling back."""
+
+import pytest
+import sqlalchemy as sa
+from tests.dashboard.conftest import sign_in
+from tests.dashboard.test_train import TASKS, ended, make_model, score
+
+from hud.platform.access.teams import Teams
+from hud.platform.dashboard.model_tree import rows_of
+from hud.platform.gate_verdict import verdict_of
+from hud.platform.records import CheckpointRecord
+from hud.platform.store import tables
+from hud.platform.store.checkpoint_rewards import rewards_of
+from hud.platform.training_runs import TrainingRuns
+from hud.platform.tree import node_name
+from hud.trace import new_id, now
+
+
+def made(platform, model, step, parent=None, *, head=True, pruned=False):
+    """Add a checkpoint; with files of its own, unless it is pruned."""
+    registry = platform.registry_of(model.team_id)
+    identifier = new_id()
+    node = CheckpointRecord(
+        id=identifier,
+        model_id=model.id,
+        parent_id=parent,
+        step=step,
+        name=node_name(step, identifier),
+        folder=registry.tree.place(model.id) / identifier,
+        created_at=now(),
+        mean_reward=step / 10,
+        metrics={"loss:sum": 1.0, "action_tokens:sum": 10.0},
+    )
+    current = registry.model(model.id).head_checkpoint_id
+    registry.tree.append(node, expected_head=current)
+    if not head:
+        set_row(platform, model, current)
+    if pruned:
+        registry.tree.prune(model, {one.id for one in registry.tree.nodes(model)} - {identifier})
+    return identifier
+
+
+def set_row(platform, model, head):
+    with platform.store.begin() as connection:
+        connection.execute(
+            sa.update(tables.models)
+            .where(tables.models.c.id == model.id)
+            .values(head_checkpoint_id=head)
+        )
+
+
+def record_rewards(platform, model, checkpoint, rewards, name="held-out"):
+    """A job in which a checkpoint earned rewards by task."""
+    job, team = new_id(), model.team_id
+    runs = [
+        {
+            "trace_id": new_id(), "team_id": team, "job_id": job, "slug": slug, "model": model.slug,
+            "checkpoint": checkpoint, "status": "completed", "reward": reward, "completion_tokens": 5,
+            "started_at": now(), "ended_at": now(),
+        }
+        for slug, reward in rewards.items()
+    ]  # fmt: skip
+    with platform.store.begin() as connection:
+        connection.execute(
+            sa.insert(tables.jobs).values(
+                id=job,
+                team_id=team,
+                name=f"{model.slug} {name}",
+                status="completed",
+                created_at=now(),
+            )
+        )
+        connection.execute(sa.insert(tables.runs), runs)
+        connection.execute(
+            sa.insert(tables.job_models).values(
+                job_id=job, model=model.slug, checkpoint=checkpoint or "", team_id=team
+            )
+        )
+
+
+def tasks(value, count=12):
+    return {f"t{n}": value + (n % 3) / 100 for n in range(count)}
+
+
+async def test_models_are_listed_with_their_heads(platform, web):
+    model = make_model(platform)
+    head = made(platform, model, 1)
+    items = (await web.get("/models.json")).json()["items"]
+    assert [(one["slug"], one["head"], one["checkpoints"], one["reward"]) for one in items] == [
+        ("m", head, 1, 0.1)
+    ]
+    page = await web.get("/models")
+    assert page.status_code == 200
+    assert 'href="/models/m"' in page.text
+
+
+async def test_clients_of_the_gateway_still_get_their_list_of_models(platform, web):
+    make_model(platform)
+    answer = await web.get("/models", headers={"accept": "application/json"})
+    assert answer.json()["object"] == "list"
+
+
+async def test_the_tree_is_drawn_newest_first_with_the_head_marked(platform, web):
+    model = make_model(platform)
+    first = made(platform, model, 1)
+    second = made(platform, model, 2, first)
+    branch = made(platform, model, 2, first, head=False)
+    runs = TrainingRuns(platform.store, model.team_id)
+    runs.start(model.id, {}, {"scores": [score(2, 0.7, checkpoint_id=second)]})
+    data = (await web.get("/models/m.json")).json()
+    rows = data["rows"]
+    assert [row["kind"] for row in rows] == ["checkpoint"] * 3 + ["base"]
+    assert [row["node"] and row["node"]["id"] for row in rows] == [branch, second, first, None]
+    assert rows[1]["node"]["score"]["mean"] == 0.7
+    assert rows[0]["x"] != rows[1]["x"] == rows[2]["x"] == rows[3]["x"]
+    assert data["selected"]["id"] == second
+    text = (await web.get("/models/m")).text
+    assert text.count('class="head"') >= 1
+    assert "<path d=" in text
+
+
+def test_a_stretch_of_pruned_checkpoints_is_one_row():
+    nodes = [
+        CheckpointRecord(
+            f"{n:032x}", "m", f"{n - 1:032x}" if n else None, n, f"step-{n}", None, now()
+        )
+        for n in range(20)
+    ]
+    rows = rows_of(nodes, None, nodes[-1].id, everything=False)
+    assert [(row.kind, row.count) for row in rows] == [("checkpoint", 1), ("fold", 19), ("base", 1)]
+    assert len(rows_of(nodes, None, nodes[-1].id, everything=True)) == 21
+    kept = rows_of(nodes, None, nodes[-1].id, everything=False, keep=frozenset({nodes[10].id}))
+    assert [row.count for row in kept] == [1, 8, 1, 10, 1]
+
+
+async def test_the_gate_s_verdict_stands_beside_the_button(platform, web):
+    model = make_model(platform)
+    first = made(platform, model, 1)
+    second = made(platform, model, 2, first, head=False)
+    place = f"/models/m?checkpoint={second}"
+    assert "Not compared" in (await web.get(place)).text
+    record_rewards(platform, model, first, tasks(0.2))
+    record_rewards(platform, model, second, tasks(0.8))
+    text = (await web.get(place)).text
+    assert "Passes the gate" in text
+    assert "+0.600" in text
+    assert "Promote to head" in text
+    assert "data-confirm" not in text.split("Promote to head")[0].rpartition("<form")[2]
+
+
+async def test_rolling_back_is_told_from_promoting(platform, web):
+    model = make_model(platform)
+    first = made(platform, model, 1)
+    second = made(platform, model, 2, first)
+    record_rewards(platform, model, first, tasks(0.8))
+    record_rewards(platform, model, second, tasks(0.2))
+    text = (await web.get(f"/models/m?checkpoint={first}")).text
+    assert "Roll back to it" in text
+    assert "Passes the gate" in text
+    assert "Roll back to it" in (await web.get("/models/m?checkpoint=base")).text
+
+
+def test_the_gate_says_what_may_be_said():
+    def name(head, candidate):
+        return verdict_of("m", head, candidate).name
+
+    lists = lambda rewards: {slug: [value] for slug, value in rewards.items()}  # noqa: E731
+    low, high = lists(tasks(0.2)), lists(tasks(0.8))
+    assert name(low, high) == "better"
+    assert name(high, low) == "worse"
+    assert name(low, low) == "unclear"
+    assert name(low, {}) == "unknown"
+    few = verdict_of("m", lists(tasks(0.2, 3)), lists(tasks(0.8, 3)))
+    assert few.name == "unclear"
+    assert "too few tasks" in few.sentence
+
+
+async def test_training_s_own_rollouts_enter_no_comparison(platform):
+    model = make_model(platform)
+    first = made(platform, model, 1)
+    record_rewards(platform, model, first, tasks(0.9), name="training")
+    record_rewards(platform, model, first, tasks(0.5, 2))
+    record_rewards(platform, model, None, tasks(0.1, 2))
+    found = rewards_of(platform.store, model.team_id, "m", first, None)
+    assert found == {"t0": [0.5], "t1": [0.51]}
+    assert rewards_of(platform.store, model.team_id, "m", None, {"t0"}) == {"t0": [0.1]}
+
+
+async def test_two_checkpoints_are_compared_task_by_task(platform, web):
+    model = make_model(platform)
+    first = made(platform, model, 1)
+    second = made(platform, model, 2, first)
+    record_rewards(platform, model, first, {"a": 0.1, "b": 0.9, "c": 0.5})
+    record_rewards(platform, model, second, {"a": 0.8, "b": 0.7, "c": 0.5, "d": 1.0})
+    place = f"/models/m/compare.json?first={first}&second={second}"
+    found = (await web.get(place)).json()
+    assert found["comparison"]["tasks"] == 3
+    assert found["comparison"]["difference"]["mean"] == pytest.approx(0.5 / 3)
+    assert [row["slug"] for row in found["tasks"]["better"]] == ["a"]
+    assert [row["slug"] for row in found["tasks"]["worse"]] == ["b"]
+    assert found["tasks"]["counts"] == [1, 1, 1]
+    assert "Got better" in (await web.get(place.replace(".json", ""))).text
+
+
+async def test_what_a_taskset_lacks_is_told(platform, web):
+    model = make_model(platform)
+    first = made(platform, model, 1)
+    rows = [
+        {"name": f"t{n}", "env": {"name": "far"}, "task_id": "say", "args": {}} for n in range(4)
+    ]
+    await web.post("/v2/tasks/upload", json={"taskset_name": "four", "tasks": rows})
+    record_rewards(platform, model, first, tasks(0.5, 3))
+    found = (await web.get(f"/models/m/compare.json?first={first}&second=base&taskset=four")).json()
+    assert (found["first"]["missing"], found["second"]["missing"]) == (1, 4)
+    assert found["comparison"] is None
+
+
+async def test_an_evaluation_is_launched_where_none_is_recorded(platform, web, tmp_path):
+    model = make_model(platform)
+    (tmp_path / "tasks.py").write_text(TASKS.replace("WORDS", "['red', 'green']"))
+    sent = {
+        "checkpoint": "base",
+        "path": str(tmp_path / "tasks.py"),
+        "max_turns": "1",
+        "max_tokens": "4",
+    }
+    answer = await web.post("/models/m/evaluate", data=sent)
+    assert answer.status_code == 303, answer.text
+    launch = await ended(platform, platform.launches.of_team(model.team_id)[0])
+    assert (launch.status, launch.sentence) == ("finished", None)
+    assert len(launch.jobs) == 1
+    assert launch.jobs[0] in (await web.get(answer.headers["location"])).text
+    assert len(rewards_of(platform.store, model.team_id, "m", None, None)) == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "sent", "sentence"),
+    [
+        ("/models/m/evaluate", {}, "Choose a checkpoint to evaluate."),
+        ("/models/m/evaluate", {"checkpoint": "base"}, "Choose the tasks."),
+        ("/models/m/evaluate", {"checkpoint": "nope", "path": "/"}, "has no checkpoint"),
+        ("/models/m/evaluate", {"checkpoint": "base", "path": "/", "max_turns": "x"}, "max_turns"),
+        ("/models/m/head", {"checkpoint": "step-9"}, "has no checkpoint"),
+        ("/models/m/fork", {"name": ""}, "name"),
+        ("/models/m/fork", {"name": "m"}, "m"),
+        ("/models/nobody/fork", {"name": "x"}, "There is no model"),
+    ],
+)
+async def test_bad_input_is_one_sentence(platform, web, place, sent, sentence):
+    make_model(platform)
+    answer = await web.post(place, data=sent)
+    assert 400 <= answer.status_code < 500
+    assert sentence in answer.text
+    assert "Traceback" not in answer.text
+
+
+async def test_a_fork_begins_at_the_head(platform, web):
+    make_model(platform)
+    answer = await web.post("/models/m/fork", data={"name": "mine"})
+    assert answer.headers["location"] == "/models/mine"
+    assert 'href="/models/m"' in (await web.get("/models/mine")).text
+
+
+async def test_only_who_may_train_moves_heads_and_forks(keyed):
+    make_model(keyed, team=Teams(keyed.store).default().id)
+    async with sign_in(keyed, "read") as client:
+        text = (await client.get("/models/m?checkpoint=base")).text
+        assert "Promote" not in text
+        assert "Fork it as" not in text
+        for action in ("fork", "head", "evaluate"):
+            assert (await client.post(f"/models/m/{action}")).status_code == 403, action
+
+
+async def test_models_of_another_team_are_not_there(keyed):
+    make_model(keyed, team=Teams(keyed.store).default().id)
+    other = Teams(keyed.store).find_or_create("other").id
+    async with sign_in(keyed, "admin", team=other) as client:
+        assert (await client.get("/models.json")).json()["items"] == []
+        for place in ("/models/m", "/models/m/compare"):
+            assert (await client.get(place)).status_code == 404, place
+        for action in ("fork", "head", "evaluate"):
+            sent = {"name": "x", "checkpoint": "base", "taskset": "x"}
+            assert (await client.post(f"/models/m/{action}", data=sent)).status_code == 404, action
