@@ -206,6 +206,7 @@ function readTimeline() {
     current = null;
     mark(step);
   }
+  document.getElementById("timeline").dataset.read = "yes";
 }
 
 function address([number, name]) {
@@ -242,15 +243,19 @@ document.addEventListener("input", (event) => {
 });
 
 // An image that was refused says so where it would have been.
-document.addEventListener("error", (event) => {
-  const picture = event.target;
-  if (!(picture instanceof HTMLImageElement) || picture.hidden) return;
+function refuse(picture) {
+  if (picture.hidden) return;
   picture.hidden = true;
   const note = document.createElement("span");
   note.className = "image-refused";
   note.textContent = "This image is not shown: it is damaged, too large, or of a kind that may hold scripts.";
   picture.after(note);
+}
+document.addEventListener("error", (event) => {
+  if (event.target instanceof HTMLImageElement) refuse(event.target);
 }, true);
+// Those that were refused before this script ran.
+for (const picture of document.images) if (picture.complete && !picture.naturalWidth) refuse(picture);
 
 // -- a run that goes on --------------------------------------------------------------------------------------------
 
@@ -273,6 +278,15 @@ async function grow() {
   } finally {
     growing = false;
   }
+}
+
+// The timeline is of the whole run: it is drawn anew less often than steps come.
+let redrawing = null;
+function redrawSoon() {
+  redrawing ??= setTimeout(() => {
+    redrawing = null;
+    htmx.trigger("#timeline", "grown");
+  }, 2000);
 }
 
 async function growOnce() {
@@ -300,7 +314,7 @@ async function growOnce() {
   htmx.process(section);
   root.dataset.last = section.dataset.last;
   document.getElementById("step-count").textContent = `of ${steps.querySelectorAll(".window > .step").length}`;
-  htmx.trigger("#timeline", "grown");
+  redrawSoon();
   if (document.getElementById("follow")?.checked && end) {
     held = false;
     scrollTo({ top: document.documentElement.scrollHeight });
@@ -331,5 +345,8 @@ document.addEventListener("htmx:afterSwap", (event) => {
 document.addEventListener("htmx:afterSettle", () => {
   if (sought) goTo(sought);
 });
-size();
-if (location.hash.startsWith("#step-")) goTo(location.hash.slice(1), false);
+// htmx hears nothing before it has looked over the page, which it does at this event, too.
+document.addEventListener("DOMContentLoaded", () => setTimeout(() => {
+  size();
+  if (location.hash.startsWith("#step-")) goTo(location.hash.slice(1), false);
+}));
