@@ -21,18 +21,10 @@ from typing import Any
 import orjson
 
 from hud.agents.agent import Agent, RunView
+from hud.agents.moves import HUMAN, Moves
 from hud.agents.native.attach import attach
 from hud.errors import UsageError
-from hud.trace import (
-    AgentStep,
-    ImageContent,
-    StopReason,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-    new_id,
-    now,
-)
+from hud.trace import ImageContent, StopReason, ToolResult, ToolSpec, now
 
 HELP = """\
   TOOL key=value ...    call a tool; values are JSON where they parse, text where not
@@ -57,7 +49,7 @@ class HumanAgent(Agent):
         say: Callable[[str], None] = print,
         timeout_seconds: float | None = None,
         tool_timeout_seconds: float | None = None,
-        name: str = "human",
+        name: str = HUMAN,
     ) -> None:
         self.ask, self.say = ask, say
         self.timeout_seconds = timeout_seconds
@@ -119,6 +111,7 @@ class _Sitting:
 
     def __init__(self, agent: HumanAgent, run: RunView) -> None:
         self.agent, self.run = agent, run
+        self.moves = Moves(run, name=agent.name, tool_timeout_seconds=agent.tool_timeout_seconds)
         self.pictures = 0
 
     async def to_end(self) -> StopReason:
@@ -136,7 +129,7 @@ class _Sitting:
             if word == "quit":
                 return "done"
             if word == "answer":
-                self._answer(rest.strip() or await self._lines(), started)
+                self.moves.answer(rest.strip() or await self._lines(), started)
                 return "done"
             if word == "tools":
                 self._show_tools()
@@ -157,34 +150,13 @@ class _Sitting:
             lines.append(line)
         return "\n".join(lines)
 
-    def _answer(self, text: str, started: datetime) -> None:
-        self.run.trace.content = text
-        self.run.record(
-            AgentStep(
-                content=text,
-                done=True,
-                finish_reason="stop",
-                model=self.agent.name,
-                started_at=started,
-            )
-        )
-
     async def _call(self, name: str, text: str, started: datetime) -> None:
         try:
             arguments = arguments_of(text)
         except ValueError as error:
             self.agent.say(str(error))
             return
-        call = ToolCall(id=f"call_{new_id()[:8]}", name=name, arguments=arguments)
-        self.run.record(
-            AgentStep(
-                tool_calls=[call],
-                finish_reason="tool_calls",
-                model=self.agent.name,
-                started_at=started,
-            )
-        )
-        self._show(await self.run.call_tool(call, timeout=self.agent.tool_timeout_seconds))
+        self._show(await self.moves.call(name, arguments, started))
 
     def _show(self, result: ToolResult) -> None:
         if result.is_error:

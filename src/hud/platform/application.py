@@ -45,6 +45,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
             Workers(platform).work,
             platform.runtime_sessions.work,
         ]
+    platform.background.append(platform.end_sittings)
     if config.engine == "worker":
         platform.background.append(platform.start_engine)
     for router in ROUTERS:

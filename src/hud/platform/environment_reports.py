@@ -146,9 +146,9 @@ def running(platform: Platform, team: str, environment: dict[str, Any]) -> dict[
 
 
 def processes_of(folders: Iterable[str]) -> list[Process]:
-    """Return the processes of this machine that were started with a file of one of these folders; none elsewhere
-    than on Linux."""
-    wanted = tuple(f"{folder.rstrip('/')}/".encode() for folder in folders)
+    """Return the processes of this machine whose command names a file of one of these folders; none elsewhere than on
+    Linux."""
+    wanted = [f"{folder.rstrip('/')}/".encode() for folder in folders]
     proc = Path("/proc")
     if not wanted or not proc.is_dir():
         return []
@@ -157,8 +157,8 @@ def processes_of(folders: Iterable[str]) -> list[Process]:
         if not entry.name.isdigit():
             continue
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if any(word.startswith(wanted) for word in words):
+            command = (entry / "cmdline").read_bytes()
+            if any(folder in command for folder in wanted):
                 found.append(_process(entry))
         except OSError:
             continue  # It ended meanwhile, or is another user's.

@@ -30,10 +30,11 @@ def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]
                 f"Task {row['name']!r}: environment {row['env']!r} has no task {row['scenario']!r} (there are: {there})."
             )
         elif schema := task.get("args"):
-            yield from (f"Task {row['name']!r}: {said}." for said in _wrong(row["args"], schema))
+            yield from (f"Task {row['name']!r}: {said}." for said in faults(row["args"], schema))
 
 
-def _wrong(args: Any, schema: Any) -> Iterator[str]:
+def faults(args: Any, schema: Any) -> Iterator[str]:
+    """Say, a line each, where arguments do not fit their schema; a schema of a kind that is not known fits all."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
         # An empty registry: nothing is fetched because an environment's schema refers to it.

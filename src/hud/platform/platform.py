@@ -21,6 +21,7 @@ from hud.platform.store import Store
 from hud.platform.store.ingest import recover
 
 if TYPE_CHECKING:
+    from hud.platform.baseline.sittings import Sittings
     from hud.platform.gateway.gateway import Gateway
     from hud.platform.launching import Launches
     from hud.platform.policies import Policies
@@ -136,6 +137,19 @@ class Platform:
         from hud.platform.runtime_sessions import RuntimeSessions
 
         return RuntimeSessions(self)
+
+    @cached_property
+    def sittings(self) -> Sittings:
+        """The people who take tasks here, for human baselines."""
+        from hud.platform.baseline.sittings import Sittings
+
+        return Sittings(self)
+
+    async def end_sittings(self) -> None:
+        """At the platform's stop, end what people sit at."""
+        await self.stopping.wait()
+        if "sittings" in self.__dict__:
+            await self.sittings.work()
 
     async def chat_model(self, team: str, slug: str, checkpoint: str | None) -> ChatModel:
         """Return the policy of a team's model: at its head, wherever that moves, or pinned to a checkpoint."""

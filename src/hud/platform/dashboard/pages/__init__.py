@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from hud.platform.dashboard.pages import (
+    baseline,
     comparison,
     environments,
     job,
@@ -23,6 +24,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     comparison.router,  # Before jobs: "compare" is no id of one.
     job.router,
+    baseline.router,
     environments.router,
     people.router,
     tasksets_editing.router,

@@ -1,0 +1,125 @@
+"""Jobs of human baselines: one for each person and version of a taskset, marked as such, to which every task adds a run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import sqlalchemy as sa
+
+from hud.agents.moves import HUMAN
+from hud.client.presence import process_started
+from hud.platform.store import tables
+from hud.platform.store.ingest import upsert
+from hud.trace import plain
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+MARK = "human"
+"""What `extra["baseline"]` of such a job is."""
+_NAMES = uuid.UUID("6c1f3a52-0f0e-4a63-9a52-1d6f5a7e9b10")
+
+
+def job_of(team: str, user: str, taskset: dict[str, Any]) -> str:
+    """Return the id of a person's job for a taskset as it is now: the same whenever it is asked for."""
+    name = f"{team}/{user}/{plain(taskset['id'])}/{taskset['version']}"
+    return uuid.uuid5(_NAMES, name).hex
+
+
+def group_of(job_id: str, slug: str) -> str:
+    """Return the id of the group that a person's runs of one task make."""
+    return uuid.uuid5(_NAMES, f"{job_id}/{slug}").hex
+
+
+def open_job(store: Store, team: str, user: str, taskset: dict[str, Any]) -> str:
+    """Have the job there, and running in this process; returns its id."""
+    identifier = job_of(team, user, taskset)
+    jobs = tables.jobs
+    here = {
+        "status": "running",
+        "pid": os.getpid(),
+        "process_started": process_started(os.getpid()),
+        "host": socket.gethostname(),
+        "ended_at": None,
+    }
+    new = {
+        "id": identifier,
+        "team_id": team,
+        "name": f"Human baseline: {taskset['name']}",
+        "taskset_id": plain(taskset["id"]),
+        "group_size": 1,
+        "extra": {"baseline": MARK, "user_id": user, "taskset_version": taskset["version"]},
+        "created_at": datetime.now(UTC),
+    }
+    with store.begin() as connection:
+        changed = connection.execute(sa.update(jobs).where(jobs.c.id == identifier).values(**here))
+        if changed.rowcount == 0:
+            connection.execute(sa.insert(jobs).values(**new, **here))
+        noted = {"job_id": identifier, "model": HUMAN, "checkpoint": "", "team_id": team}
+        upsert(connection, tables.job_models, [noted])
+    return identifier
+
+
+def close_job(store: Store, job_id: str) -> None:
+    """Say that nobody plays in a job now."""
+    jobs = tables.jobs
+    with store.begin() as connection:
+        connection.execute(
+            sa.update(jobs)
+            .where(jobs.c.id == job_id)
+            .values(status="completed", ended_at=datetime.now(UTC))
+        )
+
+
+def next_attempt(store: Store, job_id: str, slug: str) -> int:
+    """Return how many runs of a task a job has."""
+    runs = tables.runs
+    query = sa.select(sa.func.count()).where(
+        runs.c.job_id == job_id, runs.c.group_id == group_of(job_id, slug)
+    )
+    with store.read() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+def scores(store: Store, team: str, taskset_id: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the runs of people on a taskset, whatever its version, by task, newest first.
+
+    `seconds` is what the person took, from when the task was there to the answer.
+    """
+    runs, jobs = tables.runs, tables.jobs
+    of_people = sa.select(jobs.c.id).where(
+        jobs.c.team_id == team,
+        jobs.c.taskset_id == plain(taskset_id),
+        jobs.c.extra["baseline"].as_string() == MARK,
+    )
+    query = (
+        sa.select(runs)
+        .where(runs.c.team_id == team, runs.c.job_id.in_(of_people))
+        .order_by(runs.c.started_at.desc())
+    )
+    with store.read() as connection:
+        rows = connection.execute(query).mappings().all()
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["slug"], []).append(score_of(row))
+    return found
+
+
+def score_of(run: Any) -> dict[str, Any]:
+    """Return what a person's run came to, of a row of `runs`."""
+    extra = orjson.loads(run["extra"]) if run["extra"] is not None else {}
+    return {
+        "trace_id": run["trace_id"],
+        "job_id": run["job_id"],
+        "status": run["status"],
+        "reward": run["reward"],
+        "error": run["error"],
+        "seconds": extra.get("human_seconds"),
+        "user_id": extra.get("user_id"),
+        "started_at": None if run["started_at"] is None else run["started_at"].isoformat(),
+    }

@@ -1,0 +1,323 @@
+"""Human baselines: choosing a task, sitting at it, and its score.
+
+How a tool is shown depends on its kind (`FRONTS`): a shell and a screen have parts of their own, every other tool is
+a form from its schema. A kind that deserves better, such as a spreadsheet, gets a part of its own there.
+"""
+
+from __future__ import annotations
+
+import base64
+from statistics import fmean, median
+from typing import Annotated, Any
+
+from fastapi import Form, Query, Request, Response
+from starlette.datastructures import FormData
+
+from hud.errors import ConflictError, NotFoundError, UsageError
+from hud.platform.access import Identity, caller
+from hud.platform.baseline.jobs import scores
+from hud.platform.baseline.screen import screen_arguments
+from hud.platform.baseline.sitting import Move, Order, Sitting, pictures
+from hud.platform.dashboard.events import Revision, changes
+from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.schema_forms import fields_of, read_arguments
+from hud.platform.store import reading
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.platform.taskset_rows import TasksetRows
+from hud.platform.tasksets import Tasksets
+from hud.trace import TextContent, ToolSpec, plain
+
+router = Pages()
+PER_PAGE = 50
+MOST_SHOWN = 100
+"""Moves on the page of a sitting, the newest."""
+MOST_CHARACTERS = 200_000
+"""Of an answer, and of a field."""
+FRONTS = {"bash": "parts/baseline_shell.html", "computer": "parts/baseline_screen.html"}
+"""By a tool's `native` kind, what a person uses it with."""
+FORM = "parts/baseline_form.html"
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_MOST = 2**31 - 1
+Offset = Annotated[int, Query(ge=0, le=_MOST)]
+
+
+@router.page("/baseline")
+def baseline(request: Request, offset: Offset = 0) -> Response:
+    """The tasksets to choose from, and what the caller sits at."""
+    platform, who = request.app.state.platform, caller(request)
+    items, total = Tasksets(platform.store, who.team_id).page(None, PER_PAGE, offset)
+    for item in items:
+        item.update(_summary(scores(platform.store, who.team_id, item["id"])))
+    data = {
+        "items": items,
+        "sittings": [_short(sitting) for sitting in _mine(request)],
+        "total": total,
+        "limit": PER_PAGE,
+        "offset": offset,
+    }
+    return page(request, "baseline.html", data)
+
+
+@router.page("/baseline/{taskset_id}")
+def tasks(request: Request, taskset_id: str, offset: Offset = 0) -> Response:
+    """The tasks of a taskset, with how people did."""
+    platform, who = request.app.state.platform, caller(request)
+    rows = TasksetRows(platform.store, who.team_id, taskset_id)
+    slugs = rows.slugs()
+    known = scores(platform.store, who.team_id, rows.taskset["id"])
+    open_here = {
+        one.slug: one.id for one in _mine(request) if one.taskset["id"] == rows.taskset["id"]
+    }
+    items = [
+        {
+            "slug": row["name"],
+            "env": row["env"],
+            "runs": known.get(row["name"], [])[:5],
+            "sitting": open_here.get(row["name"]),
+            **_summary({row["name"]: known.get(row["name"], [])}),
+        }
+        for row in rows.named(slugs[offset : offset + PER_PAGE])
+    ]
+    data = {
+        "taskset": rows.taskset,
+        "items": items,
+        "summary": _summary(known),
+        "total": len(slugs),
+        "limit": PER_PAGE,
+        "offset": offset,
+    }
+    return page(request, "baseline_tasks.html", data)
+
+
+@router.action("/baseline/{taskset_id}/begin", "run")
+async def begin(request: Request, taskset_id: str, slug: Annotated[str, Form()]) -> Response:
+    """Sit down at a task."""
+    platform, who = request.app.state.platform, caller(request)
+    rows = TasksetRows(platform.store, who.team_id, taskset_id)
+    row = rows.get(slug)
+    sitting = await platform.sittings.begin(who.team_id, _user(who), rows.taskset, row)
+    return see(f"/baseline/sitting/{sitting.id}")
+
+
+@router.page("/baseline/sitting/{sitting_id}")
+def sitting(request: Request, sitting_id: str) -> Response:
+    """A task as the caller sits at it; once it is over, its score."""
+    found = _open(request, sitting_id)
+    if found is None:
+        return _over(request, sitting_id)
+    found.touch()
+    data = {
+        "id": found.id,
+        "slug": found.slug,
+        "taskset": found.taskset,
+        "state": found.state,
+        "revision": found.revision,
+        "said": found.said,
+        "prompt": found.run.prompt_text if found.ready_at else "",
+        "ready_at": None if found.ready_at is None else found.ready_at.isoformat(),
+        "tools": [_tool(found, tool) for tool in found.tools] if found.ready_at else [],
+        "moves": [_move(move) for move in reversed(found.moves[-MOST_SHOWN:])],
+        "moves_total": len(found.moves),
+    }
+    return page(request, "baseline_sitting.html", data)
+
+
+@router.get("/events/baseline/{sitting_id}")
+def sitting_events(request: Request, sitting_id: str, seen: str = "") -> Response:
+    """Tells when a sitting goes from one state to the next; who listens is there."""
+    found = _open(request, sitting_id)
+
+    def read() -> Revision:
+        if found is None or found.state == "over":
+            return Revision("over", over=True)
+        found.touch()
+        return Revision(found.revision)
+
+    return changes(request, ("sitting", plain(sitting_id), found is None), read, seen)
+
+
+@router.get("/baseline/sitting/{sitting_id}/here")
+def here(request: Request, sitting_id: str) -> Response:
+    """An open page says that somebody is there."""
+    found = _open(request, sitting_id)
+    if found is not None:
+        found.touch()
+    return Response(status_code=204)
+
+
+@router.get("/baseline/sitting/{sitting_id}/pictures/{move}/{number}")
+def picture(request: Request, sitting_id: str, move: int, number: int) -> Response:
+    """A picture of a move's result."""
+    found = _open(request, sitting_id)
+    if found is None or not 1 <= move <= len(found.moves):
+        raise NotFoundError("There is no such picture.")
+    shown = pictures(found.moves[move - 1])
+    if not 0 <= number < len(shown) or shown[number].mime_type not in _PICTURES:
+        raise NotFoundError("There is no such picture.")
+    content = base64.b64decode(shown[number].data)
+    headers = {"cache-control": "private, max-age=3600"}
+    return Response(content, media_type=shown[number].mime_type, headers=headers)
+
+
+@router.action("/baseline/sitting/{sitting_id}/call", "run")
+async def call(request: Request, sitting_id: str) -> Response:
+    """Call a tool with what its form was filled in with."""
+    found, form = await _order_of(request, sitting_id)
+    try:
+        tool = _named(found, str(form.get("tool") or ""))
+        if tool.native == "computer":
+            arguments = screen_arguments(tool, form)
+        else:
+            arguments = read_arguments(tool.parameters, form)
+        await found.give(Order("call", tool.name, arguments))
+    except (UsageError, ConflictError) as error:
+        found.said = str(error)
+    return see(f"/baseline/sitting/{found.id}")
+
+
+@router.action("/baseline/sitting/{sitting_id}/answer", "run")
+async def answer(request: Request, sitting_id: str) -> Response:
+    """Give the answer, which ends the sitting; or none, with the button that gives up."""
+    found, form = await _order_of(request, sitting_id)
+    text = str(form.get("answer") or "").replace("\r\n", "\n")
+    given_up = form.get("give_up") is not None
+    try:
+        if not given_up and not text.strip():
+            raise UsageError("Write an answer, or give up.")
+        if len(text) > MOST_CHARACTERS:
+            raise UsageError(f"An answer has at most {MOST_CHARACTERS:,} characters.")
+        await found.give(Order("give up") if given_up else Order("answer", text=text))
+    except (UsageError, ConflictError) as error:
+        found.said = str(error)
+    return see(f"/baseline/sitting/{found.id}")
+
+
+@router.action("/baseline/sitting/{sitting_id}/leave", "run")
+async def leave(request: Request, sitting_id: str) -> Response:
+    """Leave without an answer: nothing is measured."""
+    found, _ = await _order_of(request, sitting_id)
+    await request.app.state.platform.sittings.leave(found)
+    return see(f"/baseline/{found.taskset['id']}")
+
+
+def _over(request: Request, sitting_id: str) -> Response:
+    store, who = request.app.state.platform.store, caller(request)
+    run = reading.find_run(store, who.team_id, sitting_id)
+    extra = run["extra"] or {}
+    if extra.get("user_id") != _user(who):
+        raise NotFoundError(f"You have no sitting {sitting_id!r}; it is over, or not yours.")
+    job = reading.find_job(store, who.team_id, run["job_id"])
+    taskset = Tasksets(store, who.team_id).find(job["taskset_id"])
+    following = TasksetRows(store, who.team_id, taskset["id"]).slugs()
+    place = following.index(run["slug"]) + 1 if run["slug"] in following else 0
+    names = ("id", "slug", "status", "reward", "error", "content", "job_id")
+    data = {
+        **{name: run[name] for name in names},
+        "seconds": extra.get("human_seconds"),
+        "taskset": taskset,
+        "next": following[place] if place < len(following) else None,
+        "subscores": _subscores(run["grade"]),
+    }
+    return page(request, "baseline_over.html", data)
+
+
+def _subscores(grade: Any) -> list[dict[str, Any]]:
+    found = grade.get("subscores") if isinstance(grade, dict) else None
+    if isinstance(found, dict):
+        return [{"name": name, "value": value} for name, value in found.items()]
+    if not isinstance(found, list):
+        return []
+    return [
+        {"name": str(one.get("name") or ""), "value": one.get("value", one.get("score"))}
+        for one in found
+        if isinstance(one, dict)
+    ]
+
+
+def _tool(found: Sitting, tool: ToolSpec) -> dict[str, Any]:
+    screen = next(
+        (move for move in reversed(found.moves) if move.tool == tool.name and pictures(move)), None
+    )
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "front": FRONTS.get(tool.native or "", FORM),
+        "fields": [
+            {**vars(one), "field_name": one.field_name} for one in fields_of(tool.parameters)
+        ],
+        "options": tool.options,
+        "screen": None
+        if screen is None
+        else f"/baseline/sitting/{found.id}/pictures/{screen.number}/0",
+    }
+
+
+def _move(move: Move) -> dict[str, Any]:
+    texts = [block.text for block in move.result.content if isinstance(block, TextContent)]
+    if not texts and not pictures(move) and move.result.structured_content is not None:
+        texts = [str(move.result.structured_content)]
+    return {
+        "number": move.number,
+        "tool": move.tool,
+        "arguments": move.arguments,
+        "text": "\n".join(texts),
+        "pictures": len(pictures(move)),
+        "is_error": move.result.is_error,
+        "seconds": move.seconds,
+    }
+
+
+def _summary(known: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Sum up the runs of people: each task counts once, by the mean of its scores."""
+    means, times, count = [], [], 0
+    for runs in known.values():
+        rewards = [run["reward"] for run in runs if run["reward"] is not None]
+        count += len(rewards)
+        if rewards:
+            means.append(fmean(rewards))
+        times += [run["seconds"] for run in runs if run["seconds"] and run["reward"] is not None]
+    return {
+        "taken": len(means),
+        "scored": count,
+        "reward": fmean(means) if means else None,
+        "seconds": median(times) if times else None,
+    }
+
+
+def _short(found: Sitting) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "slug": found.slug,
+        "taskset": found.taskset["name"],
+        "state": found.state,
+        "started_at": found.run.started_at.isoformat(),
+    }
+
+
+def _mine(request: Request) -> list[Sitting]:
+    who = caller(request)
+    found: list[Sitting] = request.app.state.platform.sittings.of_person(who.team_id, _user(who))
+    return found
+
+
+def _open(request: Request, sitting_id: str) -> Sitting | None:
+    return next((one for one in _mine(request) if one.id == plain(sitting_id)), None)
+
+
+async def _order_of(request: Request, sitting_id: str) -> tuple[Sitting, FormData]:
+    who = caller(request)
+    found: Sitting = request.app.state.platform.sittings.find(who.team_id, _user(who), sitting_id)
+    form = await request.form(max_part_size=4 * MOST_CHARACTERS)
+    return found, form
+
+
+def _named(found: Sitting, name: str) -> ToolSpec:
+    for tool in found.tools:
+        if tool.name == name:
+            return tool
+    raise UsageError(f"There is no tool {name!r} here.")
+
+
+def _user(who: Identity) -> str:
+    return who.user_id or LOCAL_TEAM

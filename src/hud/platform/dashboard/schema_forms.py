@@ -1,0 +1,139 @@
+"""Forms from JSON schemas: what a person fills in becomes the arguments of a tool.
+
+Text, numbers, choices and yes or no have fields of their own; anything else is written as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hud.errors import UsageError
+from hud.platform.manifests import faults
+
+PREFIX = "arg."
+"""Before the names of fields, so that arguments of any name are told from the form's own."""
+Kind = Literal["text", "whole", "number", "choice", "json"]
+_KINDS: dict[str, Kind] = {"string": "text", "integer": "whole", "number": "number"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One argument of a tool, as a form asks for it."""
+
+    name: str
+    kind: Kind
+    required: bool
+    description: str = ""
+    default: str = ""
+    """What stands in the field at first; a choice's is one of `choices`."""
+    choices: list[tuple[str, str]] = field(default_factory=list)
+    """Of a choice: each value as JSON, and as it is shown."""
+
+    @property
+    def field_name(self) -> str:
+        """What the form calls it."""
+        return PREFIX + self.name
+
+
+def fields_of(schema: Mapping[str, Any]) -> list[Field]:
+    """Return the fields of a tool's form, those that must be filled in first."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return []
+    required = schema.get("required") or []
+    found = [_field(name, wanted, name in required) for name, wanted in properties.items()]
+    return sorted(found, key=lambda one: not one.required)
+
+
+def read_arguments(schema: Mapping[str, Any], form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a form was filled in with. Optional fields that are empty are left out.
+
+    Raises `UsageError`, with a sentence, where they do not fit the schema.
+    """
+    arguments: dict[str, Any] = {}
+    for one in fields_of(schema):
+        text = form.get(one.field_name)
+        text = text.replace("\r\n", "\n") if isinstance(text, str) else ""
+        if text == "" and (not one.required or one.kind != "text"):
+            if one.required:
+                raise UsageError(f"{one.name!r} must be given.")
+            continue
+        arguments[one.name] = _read(one, text)
+    wrong = next(faults(arguments, dict(schema)), None)
+    if wrong is not None:
+        raise UsageError(f"{wrong[:1].upper()}{wrong[1:300]}.")
+    return arguments
+
+
+def _field(name: str, wanted: Any, required: bool) -> Field:
+    plain = _without_null(wanted)
+    described = plain.get("description") or (
+        wanted.get("description") if isinstance(wanted, dict) else ""
+    )
+    choices = _choices(plain)
+    kind: Kind = "choice" if choices else _KINDS.get(str(plain.get("type")), "json")
+    default = wanted.get("default") if isinstance(wanted, dict) else None
+    if default is None:
+        shown = ""
+    elif kind == "text" and isinstance(default, str):
+        shown = default
+    else:
+        shown = json.dumps(default, ensure_ascii=False)
+    return Field(name, kind, required, str(described or ""), shown, choices)
+
+
+def _without_null(wanted: Any) -> dict[str, Any]:
+    """Return what a schema takes besides nothing; `{}` where that is more than one thing."""
+    if not isinstance(wanted, dict):
+        return {}
+    several = wanted.get("anyOf")
+    if isinstance(several, list):
+        some = [one for one in several if isinstance(one, dict) and one.get("type") != "null"]
+        return some[0] if len(some) == 1 else {}
+    kinds = wanted.get("type")
+    if isinstance(kinds, list):
+        left = [kind for kind in kinds if kind != "null"]
+        return {**wanted, "type": left[0]} if len(left) == 1 else {}
+    return wanted
+
+
+def _choices(wanted: dict[str, Any]) -> list[tuple[str, str]]:
+    if wanted.get("type") == "boolean":
+        return [("true", "yes"), ("false", "no")]
+    values = wanted.get("enum")
+    if not isinstance(values, list):
+        return []
+    return [
+        (
+            json.dumps(value, ensure_ascii=False),
+            value if isinstance(value, str) else json.dumps(value),
+        )
+        for value in values
+    ]
+
+
+def _read(one: Field, text: str) -> Any:
+    if one.kind == "text":
+        return text
+    if one.kind == "choice":
+        values = {shown: json.loads(shown) for shown, _ in one.choices}
+        if text not in values:
+            raise UsageError(f"Choose one of the values of {one.name!r}.")
+        return values[text]
+    what = {"whole": "a whole number", "number": "a number", "json": "JSON"}[one.kind]
+    try:
+        value = json.loads(text.strip(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{one.name!r} must be {what}, not {text[:80]!r}.") from None
+    plain = isinstance(value, int) and not isinstance(value, bool)
+    fits = plain or (one.kind == "number" and isinstance(value, float))
+    if one.kind != "json" and not fits:
+        raise UsageError(f"{one.name!r} must be {what}, not {text[:80]!r}.")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
