@@ -198,9 +198,8 @@ class Fleet:
             found = await asyncio.gather(*(self._given(one, publication) for one in members))
         else:
             found = await self._sent(members, publication)
-        if publication.adapter is None:
-            for member in members:
-                self._affinity.forget(member)
+        for member in members:
+            self._affinity.forget(member)  # What it knows is other weights'.
         return list(found)
 
     async def _sent(

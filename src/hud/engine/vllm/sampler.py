@@ -20,7 +20,7 @@ from hud.engine.vllm.fleet import Fleet, Patience
 from hud.engine.vllm.members import Member
 from hud.engine.vllm.publishing import Publication, Publisher
 from hud.engine.vllm.wire import Piece, ServerLost, ServerRefused
-from hud.errors import ContextOverflow, InfrastructureFault, UsageError
+from hud.errors import ContextOverflow, HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 MOST_ATTEMPTS = 20
@@ -241,8 +241,11 @@ class VllmSampler:
             )
         except InfrastructureFault as error:
             self._fail(request, error)
-        except Exception as error:
+        except HudError as error:
             self._fail(request, InfrastructureFault(str(error)))
+        except Exception as error:
+            fault = f"Asking a vLLM server failed: {type(error).__name__}: {error}"
+            self._fail(request, InfrastructureFault(fault))
         finally:
             self._requests.discard(request)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
@@ -20,6 +21,8 @@ ANSWER_SECONDS = 30.0
 """For answers that need no work."""
 LOAD_SECONDS = 600.0
 """For loading weights: a folder of 60 GB from a network disk."""
+LAST_SECONDS = 1.0
+"""For the end of a stream whose last event has come."""
 LONGEST_LINE = 1 << 20
 _TOKEN = re.compile(r"token_id:(\d+)")
 
@@ -216,6 +219,8 @@ class Server:
                 continue
             data = line[5:].strip()
             if data == b"[DONE]":
+                with suppress(TimeoutError):  # Read to its end, the connection can be used again.
+                    await asyncio.wait_for(response.content.read(), LAST_SECONDS)
                 if ended is not None:
                     yield ended
                 return
