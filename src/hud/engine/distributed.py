@@ -139,6 +139,7 @@ class Lead:
         """Let the other ranks go home."""
         with self._lock:
             if not self._failed:
+                self._failed = True  # Nobody would hear a later call.
                 self.ranks.from_first(None)
 
     def part(self, number: int) -> Trainer:

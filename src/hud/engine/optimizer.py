@@ -73,8 +73,11 @@ class AdamW:
         """Move gradients of low-precision parameters into their fp32 sums; call after each backward pass."""
         for slot in self._slots:
             if slot.copied and slot.parameter.grad is not None:
-                gradient = self._ranks.part(slot.parameter.grad).float()
-                slot.gradient = gradient if slot.gradient is None else slot.gradient.add_(gradient)
+                gradient = self._ranks.part(slot.parameter.grad)
+                if slot.gradient is None:
+                    slot.gradient = gradient.float()
+                else:
+                    slot.gradient.add_(gradient)
                 slot.parameter.grad = None
 
     def zero_grad(self) -> None:
