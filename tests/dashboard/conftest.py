@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -93,8 +93,8 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture
-def tab(server, chromium):
+@contextmanager
+def browser_tab(server, chromium):
     """A signed-in tab of a fresh browser profile; what its console says wrong fails the test."""
     context = chromium.new_context(base_url=server.url)
     page = context.new_page()
@@ -109,3 +109,10 @@ def tab(server, chromium):
     yield page
     context.close()
     assert wrong == []
+
+
+@pytest.fixture
+def tab(server, chromium):
+    """A signed-in tab; see `browser_tab`."""
+    with browser_tab(server, chromium) as page:
+        yield page
