@@ -152,6 +152,16 @@ async def test_a_server_that_was_started_again_is_given_the_newest_weights_first
     check(policy, drawn)
 
 
+async def test_a_server_with_older_weights_than_the_others_draws_nothing_with_them(policy, servers):
+    fleet = policy._samplers._fleet
+    older = fleet.members[0].has
+    await asyncio.to_thread(change, policy, "one")
+    fleet.members[0].has = older  # As where it came while the others were given the newest.
+    drawn = await asyncio.gather(*(policy.sample([n, *PROMPT], LONG) for n in range(4)))
+    assert {one.version for one in drawn} == {"one"}
+    await until(lambda: fleet.members[0].has is fleet.current and not fleet.members[0].problem)
+
+
 async def test_published_folders_do_not_pile_up(policy, tmp_path):
     for step in range(5):
         await asyncio.to_thread(change, policy, f"step-{step}")

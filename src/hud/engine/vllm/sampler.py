@@ -7,6 +7,7 @@ from the tokens that came: none is lost, and none is drawn twice.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import hashlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -186,6 +187,8 @@ class VllmSampler:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hud-vllm", daemon=True)
         self._thread.start()
+        # Connections that nobody closes complain when the interpreter is taken apart.
+        atexit.register(self.close)
         self._fleet = Fleet(self._servers.urls, self._servers.key, self._servers.patience)
         self._closed = False
         try:
@@ -199,6 +202,9 @@ class VllmSampler:
         loop, thread = self._loop, self._thread
         assert loop is not None
         assert thread is not None
+        atexit.unregister(self.close)
+        if not thread.is_alive():  # In a forked child.
+            return
         self._wait_for(self._end())
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSE_SECONDS)
