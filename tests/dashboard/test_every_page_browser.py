@@ -48,7 +48,7 @@ def pattern_of(path):
 def test_no_page_has_a_grave_fault_of_accessibility_or_is_wider_than_a_phone(server, chromium):
     pictures = os.environ.get("SCREENSHOTS")
     faults, seen, waiting = [], set(), ["/signin", "/jobs"]
-    linked = {path: "the test" for path in waiting}
+    linked = dict.fromkeys(waiting, "the test")
     with browser_tab(server, chromium) as tab:
         while waiting:
             path = waiting.pop(0)
@@ -67,9 +67,8 @@ def test_no_page_has_a_grave_fault_of_accessibility_or_is_wider_than_a_phone(ser
                 if pictures:
                     name = kind.strip("/").replace("/", "-").replace("*", "one")
                     tab.screenshot(path=f"{pictures}/{name}-{scheme}-{width}.png")
-            for link in links_of(tab):
-                if linked.setdefault(pattern_of(link), kind) == kind:
-                    waiting.append(link)
+            found = links_of(tab)
+            waiting += [one for one in found if linked.setdefault(pattern_of(one), kind) == kind]
         assert faults == []
         assert len(seen) >= 15, sorted(seen)
 
