@@ -16,6 +16,8 @@ from hud.engine.slots import SHORTEST_SHARED, Placement, Slots, shared_length
 
 PASS_TOKENS = 8192
 """Most prompt tokens, padding included, in one forward pass, and between two decode steps while nobody draws."""
+STRETCH_TOKENS = 512
+"""Most of one prompt in one forward pass. Wider ones cost more for each token: attention computes what its mask hides."""
 PASS_SCORES = 1 << 25
 """Most pairs of a new token and a key in one forward pass: their mask must fit into memory."""
 
@@ -100,7 +102,7 @@ class Schedule:
         for request in self.active:
             if request.slot is None or request.missing < 2 or budget < 1:
                 continue
-            count = min(request.missing, budget)
+            count = min(request.missing, budget, STRETCH_TOKENS)
             count = min(count, max(1, PASS_SCORES // (len(request.slot.tokens) + count)))
             budget -= count
             stretches.append(Stretch(request, count))
