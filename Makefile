@@ -52,5 +52,5 @@ bench: $(STAMP)  ## Run the benchmarks behind benchmarks/perf/RESULTS.md
 	@$(BIN)/python benchmarks/perf/run_all.py
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .demo .demo-hierarchy .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .venv-peers .demo .demo-hierarchy .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
