@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.engine.random_decoder import forward_logprobs, random_decoder
 
 from hud.engine import sampler as sampler_module
@@ -329,3 +331,52 @@ async def test_preempted_sequences_keep_their_weights_when_others_take_over(open
     assert_alike([drawn[number] for number in kept], [undisturbed[number] for number in kept])
     assert all(not one.swaps for one in drawn)
     assert len(kept) < len(drawn)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    pages=st.integers(8, 30),
+    slots=st.integers(1, 8),
+    conversations=st.lists(
+        st.tuples(
+            st.sampled_from([0, 20, 130]),  # tokens that it shares with others
+            st.integers(1, 150),  # of its own
+            st.integers(1, 120),  # drawn in each turn
+            st.integers(1, 3),  # turns
+            st.booleans(),  # given up in the middle
+        ),
+        min_size=1,
+        max_size=14,
+    ),
+)
+def test_whoever_comes_and_goes_is_drawn_from_the_right_distribution(pages, slots, conversations):
+    decoder = random_decoder()
+    sampler = small(decoder, pages, slots=slots)
+    beginning = prompts(1, 130)[0]
+
+    async def converse(number, shared, own, tokens, turns, leaves):
+        ids = beginning[:shared] + prompts(1, own, seed=number)[0]
+        for turn in range(turns):
+            room = sampler.max_context - len(ids)
+            if room < 1:
+                return
+            params = SamplingParams(max_tokens=tokens, seed=turn)
+            drawing = asyncio.ensure_future(sampler.sample(ids, params, frozenset()))
+            if leaves and turn == turns - 1:
+                await asyncio.wait([drawing], timeout=0.02)
+                drawing.cancel()
+                return
+            drawn = await drawing
+            assert len(drawn.token_ids) == min(tokens, room)
+            expected = forward_logprobs(decoder, ids, drawn.token_ids)
+            assert drawn.logprobs == pytest.approx(expected, abs=1e-4)
+            ids = [*ids, *drawn.token_ids, *prompts(1, 20, seed=turn)[0]]
+
+    async def play():
+        await asyncio.gather(*(converse(n, *one) for n, one in enumerate(conversations)))
+
+    asyncio.run(play())
+    with sampler.exclusive():  # Until those who were given up have gone.
+        sampler.slots.forget()
+        assert sampler.statistics().pages_in_use == 0
+    sampler.close()
