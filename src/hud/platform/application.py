@@ -38,7 +38,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
         title="OpenHUD", version=__version__, docs_url="/docs", redoc_url=None, lifespan=lifespan
     )
     app.state.platform = platform
-    platform.background.append(platform.launches.work)
+    platform.background += [platform.launches.work, platform.worlds.work]
     if config.keys:
         platform.background += [
             Builder(platform).work,

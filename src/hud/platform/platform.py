@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hud.platform.runtime_sessions import RuntimeSessions
     from hud.platform.serving.tokens import TokenEngine
     from hud.platform.sessions import Sessions
+    from hud.platform.worlds import Worlds
     from hud.trace import ChatModel
 
 
@@ -130,6 +131,13 @@ class Platform:
         from hud.platform.launching import Launches
 
         return Launches(self)
+
+    @cached_property
+    def worlds(self) -> Worlds:
+        """Environments that are open in the playground."""
+        from hud.platform.worlds import Worlds
+
+        return Worlds(self)
 
     @cached_property
     def runtime_sessions(self) -> RuntimeSessions:

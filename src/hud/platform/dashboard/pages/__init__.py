@@ -11,6 +11,7 @@ from hud.platform.dashboard.pages import (
     models,
     models_comparison,
     people,
+    playground,
     signin,
     tasksets,
     tasksets_editing,
@@ -31,6 +32,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     tasksets.router,
     models_comparison.router,
     models.router,
+    playground.router,
     train_launch.router,  # Before train: "new" is no id of a run.
     train.router,
     trace.router,

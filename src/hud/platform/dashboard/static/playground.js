@@ -1,0 +1,243 @@
+// The playground: a conversation that lives in this page. Turns are streamed from the gateway; calls of tools are
+// answered by the environment that is open, and the model goes on, for a bounded number of rounds.
+
+const MOST_ROUNDS = 12;
+const $ = (id) => document.getElementById(id);
+// Escapes of characters that show nothing or turn the direction of writing round; tabs and line ends stay.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+let messages = [];
+let world = null;
+let wanted = "";
+let asking = null;
+
+function visible(text) {
+  return text.replace(HIDDEN, (one) => `U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
+}
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = visible(text);
+  return made;
+}
+
+async function post(place, body) {
+  const answer = await fetch(place, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  const data = await answer.json();
+  if (!answer.ok) throw new Error(data.detail ?? `The server answered ${answer.status}.`);
+  return data;
+}
+
+// -- the environment ----------------------------------------------------------------------------------------------
+
+async function openWorld() {
+  const path = $("world-path")?.value.trim() ?? "", environment = path ? "" : $("environment").value;
+  const now = `${path}\n${environment}`;
+  if (now === wanted) return world;
+  closeWorld();
+  wanted = now;
+  if (!path && !environment) return null;
+  $("world").className = "hint";
+  $("world").textContent = "It comes up…";
+  try {
+    world = await post("/playground/worlds", { environment, path });
+    const names = world.tools.map((tool) => tool.function.name);
+    $("world").textContent = visible(names.length ? `${world.name}: ${names.join(", ")}` : `${world.name} has no tools.`);
+  } catch (error) {
+    wanted = "";
+    $("world").className = "hint bad";
+    $("world").textContent = visible(error.message);
+    throw error;
+  }
+  return world;
+}
+
+function closeWorld() {
+  if (world) fetch(`/playground/worlds/${world.id}/close`, { method: "POST", keepalive: true });
+  world = null;
+  wanted = "";
+  $("world").textContent = "";
+}
+
+// -- what is shown -------------------------------------------------------------------------------------------------
+
+function show(role, text) {
+  $("nothing")?.remove();
+  const turn = element("article", `turn ${role === "You" ? "user" : ""}`);
+  const head = element("h2", "", role);
+  head.append(element("span"));
+  turn.append(head, element("div", "said", text ?? ""));
+  $("turns").append(turn);
+  turn.scrollIntoView({ block: "nearest" });
+  return turn;
+}
+
+function showReasoning(turn, text) {
+  let place = turn.querySelector("details");
+  if (!place) {
+    place = element("details");
+    place.append(element("summary", "", "Reasoning"), element("div", "said"));
+    turn.querySelector(".said").before(place);
+  }
+  place.querySelector(".said").textContent = visible(text);
+}
+
+function showCall(turn, call) {
+  const shown = element("div", "call");
+  shown.append(element("b", "", call.function.name), element("pre", "", call.function.arguments || "{}"));
+  turn.append(shown);
+  return shown;
+}
+
+// -- a turn ----------------------------------------------------------------------------------------------------------
+
+async function* events(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      const data = line.startsWith("data:") ? line.slice(5).trim() : "";
+      if (data && data !== "[DONE]") yield JSON.parse(data);
+    }
+  }
+}
+
+function request(tools) {
+  const system = $("system").value.trim();
+  const body = {
+    model: $("model").value,
+    messages: system ? [{ role: "system", content: system }, ...messages] : messages,
+    stream: true,
+    stream_options: { include_usage: true },
+    temperature: Number($("temperature").value),
+    max_tokens: Number($("max-tokens").value),
+  };
+  if ($("checkpoint").value) body.checkpoint = $("checkpoint").value;
+  if (tools?.length) body.tools = tools;
+  return body;
+}
+
+async function ask(turn, tools) {
+  const answer = await fetch("/playground/turn", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(request(tools)),
+    signal: asking.signal,
+  });
+  if (!answer.ok) {
+    const said = await answer.json().catch(() => ({}));
+    throw new Error(said.error?.message ?? said.detail ?? `The server answered ${answer.status}.`);
+  }
+  const said = turn.querySelector(".said:last-child") ?? turn.querySelector(".said");
+  const message = { role: "assistant", content: "" };
+  const calls = [];
+  let reasoning = "", ending = "";
+  for await (const event of events(answer)) {
+    if (event.error) throw new Error(event.error.message);
+    if (event.usage) tellUsage(turn, event.usage, ending);
+    const choice = event.choices?.[0];
+    if (!choice) continue;
+    ending = choice.finish_reason ?? ending;
+    const delta = choice.delta ?? {};
+    if (delta.content) said.textContent = visible((message.content += delta.content));
+    if (delta.reasoning_content) showReasoning(turn, (reasoning += delta.reasoning_content));
+    for (const part of delta.tool_calls ?? []) {
+      const call = (calls[part.index] ??= { id: "", type: "function", function: { name: "", arguments: "" } });
+      call.id ||= part.id ?? "";
+      call.function.name ||= part.function?.name ?? "";
+      call.function.arguments += part.function?.arguments ?? "";
+    }
+  }
+  if (calls.length) message.tool_calls = calls;
+  if (!message.content) message.content = null;
+  return message;
+}
+
+function tellUsage(turn, usage, ending) {
+  const cut = ending === "length" ? ", cut at the limit" : "";
+  turn.querySelector("h2 span").textContent = `${usage.prompt_tokens} + ${usage.completion_tokens} tokens${cut}`;
+}
+
+async function answerCalls(turn, calls) {
+  for (const call of calls) {
+    const shown = showCall(turn, call);
+    let result;
+    try {
+      if (!world) throw new Error("No environment is open to answer this call.");
+      result = await post(`/playground/worlds/${world.id}/call`, { name: call.function.name, arguments: call.function.arguments });
+    } catch (error) {
+      result = { text: error.message, is_error: true, pictures: 0 };
+    }
+    const pictures = result.pictures ? `\n[${result.pictures} pictures, which are not shown to the model here]` : "";
+    shown.classList.toggle("wrong", result.is_error);
+    shown.append(element("pre", "answer", result.text + pictures));
+    messages.push({ role: "tool", tool_call_id: call.id, content: result.text });
+  }
+}
+
+async function say(text) {
+  messages.push({ role: "user", content: text });
+  show("You", text);
+  asking = new AbortController();
+  busy(true);
+  let turn;
+  try {
+    const open = await openWorld();
+    for (let round = 0; round < MOST_ROUNDS; round++) {
+      turn = show($("model").value);
+      turn.classList.add("under-way");
+      const message = await ask(turn, open?.tools);
+      turn.classList.remove("under-way");
+      messages.push(message);
+      if (!message.tool_calls) break;
+      await answerCalls(turn, message.tool_calls);
+    }
+  } catch (error) {
+    const stopped = error.name === "AbortError";
+    turn ??= show($("model").value);
+    const heard = turn.querySelector(":scope > .said");
+    if (stopped && heard.textContent) messages.push({ role: "assistant", content: heard.textContent });
+    turn.classList.toggle("failed", !stopped);
+    turn.append(element("p", stopped ? "muted" : "bad", stopped ? "Stopped." : error.message));
+  } finally {
+    turn?.classList.remove("under-way");
+    busy(false);
+  }
+}
+
+function busy(yes) {
+  $("send").disabled = yes;
+  $("stop").hidden = !yes;
+  if (!yes) $("text").focus();
+}
+
+if ($("say")) {
+  $("say").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = $("text").value.trim();
+    if (!text || $("send").disabled) return;
+    if (!$("model").value) {
+      $("model").focus();
+      return;
+    }
+    $("text").value = "";
+    say(text);
+  });
+  $("text").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("say").requestSubmit();
+  });
+  $("stop").addEventListener("click", () => asking?.abort());
+  $("again").addEventListener("click", () => {
+    asking?.abort();
+    messages = [];
+    $("turns").replaceChildren();
+    closeWorld();
+  });
+  $("setup").addEventListener("submit", (event) => event.preventDefault());
+  for (const id of ["environment", "world-path"]) $(id)?.addEventListener("change", () => openWorld().catch(() => {}));
+  window.addEventListener("pagehide", closeWorld);
+}

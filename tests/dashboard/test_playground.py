@@ -1,0 +1,163 @@
+"""The playground: turns through the gateway, tools of an environment, and who may use it."""
+
+import json
+
+import pytest
+from tests.dashboard.conftest import sign_in
+from tests.dashboard.test_train import make_model
+
+from hud.platform.access.teams import Teams
+
+WORLD = """
+from hud import Environment
+
+env = Environment("adder")
+seen = []
+
+@env.tool
+def add(a: int, b: int) -> int:
+    '''Add two numbers.'''
+    seen.append(a)
+    return a + b + 100 * (len(seen) - 1)
+
+@env.tool
+def flood() -> str:
+    '''Say a lot.'''
+    return "x" * 50_000
+
+@env.template()
+async def nothing():
+    yield "Nothing."
+    yield 1.0
+"""
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "say red"}], "max_tokens": 6}
+
+
+@pytest.fixture
+def world(tmp_path):
+    path = tmp_path / "env.py"
+    path.write_text(WORLD)
+    return str(path)
+
+
+@pytest.fixture
+async def closing(platform):
+    yield
+    for world in list(platform.worlds._open.values()):
+        await platform.worlds.close(world)
+
+
+def chunks(answer):
+    lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+async def test_models_checkpoints_and_environments_can_be_chosen(platform, web):
+    make_model(platform)
+    page = await web.get("/playground?model=m")
+    assert page.status_code == 200
+    assert "the beginning" in page.text
+    data = (await web.get("/playground.json?model=m")).json()
+    assert (data["model"], data["models"]) == ("m", ["m"])
+
+
+async def test_without_a_model_it_says_how_one_is_made(web):
+    assert "hud models create" in (await web.get("/playground")).text
+
+
+async def test_a_turn_is_streamed_by_the_gateway(platform, web):
+    make_model(platform)
+    answer = await web.post("/playground/turn", json={**HELLO, "stream": True})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert "content-security-policy" in answer.headers
+    told = chunks(answer)
+    assert told[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert told[-1]["choices"][0]["finish_reason"] in ("stop", "length")
+
+
+async def test_a_checkpoint_can_be_pinned(platform, web):
+    make_model(platform)
+    good = await web.post("/playground/turn", json={**HELLO, "checkpoint": "base"})
+    assert good.status_code == 200
+    bad = await web.post("/playground/turn", json={**HELLO, "checkpoint": "step-9"})
+    assert bad.status_code == 404
+    assert "has no checkpoint" in bad.json()["error"]["message"]
+
+
+async def test_an_unknown_model_is_one_sentence(web):
+    answer = await web.post("/playground/turn", json={**HELLO, "model": "nobody"})
+    assert answer.status_code == 404
+    assert "nobody" in answer.json()["error"]["message"]
+
+
+async def test_tools_of_an_environment_answer_and_keep_its_state(web, world, closing):
+    opened = (await web.post("/playground/worlds", json={"path": world})).json()
+    assert [tool["function"]["name"] for tool in opened["tools"]] == ["add", "flood"]
+    place = f"/playground/worlds/{opened['id']}"
+    sums = [
+        (
+            await web.post(f"{place}/call", json={"name": "add", "arguments": '{"a": 1, "b": 2}'})
+        ).json()
+        for _ in range(2)
+    ]
+    assert [one["text"] for one in sums] == ["3", "103"]
+    wrong = (await web.post(f"{place}/call", json={"name": "add", "arguments": "{"})).json()
+    assert wrong["is_error"]
+    long = (await web.post(f"{place}/call", json={"name": "flood", "arguments": {}})).json()
+    assert "more characters" in long["text"]
+    assert (await web.post(f"{place}/call", json={"name": "nothing"})).status_code == 404
+    assert (await web.post(f"{place}/close")).json() == {"closed": True}
+    assert (await web.post(f"{place}/call", json={"name": "add"})).status_code == 404
+    assert (await web.post(f"{place}/close")).json() == {"closed": False}
+
+
+async def test_an_environment_that_does_not_come_up_says_why(platform, web, tmp_path):
+    (tmp_path / "env.py").write_text("raise RuntimeError('closed today')")
+    answer = await web.post("/playground/worlds", json={"path": str(tmp_path / "env.py")})
+    assert answer.status_code >= 400
+    assert "closed today" in answer.text
+    assert "Choose an environment." in (await web.post("/playground/worlds", json={})).text
+    unknown = await web.post("/playground/worlds", json={"environment": "far"})
+    assert unknown.status_code == 404
+
+
+async def test_a_person_has_few_environments_open_the_oldest_makes_room(
+    platform, web, world, closing
+):
+    ids = [
+        (await web.post("/playground/worlds", json={"path": world})).json()["id"] for _ in range(3)
+    ]
+    gone = await web.post(f"/playground/worlds/{ids[0]}/call", json={"name": "add"})
+    assert gone.status_code == 404
+    assert len(platform.worlds._open) == 2
+
+
+async def test_only_who_may_run_talks_and_opens(keyed):
+    make_model(keyed, team=Teams(keyed.store).default().id)
+    async with sign_in(keyed, "read") as client:
+        assert (await client.get("/playground")).status_code == 403
+        assert (await client.post("/playground/turn", json=HELLO)).status_code == 403
+        assert (await client.post("/playground/worlds", json={})).status_code == 403
+        assert "/playground" not in (await client.get("/models/m")).text
+
+
+async def test_a_server_opens_no_files_that_a_browser_names(keyed, world):
+    async with sign_in(keyed, "run") as client:
+        answer = await client.post("/playground/worlds", json={"path": world})
+        assert answer.status_code == 400
+        assert "deployed to it" in answer.text
+
+
+async def test_models_of_another_team_do_not_answer(keyed):
+    make_model(keyed, team=Teams(keyed.store).default().id)
+    other = Teams(keyed.store).find_or_create("other").id
+    async with sign_in(keyed, "run", team=other) as client:
+        assert (await client.post("/playground/turn", json=HELLO)).status_code == 404
+        assert "m" not in (await client.get("/playground.json")).json()["models"]
+
+
+async def test_another_site_cannot_have_a_browser_talk(platform, web):
+    answer = await web.post(
+        "/playground/turn", json=HELLO, headers={"sec-fetch-site": "cross-site"}
+    )
+    assert answer.status_code == 403
