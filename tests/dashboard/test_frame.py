@@ -1,13 +1,17 @@
 """What holds for every page: safe headers, who comes in, where requests may come from, errors, and static files."""
 
+import gzip
+import hashlib
 import re
 
 import pytest
 from tests.dashboard.conftest import browse, sign_in
+from tests.dashboard.recorded import record
 
 from hud.platform.dashboard.gate import POLICY
 from hud.platform.dashboard.local import LocalDoor
 from hud.platform.dashboard.showing import visible
+from hud.platform.dashboard.static_files import FOLDER
 
 
 async def test_the_first_page_is_that_of_the_jobs(web):
@@ -189,3 +193,30 @@ def test_huge_text_is_cut_and_says_so():
     shown = visible("x" * 10_000_000, 100)
     assert len(shown) < 300
     assert "9,999,900 more characters" in shown
+
+
+# -- weight --------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_load_is_light(web):
+    """All scripts and styles together, whatever page one opens: well under 300 kB."""
+    page = await web.get("/jobs", headers={"accept-encoding": "gzip"})
+    assert page.headers["content-encoding"] == "gzip"
+    files = [path for path in FOLDER.rglob("*") if path.suffix in (".js", ".css", ".svg")]
+    sent = sum(len(gzip.compress(path.read_bytes())) for path in files)
+    assert sent + len(page.content) < 200_000
+
+
+async def test_events_are_not_packed_which_would_hold_them_back(web, platform):
+    job = record(platform, "over", {})
+    answer = await web.get(f"/events/jobs/{job}", headers={"accept-encoding": "gzip"})
+    assert "event: over" in answer.text
+    assert "content-encoding" not in answer.headers
+
+
+def test_every_vendored_file_is_the_one_that_its_table_names():
+    table = (FOLDER / "vendor" / "VERSIONS.md").read_text()
+    files = [path for path in (FOLDER / "vendor").iterdir() if path.suffix in (".js", ".css")]
+    for path in files:
+        assert f"`{hashlib.sha256(path.read_bytes()).hexdigest()}`" in table
+    assert len(files) == table.count("\n| `")

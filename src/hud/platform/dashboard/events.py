@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
-EVERY_SECONDS = 0.5
+EVERY_SECONDS = 0.4
 """Between two readings: a page must show a change within a second."""
 PING_SECONDS = 15.0
 """So often something is sent, lest somebody between us and the browser takes the stream for dead."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from datetime import UTC, datetime
 from typing import Any
@@ -13,8 +12,8 @@ from markupsafe import Markup, escape
 NOTHING = "–"
 MOST_CHARACTERS = 4_000
 """Of a text on a page, unless said otherwise; the whole is behind a link."""
-_PLAIN = re.compile(r"[\n\t -~]*")
 _KEPT = "\n\t"
+_WITHOUT_KEPT = str.maketrans("", "", _KEPT)
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Categories of characters that show nothing, or turn round what stands beside them."""
 
@@ -25,7 +24,7 @@ def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
         return Markup("")
     whole = str(text)
     shown = whole[:limit]
-    if _PLAIN.fullmatch(shown):
+    if shown.translate(_WITHOUT_KEPT).isprintable():
         parts = [str(escape(shown))]
     else:
         parts = [_seen(character) for character in shown]
