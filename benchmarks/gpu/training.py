@@ -13,6 +13,7 @@ from qwen3 import product_rate, random_decoder, synchronized
 from hud.engine.config import DecoderConfig
 from hud.engine.lora import LoraConfig
 from hud.engine.moments import OptimizerOptions
+from hud.engine.options import TrainerOptions
 from hud.engine.trainer import Trainer
 from hud.train.datums import Datum
 
@@ -51,14 +52,13 @@ def training(
 ) -> list[bool]:
     """Measure forward and backward of one kind and print it, an optimizer step beside it; return whether its bar is held."""
     decoder = random_decoder(config, device)
-    decoder.checkpointed = True
     lora = LoraConfig(rank=RANK) if kind == "LoRA" else None
     trainer = Trainer(
         decoder,
         lora=lora,
         pass_tokens=pass_tokens,
         # With two moments in fp32, 4 billion weights and their masters do not fit into 80 GB.
-        optimizer=OptimizerOptions(states="8bit"),
+        options=TrainerOptions(OptimizerOptions(states="8bit"), recompute_layers=True),
     )
     batch = datums(config, tokens, length)
     counts = Counts(config, element=2)
