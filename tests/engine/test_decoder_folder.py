@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from hud.engine.folder import load_decoder, save_decoder
-from hud.engine.kvcache import KVCache
+from hud.engine.kvcache import CacheSize, KVCache
 from hud.errors import NotFoundError, StoreError, UsageError
 
 FAMILY = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
@@ -91,19 +91,26 @@ def test_llama3_rotary_scaling_is_that_of_transformers(tmp_path):
     )
 
 
-def test_tokens_on_top_of_a_cache_see_what_a_whole_pass_sees(tmp_path):
+@pytest.mark.parametrize(
+    ("size", "table"),
+    [
+        (CacheSize(pages=3, page_tokens=17, max_context=16, whole=True), [2]),
+        (CacheSize(pages=3, page_tokens=4, max_context=12, whole=False), [2, 0, 1]),
+    ],
+    ids=["whole", "in pages"],
+)
+def test_tokens_on_top_of_a_cache_see_what_a_whole_pass_sees(tmp_path, size, table):
     reference(tmp_path, "qwen3", tied=True)
     decoder = load_decoder(tmp_path)
     ids = torch.randint(0, 97, (10,))
     whole = packed_logits(decoder, ids)
-    cache = KVCache(decoder.config, 3, 17, torch.float32, torch.device("cpu"))
+    cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
     with torch.no_grad():
-        cache.aim(torch.tensor([2]), torch.tensor([0]), 6, 6)
-        chunks = [decoder.hidden_cached(ids[:6], torch.arange(6), cache)]
-        for position in range(6, 10):
-            at = torch.tensor([position])
-            cache.aim(torch.tensor([2]), at, 1, position + 1)
-            chunks.append(decoder.hidden_cached(ids[position : position + 1], at, cache))
+        positions = cache.aim([table], [0], [6], 6)
+        chunks = [decoder.hidden_cached(ids[:6], positions, cache)]
+        for at in range(6, 10):
+            positions = cache.aim([table], [at], [at + 1], 1)
+            chunks.append(decoder.hidden_cached(ids[at : at + 1], positions, cache))
         torch.testing.assert_close(decoder.logits(torch.cat(chunks)), whole, atol=1e-5, rtol=0)
 
 
