@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from small_decoder import SmallDecoder
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
@@ -12,6 +13,7 @@ from hud.engine.folder import save_decoder
 from hud.engine.lora import LoraConfig, load_adapter, save_adapter
 from hud.engine.options import TrainerOptions
 from hud.engine.trainer import Trainer
+from hud.errors import UsageError
 from hud.train.datums import Datum
 
 VOCABULARY = 61
@@ -209,6 +211,11 @@ def test_compiled_layers_give_the_same_gradient(monkeypatch, lora):
         assert torch.allclose(tensor, expected[name], rtol=1e-5, atol=1e-4), name
     for mine, theirs in zip(compiled.forward(datums), plain.forward(datums), strict=True):
         assert np.allclose(mine, theirs, atol=1e-6)
+
+
+def test_layers_that_are_not_ours_are_not_compiled():
+    with pytest.raises(UsageError, match="without --compile-layers"):
+        Trainer(SmallDecoder(), options=TrainerOptions(compile_layers=True))
 
 
 @pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("qwen2", True), ("qwen3", True)])
