@@ -116,7 +116,7 @@ def sitting(request: Request, sitting_id: str) -> Response:
         "said": found.said,
         "prompt": found.run.prompt_text if found.ready_at else "",
         "ready_at": None if found.ready_at is None else found.ready_at.isoformat(),
-        "tools": [_tool(found, tool) for tool in found.tools] if found.ready_at else [],
+        "tools": _tools(found) if found.ready_at else [],
         "moves": [_move(move) for move in reversed(found.moves[-MOST_SHOWN:])],
         "moves_total": len(found.moves),
     }
@@ -235,6 +235,13 @@ def _subscores(grade: Any) -> list[dict[str, Any]]:
     ]
 
 
+def _tools(found: Sitting) -> list[dict[str, Any]]:
+    """The tools as they stand on the page: a screen first, the environment's own, then the shell and the editor."""
+    places = {"computer": 0, "bash": 2, "editor": 3}
+    ordered = sorted(found.tools, key=lambda tool: places.get(tool.native or "", 1))
+    return [_tool(found, tool) for tool in ordered]
+
+
 def _tool(found: Sitting, tool: ToolSpec) -> dict[str, Any]:
     screen = next(
         (move for move in reversed(found.moves) if move.tool == tool.name and pictures(move)), None
@@ -242,6 +249,7 @@ def _tool(found: Sitting, tool: ToolSpec) -> dict[str, Any]:
     return {
         "name": tool.name,
         "description": tool.description,
+        "native": tool.native,
         "front": FRONTS.get(tool.native or "", FORM),
         "fields": [
             {**vars(one), "field_name": one.field_name} for one in fields_of(tool.parameters)

@@ -1,0 +1,69 @@
+"""A person takes a task, with a real browser on a real server."""
+
+import io
+import time
+
+import pytest
+
+from hud.client.archives import pack
+
+ENV = '''
+from hud import Environment
+
+env = Environment("counting")
+
+@env.tool()
+def count(word: str, letter: str) -> int:
+    """How often a letter is in a word."""
+    return word.count(letter)
+
+@env.template()
+async def letters(word: str, letter: str):
+    answer = yield f"How many {letter} are in {word}?"
+    yield 1.0 if answer.strip() == str(word.count(letter)) else 0.0
+'''
+WAIT_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def taskset(server, tmp_path_factory):
+    """A taskset on the server, whose environment was deployed there."""
+    folder = tmp_path_factory.mktemp("counting")
+    (folder / "env.py").write_text(ENV)
+    archive = io.BytesIO()
+    pack(folder, archive)
+    with server.client() as client:
+        begun = client.post("/v2/builds/upload-url").json()
+        client.put(begun["upload_url"], content=archive.getvalue())
+        body = {"build_id": begun["build_id"], "name": "counting"}
+        build = client.post("/v2/builds/trigger", json=body).json()["id"]
+        until = time.monotonic() + WAIT_SECONDS
+        while (state := client.get(f"/v2/builds/{build}/status").json())["status"] != "SUCCEEDED":
+            assert state["status"] == "IN_PROGRESS", state
+            assert time.monotonic() < until, state
+            time.sleep(0.1)
+        args = {"word": "banana", "letter": "a"}
+        task = {"name": "banana", "env": "counting", "task_id": "letters", "args": args}
+        body = {"taskset_name": "words", "tasks": [task]}
+        return client.post("/v2/tasks/upload", json=body).json()["taskset_id"]
+
+
+def test_one_takes_a_task_with_its_tools_and_sees_the_score(tab, taskset):
+    tab.goto("/tasksets")
+    tab.get_by_role("link", name="words", exact=True).click()
+    tab.get_by_role("link", name="Take as a human").click()
+    tab.get_by_role("button", name="Begin").click()
+    answer = tab.get_by_label("Your answer")
+    answer.wait_for(timeout=WAIT_SECONDS * 1000)
+    tab.get_by_text("How many a are in banana?").wait_for()
+    answer.fill("not yet")
+    tab.get_by_label("word").fill("banana")
+    tab.get_by_label("letter").fill("a")
+    tab.get_by_role("button", name="Call count").click()
+    tab.locator("#move-1").get_by_text("3", exact=True).wait_for()
+    assert answer.input_value() == "not yet"  # What was written stays, whatever is drawn again.
+    answer.fill("3")
+    tab.get_by_role("button", name="Answer", exact=True).click()
+    tab.locator(".score").get_by_text("1.000").wait_for(timeout=WAIT_SECONDS * 1000)
+    tab.get_by_role("link", name="All tasks").click()
+    tab.get_by_role("row").filter(has_text="banana").get_by_text("1.000").first.wait_for()
