@@ -70,8 +70,8 @@ def our_rates(
     """Return tokens a second of whole runs, and of their decode steps, round for round."""
     length = load.prompt + load.new
     counts = Counts(decoder.config, element=2)
-    # Half as much again, for whatever the cache is rounded up to.
-    budget = int(1.5 * counts.cache(load.sequences * (length + 1)))
+    # A quarter more, for whatever the cache is rounded up to.
+    budget = int(1.25 * counts.cache(load.sequences * (length + 1)))
     sampler = Sampler(decoder, slots=load.sequences, max_context=length, cache_bytes=budget)
 
     def seconds(new: int) -> float:
