@@ -26,6 +26,33 @@ MOST_CALLS = 50
 LONGEST_FIELD = 80
 LONGEST_BRIEF = 120
 _SOURCES = ("agent", "tool", "user", "task", "subagent", "system")
+_EVERY_STEP = {
+    "step_id",
+    "source",
+    "messages",
+    "task_call",
+    "error",
+    "started_at",
+    "ended_at",
+    "extra",
+}
+_OF_SOURCE = {
+    "agent": {
+        "content",
+        "reasoning",
+        "tool_calls",
+        "done",
+        "finish_reason",
+        "refusal",
+        "model",
+        "usage",
+        "citations",
+        "sample",
+    },
+    "tool": {"call", "result"},
+    "subagent": {"subagent"},
+}
+_SHOWN_EXTRA = {"state", "tool", "model", "slug", "reward", "failure_kind"}
 _QUIET = (None, "", "stop", "tool_calls", "end_turn", "tool_use")
 """Reasons for which a turn ends that say nothing."""
 
@@ -77,7 +104,8 @@ def shown_steps(
 
 def shown_step(setting: Setting, step_id: int, payload: Payload) -> View:
     """Return the view of one step."""
-    source = payload.get("source") if payload.get("source") in _SOURCES else "system"
+    told = payload.get("source")
+    source = told if isinstance(told, str) and told in _SOURCES else "system"
     number = f"{setting.prefix}{step_id}"
     started, ended = moment_of(payload.get("started_at")), moment_of(payload.get("ended_at"))
     extra = dict_of(payload.get("extra"))
@@ -94,7 +122,7 @@ def shown_step(setting: Setting, step_id: int, payload: Payload) -> View:
         "state": None,
         "files": changed_files(extra),
         "shots": _screenshots(setting, number, extra),
-        "extra": _rest(extra),
+        "extra": _rest(source, payload, extra),
         "address": f"/trace/{setting.trace_id}/steps/{number}.json",
     }
     if source == "agent":
@@ -269,14 +297,15 @@ def _screenshots(setting: Setting, number: str, extra: Payload) -> list[View]:
     ]
 
 
-def _rest(extra: Payload) -> str | None:
-    """What else a step holds, as JSON."""
-    known = ("state", "tool", "model", "slug", "reward", "failure_kind")
-    left = {
-        name: value
-        for name, value in extra.items()
-        if name not in known and name.partition(":")[0] != "files" and image_name(value) is None
-    }
+def _rest(source: str, payload: Payload, extra: Payload) -> str | None:
+    """What else a step holds, as JSON: what is shown nowhere else must not be lost to who looks."""
+    shown = _EVERY_STEP | _OF_SOURCE.get(source, set())
+    left = {name: value for name, value in payload.items() if name not in shown and value}
+    if payload.get("source") != source:
+        left = {"source": payload.get("source"), **left}
+    for name, value in extra.items():
+        if name not in _SHOWN_EXTRA and name.partition(":")[0] != "files" and not image_name(value):
+            left[name] = value
     return as_json(left) if left else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import orjson
 from fastapi import Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -21,6 +22,7 @@ from hud.platform.dashboard.trace_beside import (
     same_beginning,
     subscores,
 )
+from hud.platform.dashboard.trace_changes import changed_files
 from hud.platform.dashboard.trace_images import image_bytes
 from hud.platform.dashboard.trace_page import (
     COLOURS,
@@ -263,5 +265,17 @@ def _span(span: dict[str, Any]) -> dict[str, Any]:
         "start": span.get("start_time"),
         "end": span.get("end_time"),
         "status": span.get("status_message"),
+        "files": changed_files({"files": _payload(known)}),
         "json": as_json(span),
     }
+
+
+def _payload(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return what a span tells, which some clients send as JSON within JSON."""
+    told = attributes.get("hud.payload")
+    if isinstance(told, str):
+        try:
+            told = orjson.loads(told)
+        except orjson.JSONDecodeError:
+            return {}
+    return dict_of(told)

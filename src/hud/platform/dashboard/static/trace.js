@@ -238,6 +238,9 @@ function followShots(number) {
   showShot(place);
 }
 
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && event.target.matches?.("#scrub, #go")) event.target.blur();
+});
 document.addEventListener("input", (event) => {
   if (event.target.id === "scrub") showShot(Number(event.target.value));
 });
@@ -324,7 +327,11 @@ async function growOnce() {
 
 if (root.dataset.events) {
   const events = new EventSource(root.dataset.events);
-  events.addEventListener("changed", grow);
+  events.addEventListener("changed", (event) => {
+    // A rollout that is repeated begins again: what is shown is not what will stand.
+    if (Number(event.data.split(".")[0]) < Number(root.dataset.last)) location.reload();
+    else grow();
+  });
   events.addEventListener("over", () => {
     events.close();
     grow();
