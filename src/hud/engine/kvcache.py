@@ -90,7 +90,9 @@ class _Part:
     reach: int
     """Keys for each row."""
     bias: Tensor
-    """(rows, 1, width, reach): minus infinity where a new token may not attend to a key, else 0."""
+    """(rows, 1, width, reach): minus infinity where a new token may not attend to a key, else 0. Of what `among` says, too."""
+    among: Tensor | None = None
+    """(rows,): where the rows lie in `pages`, when pages of others lie between them."""
 
 
 class KVCache:
@@ -160,10 +162,18 @@ class KVCache:
         self._page = torch.tensor(at, device=device)[:, None]
         self._place = positions.clamp(max=self.size.page_tokens - 1)
         bias = self._bias(reach, self._place)
-        # Neighbours in order are read where they lie; any others are gathered.
-        beside = list(at) == list(range(at[0], at[0] + len(at)))
-        pages = slice(at[0], at[0] + len(at)) if beside else self._page[:, 0]
-        self._parts = [_Part(slice(None), pages, reach, bias)]
+        first, count = min(at), max(at) + 1 - min(at)
+        rows, pages = slice(None), slice(first, first + count)
+        # Neighbours in order are read where they lie. So is a token each of rows that lie close together: what is computed
+        # for those between them costs less than to gather keys and values. Any others are gathered.
+        if list(at) == list(range(first, first + len(at))):
+            self._parts = [_Part(rows, pages, reach, bias)]
+        elif self.width == 1 and count <= 2 * len(at):
+            among = self._page[:, 0] - first
+            wide = bias.new_zeros(count, *bias.shape[1:]).index_copy_(0, among, bias)
+            self._parts = [_Part(rows, pages, reach, wide, among)]
+        else:
+            self._parts = [_Part(rows, self._page[:, 0], reach, bias)]
 
     def _aim_at_small(
         self,
@@ -255,13 +265,16 @@ class KVCache:
                 enable_gqa=self.groups > 1,
             )
             return attended.transpose(1, 2)
+        if part.among is not None:
+            q = q.new_zeros(len(keys), *q.shape[1:]).index_copy_(0, part.among, q)
         # One token for each row: two batched products, the group's queries together, copy no keys.
         grouped = q.reshape(len(q), self.kv_heads, self.groups, q.shape[-1])
         scores = torch.matmul(grouped, keys.transpose(-1, -2)) * q.shape[-1] ** -0.5
         weights = torch.softmax(scores.add_(part.bias), dim=-1, dtype=torch.float32).to(
             values.dtype
         )
-        return torch.matmul(weights, values)
+        attended = torch.matmul(weights, values)
+        return attended if part.among is None else attended.index_select(0, part.among)
 
     def copy(self, source: int, target: int, count: int) -> None:
         """Copy the first `count` tokens of one page to another."""

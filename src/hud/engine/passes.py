@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
     from hud.engine.graphs import DecodeGraphs
     from hud.engine.schedule import Stretch
+    from hud.engine.slots import Slot
 
 
 def prefill(
     decoder: AnyDecoder, cache: KVCache, batch: Sequence[Stretch], bank: AdapterBank | None = None
 ) -> tuple[list[Request], Tensor]:
     """Compute the stretches; return the sequences that lack nothing now, and the hidden states (B, H) they draw from."""
-    batch = _in_order(cache, batch)
+    batch = sorted(batch, key=lambda one: _rank(cache, one.request.place, one.count))
     width = max(one.count for one in batch)
     slots = [one.request.place for one in batch]
     starts = [len(slot.tokens) for slot in slots]
@@ -56,9 +57,7 @@ def decode(
 
     With `graphs` by one that was recorded.
     """
-    if cache.size.whole:
-        return _decode_in_place(decoder, cache, batch, bank)
-    ordered = sorted(batch, key=lambda request: len(request.place.tokens), reverse=True)
+    ordered = sorted(batch, key=lambda request: _rank(cache, request.place, 1))
     ids = [
         request.token_ids[-1] if request.token_ids else request.prompt[-1] for request in ordered
     ]
@@ -76,32 +75,6 @@ def decode(
     return ordered, hidden
 
 
-def _decode_in_place(
-    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Request], bank: AdapterBank | None
-) -> tuple[list[Request], Tensor]:
-    ordered = sorted(batch, key=lambda request: request.place.pages[0])
-    rows = [request.place.pages[0] for request in ordered]
-    count = rows[-1] + 1
-    # Every row up to the last busy one, so that the cache is read where it lies; the others write where nobody reads.
-    ids, starts, ends = [0] * count, [cache.size.page_tokens - 1] * count, [1] * count
-    for row, request in zip(rows, ordered, strict=True):
-        slot = request.place
-        ids[row] = request.token_ids[-1] if request.token_ids else request.prompt[-1]
-        starts[row], ends[row] = len(slot.tokens), len(slot.tokens) + 1
-        slot.tokens.append(ids[row])
-    if bank is not None:
-        adapters = dict(zip(rows, (request.adapter for request in ordered), strict=True))
-        bank.aim([adapters.get(row) for row in range(count)])
-    tables = [(row,) for row in range(count)]
-    positions = cache.aim(tables, starts, ends, 1)
-    hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)
-    if len(rows) < count:
-        hidden = hidden[torch.tensor(rows, device=decoder.device)]
-    return ordered, hidden
-
-
-def _in_order(cache: KVCache, batch: Sequence[Stretch]) -> list[Stretch]:
-    """Return whole pages as they lie, that neighbours may be read in place; of small ones, those with most tokens first."""
-    if cache.size.whole:
-        return sorted(batch, key=lambda one: one.request.place.pages[0])
-    return sorted(batch, key=lambda one: len(one.request.place.tokens) + one.count, reverse=True)
+def _rank(cache: KVCache, slot: Slot, count: int) -> int:
+    """Return where a row belongs: whole pages as they lie, to be read there; of small ones, those with most tokens first."""
+    return slot.pages[0] if cache.size.whole else -(len(slot.tokens) + count)
