@@ -116,7 +116,8 @@ class Request(Asked):
     @property
     def missing(self) -> int:
         """How many of the `ids` the cache has not got yet; with the last of them, the next token can be drawn."""
-        return len(self.prompt) + len(self.token_ids) - len(self.place.tokens)
+        assert self.slot is not None
+        return len(self.prompt) + len(self.token_ids) - len(self.slot.tokens)
 
 
 async def wait_for_turn(submit: Callable[[Callable[[], None]], Request]) -> Drawn:
