@@ -12,6 +12,7 @@ import torch
 from hud.engine.chat import ChatFormat
 from hud.engine.constraints import Constraint, grammars_of
 from hud.engine.folder import load_decoder
+from hud.engine.precision import computing_type
 from hud.engine.samplers import Samplers
 from hud.engine.sequence import Asked, Drawn, Request, wait_for_turn
 from hud.engine.toolcalls import Parsed
@@ -110,7 +111,9 @@ class Policy:
         checkpoint: str | None = None,
         slots: int = 64,
     ) -> Policy:
-        """Load a Hugging Face folder."""
+        """Load a Hugging Face folder. On a CPU that is slow in `dtype` it is computed in fp32; see `computing_type`."""
+        if dtype is not None:
+            dtype = computing_type(dtype, device, folder)
         decoder = load_decoder(folder, dtype=dtype, device=device)
         return cls(decoder, ChatFormat(folder, decoder.config), checkpoint=checkpoint, slots=slots)
 

@@ -23,6 +23,7 @@ from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, m
 from hud.engine.moments import OptimizerOptions
 from hud.engine.options import TrainerOptions
 from hud.engine.policy import Policy
+from hud.engine.precision import computing_type
 from hud.platform.checkpoints import SAMPLER, link_or_copy
 from hud.platform.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.serving.tokens import OverloadedError
@@ -253,7 +254,8 @@ class Policies:
         if checkpoint_id is not None:
             self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
         weights = self.registry.weights(model, checkpoint_id)
-        dtype, device = getattr(torch, model.config.dtype), training_device()
+        device = training_device()
+        dtype = computing_type(getattr(torch, model.config.dtype), device, weights.folder)
         lora = lora_config(model.config)
         if on_servers and model.config.vllm is not None:
             policy = policy_on_servers(

@@ -1,0 +1,36 @@
+"""Weights are computed in the type that the processor is fast in."""
+
+import pytest
+import torch
+from tests.engine.tiny_policy import tiny_folder
+
+from hud.engine import precision
+from hud.engine.policy import Policy
+
+
+@pytest.fixture(params=[True, False])
+def slow(request, monkeypatch):
+    """A CPU that is slow in bfloat16, or is not."""
+    monkeypatch.setattr(precision, "slower_than_fp32", lambda dtype: request.param)
+    return request.param
+
+
+def test_bfloat16_is_widened_where_the_cpu_is_slow_in_it(slow):
+    policy = Policy.load(tiny_folder(), dtype=torch.bfloat16)
+    assert policy.decoder.dtype == (torch.float32 if slow else torch.bfloat16)
+    policy.close()
+
+
+def test_large_weights_keep_their_type(slow, monkeypatch):
+    monkeypatch.setattr(precision, "WIDEST_BYTES", 1000)
+    policy = Policy.load(tiny_folder(), dtype=torch.bfloat16)
+    assert policy.decoder.dtype == torch.bfloat16
+    policy.close()
+
+
+def test_other_devices_compute_in_what_they_are_told(slow):
+    assert precision.computing_type(torch.bfloat16, "cuda") == torch.bfloat16
+
+
+def test_the_measurement_says_one_or_the_other_and_stays_with_it():
+    assert precision.slower_than_fp32(torch.bfloat16) is precision.slower_than_fp32(torch.bfloat16)
