@@ -183,6 +183,15 @@ async def test_the_page_leads_to_the_runs_before_and_after_it_and_to_those_of_it
     assert f'data-key="]" href="/trace/{runs[2]}"' in page
 
 
+async def test_the_run_whose_reward_is_furthest_is_offered_to_be_looked_at_beside(platform, web):
+    job = put_job(platform.store, new_id())
+    one, _, worst = (
+        put_run(platform.store, conversation(), job_id=job, reward=reward)
+        for reward in (0.9, 0.5, 0.1)
+    )
+    assert f'<option value="{worst}" selected>' in await seen(web, f"/trace/{one}")
+
+
 async def test_every_step_and_the_whole_run_are_there_as_json(platform, web):
     trace = put_run(platform.store, conversation(), samples=[(3, [7, 8], [-0.5, -0.25], None)])
     step = (await web.get(f"/trace/{trace}/steps/3.json")).json()

@@ -88,19 +88,13 @@ def find_numbered(platform: Platform, run: dict[str, Any], number: str) -> dict[
 def head_of(platform: Platform, run: dict[str, Any]) -> View:
     """Return what stands above the steps: the run, its job, its grade, and where to go from it."""
     store = platform.store
-    job = None
-    if run["job_id"] is not None:
-        try:
-            found = reading.find_job(store, run["team_id"], run["job_id"])
-            job = {name: found[name] for name in ("id", "name", "status", "group_size")}
-        except NotFoundError:
-            pass  # Clients report runs of jobs that they never announce.
     extra = run["extra"] or {}
     task = run["task"] if isinstance(run["task"], dict) else {}
+    siblings = trace_windows.siblings(store, run)
     _, spans = reading.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
     return {
         "run": plain_run(run),
-        "job": job,
+        "job": trace_windows.job_of(store, run),
         "grade": grade_of(run["grade"]),
         "task": {
             "env": task.get("env"),
@@ -109,7 +103,8 @@ def head_of(platform: Platform, run: dict[str, Any]) -> View:
         },
         "seconds": seconds_of(run),
         "spans": spans,
-        "siblings": trace_windows.siblings(store, run),
+        "siblings": siblings,
+        "rival": _rival(run, siblings),
         "neighbours": trace_windows.neighbours(store, run),
         "parent": _identifier(extra.get("parent_trace_id")),
         "retried_as": _identifier(extra.get("retried_as")),
@@ -163,6 +158,17 @@ def colour_notice(platform: Platform, run: dict[str, Any], colour: str | None) -
         sentence: str = advantage_of(group, run["trace_id"])["sentence"]
         return sentence
     return NO_GAP if colour == "gap" else None
+
+
+def _rival(run: dict[str, Any], siblings: list[dict[str, Any]]) -> str | None:
+    """Return the run of the task that it tells most to look at beside this one: whose reward is furthest from its own."""
+    mine = run["reward"] or 0.0
+    others = [
+        (abs(one["reward"] - mine), one["trace_id"])
+        for one in siblings
+        if one["reward"] is not None and one["trace_id"] != run["trace_id"]
+    ]
+    return max(others)[1] if others else None
 
 
 def _step_id(step: dict[str, Any], place: int) -> int:

@@ -177,6 +177,18 @@ def last_step(store: Store, trace_id: str) -> tuple[int, int]:
     return last or 0, count
 
 
+def job_of(store: Store, run: dict[str, Any]) -> dict[str, str] | None:
+    """Return the id and the name of a run's job; None where it has none, or none that was ever announced."""
+    jobs = tables.jobs
+    with store.read() as connection:
+        row = connection.execute(
+            sa.select(jobs.c.id, jobs.c.name).where(
+                jobs.c.id == run["job_id"], jobs.c.team_id == run["team_id"]
+            )
+        ).one_or_none()
+    return None if row is None else {"id": row.id, "name": row.name}
+
+
 def siblings(store: Store, run: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the runs that played the same task in the same job, in the order of their attempts, this one among them."""
     if run["job_id"] is None or run["slug"] is None:

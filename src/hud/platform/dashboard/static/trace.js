@@ -160,6 +160,9 @@ document.addEventListener("click", (event) => {
     event.preventDefault();
     visit(link.getAttribute("href").slice(1));
   }
+  // Another colour of the tokens is another address, which stays at the step.
+  const colour = event.target.closest(".colours a");
+  if (colour && current) colour.hash = current.id;
   const drawing = event.target.closest(".drawing svg");
   if (drawing) {
     const box = drawing.getBoundingClientRect();
@@ -355,5 +358,7 @@ document.addEventListener("htmx:afterSettle", () => {
 // htmx hears nothing before it has looked over the page, which it does at this event, too.
 document.addEventListener("DOMContentLoaded", () => setTimeout(() => {
   size();
+  const asked = new URLSearchParams(location.search).get("step");
   if (location.hash.startsWith("#step-")) goTo(location.hash.slice(1), false);
+  else if (asked) goTo(`step-${asked}`, false);
 }));
