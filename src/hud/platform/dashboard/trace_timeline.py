@@ -83,7 +83,7 @@ def timeline(found: list[Mark]) -> View:
         "timed": seconds is not None,
         "paths": [
             {"kind": kind, "path": _lane(LANES.get(kind.partition(" ")[0], 2), places)}
-            for kind, places in sorted(lanes.items())
+            for kind, places in sorted(lanes.items(), key=_over)
         ],
         "prompt": _bars(found, spans, most, "prompt"),
         "completion": _bars(found, spans, most, "completion"),
@@ -117,6 +117,12 @@ def _spans(found: list[Mark]) -> tuple[list[tuple[float, float]], float | None]:
         width = max(NARROWEST, took)
         spans.append((min(start, WIDTH - width), width))
     return spans, whole
+
+
+def _over(lane: tuple[str, Any]) -> tuple[bool, bool, str]:
+    """Order what is drawn: subagents over the tool calls that they answer, failures over all."""
+    kind = lane[0]
+    return kind.endswith(" failed"), kind.startswith("subagent"), kind
 
 
 def _lane(lane: int, places: list[tuple[float, float]]) -> str:
