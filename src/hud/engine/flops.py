@@ -69,7 +69,8 @@ def _seen(batch: PackedPass) -> int:
 def ceiling(device: torch.device, dtype: torch.dtype) -> float:
     """Return the floating-point operations a second of a large matrix product here, measured once for each process."""
     side = _SIDES.get(device.type, _SIDE)
-    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    # Not random: what is drawn from torch's generator is part of what training resumes from.
+    left, right = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(2))
     best = float("inf")
     for _ in range(_TRIALS + 1):  # The first one warms up; being slow, it does not count.
         began = time.perf_counter()
