@@ -68,6 +68,22 @@ def test_filters_answer_while_one_types_and_stay_in_the_address(tab, server):
     expect(tab.get_by_role("link", name="haystack")).to_have_count(0)
 
 
+def test_the_checkpoints_of_a_model_are_offered_once_it_is_chosen(tab, server):
+    job, checkpoint = new_id(), new_id()
+    begun = {"name": "pinned", "taskset_id": None, "group_size": 1, "host": "h", "at": 1}
+    known = {"job_id": job, "group_id": new_id(), "slug": "a", "attempt": 0, "started_at": 1}
+    lines = [
+        line(b"J", job, {**begun, "pid": None, "process_started": None}),
+        *run_lines(new_id(), {**known, "model": "trained"}, 1.0, checkpoint),
+    ]
+    server.client().post("/v2/ingest", content=b"".join(lines)).raise_for_status()
+    tab.goto("/jobs")
+    tab.get_by_label("Model").select_option("trained")
+    tab.get_by_label("Checkpoint").select_option(checkpoint)
+    tab.wait_for_url(f"**checkpoint={checkpoint}*")
+    expect(tab.get_by_role("link", name="pinned")).to_be_visible()
+
+
 def test_two_jobs_are_compared_from_the_list(tab, server):
     for name, reward in (("before", 0.0), ("after", 1.0)):
         job = Reported(server, f"pair {name}", ["a"])
