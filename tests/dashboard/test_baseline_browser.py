@@ -1,6 +1,7 @@
 """A person takes a task, with a real browser on a real server."""
 
 import io
+import re
 import time
 
 import pytest
@@ -22,6 +23,17 @@ async def letters(word: str, letter: str):
     answer = yield f"How many {letter} are in {word}?"
     yield 1.0 if answer.strip() == str(word.count(letter)) else 0.0
 '''
+SCREEN = """
+from hud import Environment
+
+env = Environment("page")
+env.browser(start_url="data:text/html,<h1>Look here")
+
+@env.template()
+async def look():
+    yield "Look at the page."
+    yield 1.0
+"""
 WAIT_SECONDS = 120
 
 
@@ -29,22 +41,27 @@ WAIT_SECONDS = 120
 def taskset(server, tmp_path_factory):
     """A taskset on the server, whose environment was deployed there."""
     folder = tmp_path_factory.mktemp("counting")
-    (folder / "env.py").write_text(ENV)
+    args = {"word": "banana", "letter": "a"}
+    task = {"name": "banana", "env": "counting", "task_id": "letters", "args": args}
+    return deployed(server, folder, ENV, "words", task)
+
+
+def deployed(server, folder, text, name, task):
+    """Deploy an environment and upload a taskset of one task of it; returns the taskset's id."""
+    (folder / "env.py").write_text(text)
     archive = io.BytesIO()
     pack(folder, archive)
     with server.client() as client:
         begun = client.post("/v2/builds/upload-url").json()
         client.put(begun["upload_url"], content=archive.getvalue())
-        body = {"build_id": begun["build_id"], "name": "counting"}
+        body = {"build_id": begun["build_id"], "name": task["env"]}
         build = client.post("/v2/builds/trigger", json=body).json()["id"]
         until = time.monotonic() + WAIT_SECONDS
         while (state := client.get(f"/v2/builds/{build}/status").json())["status"] != "SUCCEEDED":
             assert state["status"] == "IN_PROGRESS", state
             assert time.monotonic() < until, state
             time.sleep(0.1)
-        args = {"word": "banana", "letter": "a"}
-        task = {"name": "banana", "env": "counting", "task_id": "letters", "args": args}
-        body = {"taskset_name": "words", "tasks": [task]}
+        body = {"taskset_name": name, "tasks": [task]}
         return client.post("/v2/tasks/upload", json=body).json()["taskset_id"]
 
 
@@ -67,3 +84,21 @@ def test_one_takes_a_task_with_its_tools_and_sees_the_score(tab, taskset):
     tab.locator(".score").get_by_text("1.000").wait_for(timeout=WAIT_SECONDS * 1000)
     tab.get_by_role("link", name="All tasks").click()
     tab.get_by_role("row").filter(has_text="banana").get_by_text("1.000").first.wait_for()
+
+
+def test_a_screen_takes_the_clicks_of_its_picture(tab, server, tmp_path):
+    task = {"name": "look", "env": "page", "task_id": "look", "args": {}}
+    taskset = deployed(server, tmp_path, SCREEN, "pages", task)
+    tab.goto(f"/baseline/{taskset}")
+    tab.get_by_role("button", name="Begin").click()
+    screen = tab.locator("input.screen")
+    screen.wait_for(timeout=WAIT_SECONDS * 1000)
+    box = screen.bounding_box()
+    screen.click(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    move = tab.locator("#move-2")
+    middle = re.compile(
+        r"x=51[0-4] y=38[2-6]"
+    )  # Of 1024 by 768 pixels, however large they are shown.
+    move.get_by_text(middle).wait_for()
+    tab.get_by_role("button", name="Give up").click()
+    tab.locator(".score").get_by_text("1.000").wait_for(timeout=WAIT_SECONDS * 1000)

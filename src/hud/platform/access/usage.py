@@ -38,24 +38,32 @@ class Use:
 def use_by_key(store: Store, team: str, now: datetime | None = None) -> dict[str | None, Use]:
     """Return what each key of a team used; None stands for what no key was needed for."""
     now = now or datetime.now(UTC)
+    with store.read() as connection:
+        minute = _sums(connection, team, now - MINUTE)
+        day = _sums(connection, team, now - DAY)
+    found: dict[str | None, Use] = {}
+    for key, (requests, tokens, cost) in day.items():
+        recent = minute.get(key, (0, 0, 0.0))
+        found[key] = Use(recent[0], recent[1], requests, tokens, cost)
+    return found
+
+
+def _sums(
+    connection: sa.Connection, team: str, since: datetime
+) -> dict[str | None, tuple[int, int, float]]:
+    """Return requests, tokens and cost of each key since a moment."""
     requests = tables.requests
-    recent = requests.c.created_at >= now - MINUTE
-    tokens = requests.c.prompt_tokens + requests.c.completion_tokens
     query = (
         sa.select(
             requests.c.key_id,
-            sa.func.count(sa.case((recent, 1))),
-            sa.func.sum(sa.case((recent, tokens), else_=0)),
             sa.func.count(),
-            sa.func.sum(tokens),
+            sa.func.sum(requests.c.prompt_tokens) + sa.func.sum(requests.c.completion_tokens),
             sa.func.coalesce(sa.func.sum(requests.c.cost_usd), 0.0),
         )
-        .where(requests.c.team_id == team, requests.c.created_at >= now - DAY)
+        .where(requests.c.team_id == team, requests.c.created_at >= since)
         .group_by(requests.c.key_id)
     )
-    with store.read() as connection:
-        rows = connection.execute(query).all()
-    return {row[0]: Use(int(row[1]), int(row[2]), int(row[3]), int(row[4]), row[5]) for row in rows}
+    return {row[0]: (int(row[1]), int(row[2]), row[3]) for row in connection.execute(query)}
 
 
 def team_use(platform: Platform, team: str) -> dict[str, Any]:

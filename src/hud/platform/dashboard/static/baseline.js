@@ -22,6 +22,11 @@ function tick() {
 setInterval(tick, 500);
 tick();
 
+// What was typed for a screen, or an address, is gone once it is on its way.
+document.addEventListener("htmx:beforeSend", (event) => {
+  for (const field of event.target.querySelectorAll?.("input[data-once]") ?? []) field.value = "";
+});
+
 // The shell's line keeps the last commands: arrow up brings them back. A command that is on its way leaves the line.
 const commands = [];
 let place = 0;
