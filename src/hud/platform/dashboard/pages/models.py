@@ -11,6 +11,7 @@ from fastapi import Form, Query, Request
 from fastapi.responses import Response
 
 from hud.platform.access import caller
+from hud.platform.access.audit import noted
 from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
@@ -114,6 +115,7 @@ def fork(
     """Begin a model at this one's head."""
     registry = _platform(request).registry_of(caller(request).team_id)
     made = registry.fork(registry.model(model_id).id, name)
+    noted(request, "model forked", made.slug, model_id=made.id, source=model_id)
     return see(f"/models/{made.slug}")
 
 
@@ -132,6 +134,8 @@ async def set_head(
 
     found, target = await asyncio.to_thread(look)
     await platform.engine.set_head(found, target)
+    moved = {"model_id": found.id, "before": found.head_checkpoint_id, "after": target}
+    await asyncio.to_thread(noted, request, "head moved", found.slug, **moved)
     return see(f"/models/{found.slug}")
 
 
