@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,12 @@ def compared(
 
 
 def _measured(clusters: Sequence[Sequence[float]]) -> Measured:
+    return _resampled(tuple(map(tuple, clusters)))
+
+
+# Thousands of resamples: who looks at a comparison again need not wait for them again.
+@lru_cache(maxsize=256)
+def _resampled(clusters: tuple[tuple[float, ...], ...]) -> Measured:
     mean = sum(map(sum, clusters)) / sum(map(len, clusters))
     interval = clustered_interval(clusters)
     return (
