@@ -101,7 +101,9 @@ function lookedAt() {
 }
 
 let asked = false;
+let atEnd = false; // Who went to the end of a run that goes on stays there.
 document.addEventListener("scroll", () => {
+  if (innerHeight + scrollY > document.documentElement.scrollHeight - 160) atEnd = true;
   if (asked || held) return;
   asked = true;
   requestAnimationFrame(() => {
@@ -109,11 +111,14 @@ document.addEventListener("scroll", () => {
     if (!held) lookedAt();
   });
 }, { passive: true });
-for (const name of ["wheel", "touchmove"]) {
-  document.addEventListener(name, () => { held = false; }, { passive: true });
-}
+document.addEventListener("wheel", (event) => {
+  held = false;
+  if (event.deltaY < 0) atEnd = false;
+}, { passive: true });
+document.addEventListener("touchmove", () => { held = atEnd = false; }, { passive: true });
 document.addEventListener("keydown", (event) => {
-  if (["PageUp", "PageDown", "Home", "End", "ArrowUp", "ArrowDown", " "].includes(event.key)) held = false;
+  if (["PageUp", "Home", "ArrowUp"].includes(event.key)) held = atEnd = false;
+  if (["PageDown", "End", "ArrowDown", " "].includes(event.key)) held = false;
 });
 
 const numbered = (step) => Number(step.dataset.number);
@@ -142,6 +147,7 @@ function walk(way) {
 }
 
 function visit(id) {
+  atEnd = false;
   history.replaceState(history.state, "", `#${id}`);
   goTo(id);
 }
@@ -265,6 +271,12 @@ for (const picture of document.images) if (picture.complete && !picture.naturalW
 
 // -- a run that goes on --------------------------------------------------------------------------------------------
 
+new ResizeObserver(() => {
+  if (!atEnd || !document.getElementById("follow")?.checked) return;
+  held = false;
+  scrollTo({ top: document.documentElement.scrollHeight });
+}).observe(steps);
+
 let growing = false;
 let again = false;
 
@@ -309,7 +321,6 @@ async function growOnce() {
   const part = new DOMParser().parseFromString(text, "text/html").body;
   const found = [...part.querySelectorAll(":scope > .step")];
   if (!found.length) return;
-  const end = innerHeight + scrollY > document.documentElement.scrollHeight - 160;
   document.getElementById("no-steps")?.remove();
   const section = document.createElement("section");
   section.className = "window";
@@ -319,12 +330,10 @@ async function growOnce() {
   steps.append(section);
   htmx.process(section);
   root.dataset.last = section.dataset.last;
-  document.getElementById("step-count").textContent = `of ${steps.querySelectorAll(".window > .step").length}`;
+  let count = steps.querySelectorAll(".window > .step").length;
+  for (const waiting of steps.querySelectorAll(".waiting")) count += Number(waiting.dataset.count);
+  document.getElementById("step-count").textContent = `of ${count}`;
   redrawSoon();
-  if (document.getElementById("follow")?.checked && end) {
-    held = false;
-    scrollTo({ top: document.documentElement.scrollHeight });
-  }
   if (found.length >= 100) again = true;
 }
 
@@ -349,7 +358,7 @@ document.addEventListener("htmx:afterSwap", (event) => {
     section.classList.remove("waiting");
     section.style.height = "";
     watcher.unobserve(section);
-  }
+    }
   if (section.id === "timeline") readTimeline();
 });
 document.addEventListener("htmx:afterSettle", () => {
