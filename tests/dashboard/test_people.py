@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 from tests.dashboard.conftest import browse, sign_in
+from tests.dashboard.test_models import made, make_model
 
 from hud.platform.access.teams import Teams
 from hud.platform.store import tables
@@ -197,3 +198,16 @@ async def test_the_form_of_a_new_key_says_what_each_scope_may(web):
     page = (await web.get("/people/new")).text
     for scope in ("read", "run", "train", "admin"):
         assert f'value="{scope}"' in page
+
+
+async def test_heads_moved_and_models_forked_on_pages_are_in_the_audit_log(web, platform):
+    model = make_model(platform)
+    assert (await web.post("/models/m/fork", data={"name": "mine"})).status_code == 303
+    first = made(platform, model, 1)
+    assert (await web.post("/models/m/head", data={"checkpoint": "base"})).status_code == 303
+    log = (await web.get("/people/audit.json")).json()["items"]
+    assert [(entry["action"], entry["subject"]) for entry in log] == [
+        ("head moved", "m"),
+        ("model forked", "mine"),
+    ]
+    assert (log[0]["details"]["before"], log[0]["details"]["after"]) == (first, None)
