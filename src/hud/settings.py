@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hud.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -27,6 +29,8 @@ class Settings:
     api_key: str | None
     color: bool
     """False when `NO_COLOR` is set."""
+    samplers: int | None = None
+    """Processes that sample a small model on a CPU (`HUD_SAMPLERS`); None: as many as there are cores for it."""
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     """Everything that is set, for names that only a configuration knows: the variables of providers' keys."""
 
@@ -50,8 +54,17 @@ def load() -> Settings:
         runtime_url=values.get("HUD_RUNTIME_URL") or api_url,
         api_key=values.get("HUD_API_KEY") or None,
         color="NO_COLOR" not in values,
+        samplers=_count(values.get("HUD_SAMPLERS")),
         environment=values,
     )
+
+
+def _count(value: str | None) -> int | None:
+    if not value:
+        return None
+    if not value.isdigit() or int(value) == 0:
+        raise UsageError(f"HUD_SAMPLERS is {value!r}; it is a number of processes, at least 1.")
+    return int(value)
 
 
 def read_dotenv(path: Path) -> dict[str, str]:

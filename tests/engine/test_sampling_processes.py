@@ -11,7 +11,8 @@ from tests.engine.tiny_policy import tiny_policy
 from hud.engine import samplers
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.side_sampler import SideRequest
-from hud.errors import InfrastructureFault
+from hud.engine.threads import sampling_processes
+from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0)
@@ -179,3 +180,14 @@ async def test_a_turn_that_is_given_up_ends_there(policy):
     assert side.load == 0
     assert all(one.outcome is None for one in theirs)
     await drawn(policy)
+
+
+def test_the_environment_says_how_many_processes_there_are(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert sampling_processes(1_000_000) == 1
+    monkeypatch.setenv("HUD_SAMPLERS", "3")
+    assert sampling_processes(1_000_000) == 3
+    assert sampling_processes(1_000_000_000) == 1, "each process would read all of them"
+    monkeypatch.setenv("HUD_SAMPLERS", "many")
+    with pytest.raises(UsageError, match="HUD_SAMPLERS is 'many'; it is a number of processes"):
+        sampling_processes(1_000_000)

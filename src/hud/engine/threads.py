@@ -2,7 +2,8 @@
 
 A decode step of a small model is many tiny operations, and handing each to a second thread costs more than it
 brings: measured on two cores with 0.8 million parameters, 18,600 tokens/s on one thread, 10,000 on two. A packed
-training pass is few large ones: 13,500 tokens/s on one, 22,200 on two. Whoever sets OMP_NUM_THREADS decides alone.
+training pass is few large ones: 13,500 tokens/s on one, 22,200 on two. Whoever sets OMP_NUM_THREADS decides alone, and
+HUD_SAMPLERS how many processes sample a small model.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import os
 
 import torch
 
-SMALL_PARAMETERS = 4_000_000
-"""Below this many parameters a decoder samples on one thread."""
-SPREAD_PARAMETERS = 20_000_000
-"""Above this many, each process would read more weights than it computes with: one process with all threads is better."""
+from hud import settings
+
+SMALL_PARAMETERS = 20_000_000
+"""Up to this many parameters a decoder is sampled on one thread, in several processes. Above, each process would read more
+weights than it computes with: one process with all threads is better."""
 
 _most = torch.get_num_threads()
 
@@ -28,7 +30,7 @@ def use_at_most(count: int) -> None:
 
 def for_sampling(parameters: int) -> None:
     """Set the threads of this thread's next operations for decode steps."""
-    if parameters < SMALL_PARAMETERS:
+    if parameters <= SMALL_PARAMETERS:
         _use(1)
     else:
         _use(_most)
@@ -36,9 +38,12 @@ def for_sampling(parameters: int) -> None:
 
 def sampling_processes(parameters: int) -> int:
     """Return how many processes, of one thread each, a decoder of that many parameters is best sampled by."""
-    if parameters > SPREAD_PARAMETERS or "OMP_NUM_THREADS" in os.environ:
+    if parameters > SMALL_PARAMETERS:
         return 1
-    return _most
+    wanted = settings.load().samplers
+    if wanted is not None:
+        return wanted
+    return 1 if "OMP_NUM_THREADS" in os.environ else _most
 
 
 def for_training() -> None:
@@ -47,6 +52,7 @@ def for_training() -> None:
 
 
 def _use(count: int) -> None:
-    # The matrix library's count is the process's, OpenMP's each thread's own: both are set before work begins.
-    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() != count:
+    # The matrix library's count is the process's, OpenMP's each thread's own: both are set before work begins, also where this
+    # thread's own is right already, as another thread may have changed the library's.
+    if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(count)
