@@ -10,6 +10,7 @@ from tests.engine.tiny_policy import tiny_policy
 
 from hud.engine import samplers
 from hud.engine.lora import LoraConfig, attach, lora_parameters
+from hud.engine.sampler import Sampler
 from hud.engine.side_sampler import SideRequest
 from hud.engine.threads import sampling_processes
 from hud.errors import InfrastructureFault, UsageError
@@ -103,9 +104,9 @@ async def test_weights_that_change_here_are_sampled_from_there(policy, lora):
     after = await drawn(policy)
     assert {one.version for one in after} == {"new"}
     assert all(a.token_ids != b.token_ids for a, b in zip(after, before, strict=True))
-    policy._samplers._sides, sides = [], policy._samplers._sides
-    alone = await drawn(policy)
-    policy._samplers._sides = sides
+    sampler = Sampler(policy.decoder)
+    alone = [await sampler.sample(prompt, GREEDY, frozenset()) for prompt in PROMPTS]
+    sampler.close()
     assert [one.token_ids for one in after] == [one.token_ids for one in alone]
 
 
