@@ -110,13 +110,14 @@ def trained(case, *, resume=None):
     metrics = []
     for seed in range(first, first + STEPS):
         found = it.forward_backward(batch(seed), loss, LOSSES[loss])
+        computed = it.last_logprobs
         found |= {f"alone/{k}": v for k, v in _second(it, seed, loss).items()}
         metrics.append(found | it.optim_step(RATE, max_grad_norm=1.0, weight_decay=0.1))
     return {
         "weights": whole_weights(it.decoder),
         "state": it.state_dict(),
         "metrics": metrics,
-        "logprobs": it.forward(batch(9)),
+        "logprobs": [*computed, *it.forward(batch(9))],
     }
 
 

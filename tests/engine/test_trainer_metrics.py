@@ -101,6 +101,19 @@ def test_a_decoder_whose_work_is_not_known_has_no_utilization():
     assert "model_flops_utilization:mean" not in it.optim_step(1e-3)
 
 
+@pytest.mark.parametrize("loss", ["ppo", "cross_entropy"])
+def test_the_logprobs_of_a_training_pass_are_those_of_the_trainers_own_forward(loss):
+    it = Trainer(decoder(), pass_tokens=60)
+    datums = grouped_batch()
+    assert it.forward_backward(datums, loss, num_substeps=2)["passes:sum"] > 1
+    for datum, mine, expected in zip(datums, it.last_logprobs, it.forward(datums), strict=True):
+        assert mine.shape == datum.tokens.shape
+        assert mine.dtype == np.float32
+        np.testing.assert_allclose(mine, expected, atol=1e-6)
+    it.forward_backward(datums[1:2], loss)
+    assert len(it.last_logprobs) == 1
+
+
 def test_the_gap_to_the_sampler_is_told_by_mean_p99_and_maximum():
     it = Trainer(decoder(), pass_tokens=60)
     datums = grouped_batch()

@@ -72,6 +72,18 @@ def test_a_prompt_that_does_not_extend_begins_a_new_datum():
     assert (counts.splits, counts.samples, counts.datums) == (1, 4, 2)
 
 
+@given(conversations())
+def test_a_datum_says_where_the_output_of_each_of_its_turns_lies(turns):
+    samples = [sample(prompt, output) for prompt, output in turns]
+    apart = sample([100, 101], [102])
+    parts = datums_of(payload(*samples, apart))
+    assert [number for part in parts for _, number in part.turns] == list(range(len(samples) + 1))
+    for part in parts:
+        for start, number in part.turns:
+            output = [*samples, apart][number].output_token_ids
+            assert part.tokens[start : start + len(output)].tolist() == output
+
+
 def test_tokens_without_a_finite_logprob_are_masked_and_counted():
     counts = DatumCounts()
     (datum,) = datums_of(

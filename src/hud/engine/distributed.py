@@ -224,6 +224,11 @@ class DistributedTrainer:
         return self._mine.pending
 
     @property
+    def last_logprobs(self) -> list[Floats]:
+        """See `Trainer.last_logprobs`; of all ranks' datums."""
+        return self._mine.last_logprobs
+
+    @property
     def reference(self) -> AnyDecoder | None:
         """The policy that KL is taken to; with LoRA None: the base is it."""
         return self._mine.reference

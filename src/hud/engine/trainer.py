@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from hud.engine.decoder import Decoder
 from hud.engine.flops import pass_flops
 from hud.engine.logprobs import pass_logprobs
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
+from hud.engine.measured import Measured, gap_metrics, lag_metrics
 from hud.engine.metering import Meter
 from hud.engine.optimizer import AdamW
 from hud.engine.options import TrainerOptions
@@ -32,7 +33,6 @@ from hud.engine.packed import PackedPass, check, cost_of, lay_out
 from hud.engine.ranks import Alone, Ranks
 from hud.engine.threads import for_training
 from hud.errors import ConflictError, UsageError
-from hud.train.action_tokens import log_ratio
 from hud.train.datums import Datum, Floats
 from hud.train.loss_config import LossConfig, Normalization, parse_loss
 from hud.train.losses import compute_loss, sampler_gap
@@ -86,6 +86,8 @@ class Trainer:
         self._meter = Meter(
             first.device, decoder.dtype if isinstance(decoder, Decoder) else first.dtype
         )
+        self.last_logprobs: list[Floats] = []
+        """What `forward` would have returned for the datums of the last `forward_backward`."""
         # Since the last step; divisions by them wait for it.
         self._action_tokens = 0
         self._sequences = 0
@@ -120,11 +122,11 @@ class Trainer:
         """
         loss = parse_loss(loss_fn, config)
         self._check_normalization(loss.normalization)
-        mine = _Measured()
+        mine = Measured()
         with self._meter.working():
             for batch in self._passes(datums, num_substeps):
                 self._one_pass(batch, loss, mine)
-            told = _Measured.together(self._ranks.told(mine))
+            told = Measured.together(self._ranks.told(mine))
         sums = told.sums
         if not math.isfinite(sums.get("loss", 0.0)):
             self.zero_grad()
@@ -132,6 +134,7 @@ class Trainer:
                 f"The loss is {sums['loss']}; the accumulated gradient was discarded and the weights are unchanged. "
                 "Look for extreme logprobs, advantages or weights."
             )
+        self.last_logprobs = told.logprobs_of(datums)
         actions = told.actions
         self._action_tokens += actions
         self._sequences += told.sequences
@@ -146,26 +149,17 @@ class Trainer:
         }
         metrics |= {f"{name}:mean": value / max(actions, 1) for name, value in sums.items()}
         if not loss.supervised:
-            metrics |= told.gap_metrics()
-        return metrics | _lag([datum for datum in datums if datum.actions])
+            metrics |= gap_metrics(datums, self.last_logprobs)
+        return metrics | lag_metrics([datum for datum in datums if datum.actions])
 
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 where the mask is 0."""
-        found: dict[int, Floats] = {}
+        mine = Measured()
         with torch.no_grad():
             for batch in self._passes(datums, 1):
-                logprobs = pass_logprobs(self.decoder, batch)[0].cpu().numpy()
-                rows = batch.sequence.cpu().numpy()
-                for row, number in enumerate(batch.datums):
-                    found[number] = logprobs[rows == row]
+                mine.add(batch, {}, pass_logprobs(self.decoder, batch)[0])
         self._ranks.release(self.decoder)
-        everyone = {
-            number: values for one in self._ranks.told(found) for number, values in one.items()
-        }
-        rows_of = [np.zeros(datum.length, np.float32) for datum in datums]
-        for number, values in everyone.items():
-            rows_of[number][datums[number].mask > 0] = values
-        return rows_of
+        return Measured.together(self._ranks.told(mine)).logprobs_of(datums)
 
     def backward(
         self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
@@ -287,7 +281,7 @@ class Trainer:
             which = [used[place] for place in places]
             yield lay_out(datums, which, self._device, self._dtype, share=share)
 
-    def _one_pass(self, batch: PackedPass, loss: LossConfig, measured: _Measured) -> None:
+    def _one_pass(self, batch: PackedPass, loss: LossConfig, measured: Measured) -> None:
         """Compute one pass and its gradient; add what was measured."""
         reference = self._reference_logprobs(batch) if loss.needs_reference else None
         logprobs, entropy = pass_logprobs(self.decoder, batch, entropy=loss.needs_entropy)
@@ -300,13 +294,11 @@ class Trainer:
         total, sums = compute_loss(tokens, loss)
         total.backward()  # type: ignore[no-untyped-call]
         self._optimizer.collect()
-        gaps = None
         if not loss.supervised:
             sums |= sampler_gap(tokens)
-            gaps = log_ratio(tokens).detach().abs().float().cpu().numpy()
         # One copy from the device for all of them.
         values = torch.stack([one.to(total.dtype) for one in sums.values()]).tolist()
-        measured.add(batch, dict(zip(sums, values, strict=True)), gaps)
+        measured.add(batch, dict(zip(sums, values, strict=True)), logprobs)
         flops = 0.0
         if isinstance(self.decoder, Decoder):
             flops = pass_flops(self.decoder.config, batch, self.lora)
@@ -338,57 +330,3 @@ class Trainer:
         if self._normalization in ("sequence_mean", "dr_grpo"):
             return float(self._sequences)
         return 1.0
-
-
-@dataclass
-class _Measured:
-    """What passes were about, and what was measured in them."""
-
-    sums: dict[str, float] = field(default_factory=dict)
-    """Over sampled tokens."""
-    gaps: list[Floats] = field(default_factory=list)
-    """|lp - q| of every sampled token, pass by pass."""
-    passes: int = 0
-    sequences: int = 0
-    tokens: int = 0
-    actions: int = 0
-
-    def add(self, batch: PackedPass, sums: dict[str, float], gaps: Floats | None) -> None:
-        """Add a pass."""
-        for name, value in sums.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-        if gaps is not None:
-            self.gaps.append(gaps)
-        self.passes += 1
-        self.sequences += len(batch.datums)
-        self.tokens += len(batch.input_ids)
-        self.actions += len(batch.targets)
-
-    @staticmethod
-    def together(ranks: Sequence[_Measured]) -> _Measured:
-        """Return what all ranks measured as one."""
-        names = dict.fromkeys(name for one in ranks for name in one.sums)
-        return _Measured(
-            sums={name: sum(one.sums.get(name, 0.0) for one in ranks) for name in names},
-            gaps=[gaps for one in ranks for gaps in one.gaps],
-            passes=sum(one.passes for one in ranks),
-            sequences=sum(one.sequences for one in ranks),
-            tokens=sum(one.tokens for one in ranks),
-            actions=sum(one.actions for one in ranks),
-        )
-
-    def gap_metrics(self) -> dict[str, float]:
-        """Return how far the trainer's logprobs are from the sampler's."""
-        gaps = np.concatenate(self.gaps) if self.gaps else np.zeros(1, np.float32)
-        return {
-            "sampler_gap:mean": float(gaps.mean(dtype=np.float64)),
-            "sampler_gap_p99:max": float(np.quantile(gaps, 0.99)),
-            "sampler_gap:max": float(gaps.max()),
-        }
-
-
-def _lag(datums: Sequence[Datum]) -> dict[str, float]:
-    lags = [datum.lag for datum in datums if datum.lag is not None]
-    if not lags:
-        return {}
-    return {"policy_lag:mean": sum(lags) / len(lags), "policy_lag:max": max(lags)}

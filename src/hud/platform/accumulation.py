@@ -1,4 +1,4 @@
-"""What goes into a gradient between two steps: inputs resolved, and counts kept for the checkpoint."""
+"""What goes into a gradient between two steps: inputs resolved, counts kept for the checkpoint, logprobs for the runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hud.errors import UsageError
 from hud.platform.store import reading
+from hud.platform.store.trainer_logprobs import ComputedRun
 from hud.trace import parse_trace
+from hud.trace.columns import pack_ids, pack_logprobs
+from hud.trace.ids import trace_id_of
 from hud.train.batches import payload_of
 from hud.train.datums import Datum, Floats
 from hud.train.types import DatumTensors, TrajectoryPayload
@@ -59,6 +64,30 @@ def as_tensors(datum: Datum, logprobs: Floats) -> DatumTensors:
         sampling_logprobs=datum.logprobs.tolist(),
         mask=datum.mask.tolist(),
     )
+
+
+def computed_runs(
+    payloads: Sequence[TrajectoryPayload], datums: Sequence[Datum], logprobs: Sequence[Floats]
+) -> list[ComputedRun]:
+    """Return what a pass computed of runs with a trace id; `logprobs` has (T,) for each datum."""
+    found: dict[int, dict[int, tuple[bytes, bytes]]] = {}
+    for datum, row in zip(datums, logprobs, strict=True):
+        payload = payloads[datum.traj_idx]
+        if payload.trace_id is None:
+            continue
+        known = np.where(datum.mask > 0, row, np.float32(np.nan))
+        turns = found.setdefault(datum.traj_idx, {})
+        for start, number in datum.turns:
+            output = payload.samples[number].output_token_ids
+            values = pack_logprobs(known[start : start + len(output)])
+            turns[number] = (pack_ids(output), values)
+    return [
+        ComputedRun(
+            trace_id_of(payloads[position].trace_id or ""),
+            [turns[number] for number in sorted(turns)],
+        )
+        for position, turns in found.items()
+    ]
 
 
 def resolve_input(

@@ -6,21 +6,23 @@ Every public method is asked from the event loop and does its work on the sessio
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hud.errors import ConflictError, NotFoundError
-from hud.platform.accumulation import Accumulated, as_tensors, resolve_input
+from hud.errors import ConflictError, HudError, NotFoundError
+from hud.platform.accumulation import Accumulated, as_tensors, computed_runs, resolve_input
 from hud.platform.checkpoints import SAMPLER, STATE
 from hud.platform.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.rendering import render_conversation
+from hud.platform.store.trainer_logprobs import PassWeights, record_pass
 from hud.platform.trained import TrainedModel
 from hud.trace import new_id
 from hud.train.batches import Batch, make_batch
-from hud.train.datums import Datum
+from hud.train.datums import Datum, Floats
 from hud.train.loss_config import parse_loss
 from hud.train.types import (
     BackwardRequest,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from hud.platform.serving.training import Conversation
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 MOST_FORWARDS = 8
 """Forward contexts that wait for their backward; the oldest makes room."""
@@ -180,6 +183,7 @@ class Session:
             metrics |= self.trained.trainer.forward_backward(
                 batch.datums, body.loss_fn, body.loss_fn_config, num_substeps=body.num_substeps
             )
+            self._record_later(payloads, batch.datums, self.trained.trainer.last_logprobs)
         else:
             metrics |= {"loss:sum": 0.0}
         self._accumulated.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
@@ -192,6 +196,7 @@ class Session:
         payloads = [resolve_input(self.store, self.model.team_id, one) for one in body.inputs]
         batch = self._batch(payloads, body, keep_all=True)
         logprobs = self.trained.trainer.forward(batch.datums)
+        self._record_later(payloads, batch.datums, logprobs)
         forward_id = new_id()
         while len(self._forwards) >= MOST_FORWARDS:
             self._forwards.popitem(last=False)
@@ -244,6 +249,27 @@ class Session:
             )
         self._forget(answers=False)
         return self._result(made)
+
+    def _record_later(
+        self,
+        payloads: Sequence[TrajectoryPayload],
+        datums: Sequence[Datum],
+        logprobs: Sequence[Floats],
+    ) -> None:
+        """Have what was computed of recorded runs written when the answer is on its way; nobody waits for it."""
+        if all(one.trace_id is None for one in payloads):
+            return
+        weights = PassWeights(self.model_id, self.step, self.trained.serving.policy.checkpoint)
+
+        def work() -> None:
+            try:
+                computed = computed_runs(payloads, datums, logprobs)
+                record_pass(self.store, self.model.team_id, weights, computed)
+            except HudError as error:
+                # It is for looking at; training goes on without.
+                _log.warning("The trainer's logprobs of a pass were not recorded: %s", error)
+
+        self._thread.submit(work)
 
     def _begin(self) -> None:
         """Begin a pass: the lease is renewed, and what was lost before is told."""

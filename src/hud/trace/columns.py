@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:
@@ -18,7 +19,7 @@ def unpack_ids(data: bytes) -> list[int]:
     return ids
 
 
-def pack_logprobs(logprobs: Sequence[float]) -> bytes:
+def pack_logprobs(logprobs: Sequence[float] | npt.NDArray[np.float32]) -> bytes:
     """Return logprobs as little-endian float32: what a sampler computes in."""
     return np.asarray(logprobs, dtype="<f4").tobytes()
 

@@ -40,6 +40,8 @@ class Datum:
     reward: float = 0.0
     traj_idx: int = 0
     group_idx: int | None = None
+    turns: tuple[tuple[int, int], ...] = ()
+    """`(place, number)` for each turn in it: where its output begins, and which sample of its trajectory that is."""
     lag: float | None = None
     """Optimizer steps between the weights that sampled it and those it trains; None where unknown."""
 
@@ -79,8 +81,8 @@ class _Open:
     """A datum that later turns may still extend."""
 
     tokens: list[int] = field(default_factory=list)
-    # (first position, its sample) of every output in it.
-    outputs: list[tuple[int, TrajectorySample]] = field(default_factory=list)
+    # (first position, number of its sample, that sample) of every output in it.
+    outputs: list[tuple[int, int, TrajectorySample]] = field(default_factory=list)
 
 
 def datums_of(
@@ -112,7 +114,7 @@ def datums_of(
             last = _Open()
             parts.append(last)
         last.tokens.extend(prompt[len(last.tokens) :])
-        last.outputs.append((len(last.tokens), sample))
+        last.outputs.append((len(last.tokens), number, sample))
         last.tokens.extend(sample.output_token_ids)
     datums = [
         replace(
@@ -120,6 +122,7 @@ def datums_of(
             reward=payload.reward,
             traj_idx=traj_idx,
             group_idx=group_idx,
+            turns=tuple((start, number) for start, number, _ in part.outputs),
             lag=_mean_lag(part, lag),
         )
         for part in parts
@@ -137,7 +140,7 @@ def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts
     logprobs = np.zeros(length, np.float32)
     weights = np.zeros(length, np.float32)
     temperatures = np.ones(length, np.float32)
-    for start, sample in part.outputs:
+    for start, _, sample in part.outputs:
         span = slice(start, start + len(sample.output_token_ids))
         given = _as_floats(sample.output_logprobs, len(sample.output_token_ids))
         finite = np.isfinite(given)
@@ -173,7 +176,7 @@ def _mean_lag(part: _Open, lag: Callable[[str | None], float | None] | None) -> 
     if lag is None:
         return None
     total, known = 0.0, 0
-    for _, sample in part.outputs:
+    for _, _, sample in part.outputs:
         began = [(0, sample.checkpoint), *(sample.swaps or ())]
         ends = [place for place, _ in began[1:]] + [len(sample.output_token_ids)]
         for (place, checkpoint), end in zip(began, ends, strict=True):

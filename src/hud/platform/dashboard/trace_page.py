@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 from hud.errors import NotFoundError
 from hud.platform.dashboard.trace_grades import grade_of
 from hud.platform.dashboard.trace_steps import Setting, arguments_of, shown_steps
-from hud.platform.dashboard.trace_tokens import Vocabularies, advantage_of, shown_tokens
+from hud.platform.dashboard.trace_tokens import (
+    Vocabularies,
+    advantage_of,
+    gap_sentence,
+    shown_tokens,
+)
 from hud.platform.dashboard.trace_values import dict_of, moment_of
-from hud.platform.store import reading, trace_windows
+from hud.platform.store import reading, trace_windows, trainer_logprobs
 from hud.platform.store.trace_windows import WINDOW_STEPS, Window
 
 if TYPE_CHECKING:
@@ -17,10 +22,6 @@ if TYPE_CHECKING:
 
 COLOURS = ("logprob", "advantage", "gap")
 """What tokens may be coloured by."""
-NO_GAP = (
-    "No gap can be shown: what the trainer computed for single tokens is not recorded, only what the sampler drew them "
-    "with. The mean gap of each step is among the curves of its training run."
-)
 
 View = dict[str, Any]
 
@@ -143,12 +144,18 @@ def _add_tokens(
     advantage = None
     if colour == "advantage":
         advantage = advantage_of(trace_windows.group_rewards(platform.store, run), run["trace_id"])
+    computed: dict[int, list[float]] = {}
+    if colour == "gap":
+        computed = trainer_logprobs.logprobs_between(
+            platform.store, run["trace_id"], window.first, window.last
+        )
     vocabularies = Vocabularies(platform.registry_of(run["team_id"]), run["model"])
     for view in views:
         found = drawn.get(view["id"])
         if found is not None:
             vocabulary = vocabularies.of(found.checkpoint)
-            view["tokens"] = shown_tokens(found, vocabulary, colour, advantage)
+            mine = computed.get(view["id"], ())
+            view["tokens"] = shown_tokens(found, vocabulary, colour, advantage, mine)
 
 
 def colour_notice(platform: Platform, run: dict[str, Any], colour: str | None) -> str | None:
@@ -157,7 +164,10 @@ def colour_notice(platform: Platform, run: dict[str, Any], colour: str | None) -
         group = trace_windows.group_rewards(platform.store, run)
         sentence: str = advantage_of(group, run["trace_id"])["sentence"]
         return sentence
-    return NO_GAP if colour == "gap" else None
+    if colour == "gap":
+        found = trainer_logprobs.gaps_of(platform.store, run["trace_id"])
+        return gap_sentence(platform.registry_of(run["team_id"]), found)
+    return None
 
 
 def _rival(run: dict[str, Any], siblings: list[dict[str, Any]]) -> str | None:

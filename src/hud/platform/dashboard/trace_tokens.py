@@ -1,4 +1,5 @@
-"""The tokens that a policy drew, each with a colour: how likely it was, or what its run was worth to training."""
+"""The tokens that a policy drew, each with a colour: how likely it was, what its run was worth to training, or how far
+the trainer's logprob was from the sampler's."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from hud.errors import HudError
 from hud.platform.store.trace_windows import Drawn
@@ -15,6 +19,7 @@ from hud.train.types import AdvantageOptions
 if TYPE_CHECKING:
     from hud.platform.gateway.detokenizing import Vocabulary
     from hud.platform.registry import Registry
+    from hud.platform.store.trainer_logprobs import PassWeights
 
 MOST_TOKENS = 2_000
 """Of one step on a page."""
@@ -22,6 +27,11 @@ SURPRISE = (0.05, 0.36, 1.2, 2.3, 4.6)
 """Negative logprobs at which a colour deepens: probabilities 95%, 70%, 30%, 10% and 1%."""
 GAPS = (0.001, 0.01, 0.05, 0.2, 0.7)
 """Absolute gaps at which a colour deepens; 0.7 is a factor of two."""
+
+NO_GAP = (
+    "No gap can be shown: no training pass has computed this run, since it was never trained on, or its group had no "
+    "spread of rewards to learn from."
+)
 
 View = dict[str, Any]
 
@@ -101,10 +111,36 @@ def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id
     }
 
 
+def gap_sentence(
+    registry: Registry, found: tuple[PassWeights, npt.NDArray[np.float64]] | None
+) -> str:
+    """Return what is said of a run's gaps: how large they are, and which weights the trainer computed them with."""
+    if found is None:
+        return NO_GAP
+    weights, gaps = found
+    try:
+        model = registry.model(weights.model_id).slug
+    except HudError:
+        model = "a model that is gone"
+    named = f", checkpoint {weights.checkpoint[:8]}" if weights.checkpoint else ""
+    when = f"at step {weights.step} of {model}{named}"
+    if not len(gaps):
+        return f"The trainer computed this run {when}, but no logprob of its sampler is on record to compare with."
+    sizes = f"mean {gaps.mean():.3g}, 99th percentile {np.quantile(gaps, 0.99):.3g}, largest {gaps.max():.3g}"
+    return f"Gap between sampler and trainer over {len(gaps):,} tokens: {sizes}. The trainer computed them {when}."
+
+
 def shown_tokens(
-    drawn: Drawn, vocabulary: Vocabulary | None, by: str, advantage: View | None
+    drawn: Drawn,
+    vocabulary: Vocabulary | None,
+    by: str,
+    advantage: View | None,
+    computed: Sequence[float],
 ) -> View:
-    """Return the tokens of a step as `{tokens: [{text, level, title}], ...}`; levels are names of CSS classes."""
+    """Return the tokens of a step as `{tokens: [{text, level, title}], ...}`; levels are names of CSS classes.
+
+    `computed` are the trainer's logprobs, one for each token or none at all; NaN where it computed none.
+    """
     texts = _texts(drawn.ids[:MOST_TOKENS], vocabulary)
     swaps = dict(drawn.swaps)
     tokens = []
@@ -116,6 +152,10 @@ def shown_tokens(
             said.append(f"logprob {logprob:.3f}, probability {math.exp(min(0.0, logprob)):.1%}")
             if by == "logprob":
                 level = _level("s", -logprob, SURPRISE)
+            if by == "gap" and place < len(computed) and math.isfinite(computed[place]):
+                gap = abs(computed[place] - logprob)
+                said.append(f"trainer {computed[place]:.3f}, gap {gap:.3g}")
+                level = _level("s", gap, GAPS)
         if by == "advantage" and advantage is not None and advantage["value"] is not None:
             level = _signed(advantage["value"], advantage["scale"])
         tokens.append(

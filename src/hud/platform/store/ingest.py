@@ -65,7 +65,7 @@ def ingest_attempt(store: Store, team: str, attempt: Attempt) -> bool:
     with store.begin() as connection:
         if not attempt.end(connection):
             return False
-        for table in (tables.steps, tables.samples):
+        for table in (tables.steps, tables.samples, tables.trainer_logprobs):
             connection.execute(sa.delete(table).where(table.c.trace_id == attempt.trace_id))
         batch.write(connection)
     return True

@@ -167,6 +167,20 @@ samples = sa.Table(
     sa.Column("temperature", sa.Float, nullable=False, default=1.0),
 )
 
+trainer_logprobs = sa.Table(
+    "trainer_logprobs",
+    metadata,
+    # What the newest training pass over a run computed for the tokens of its samples.
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("step_id", sa.Integer, primary_key=True),
+    # One for each output token; NaN: it was not trained on.
+    sa.Column("logprobs", sa.LargeBinary, nullable=False),
+    sa.Column("model_id", sa.String(32), nullable=False),
+    # Optimizer steps behind the weights, and their checkpoint; NULL: those that the model began with.
+    sa.Column("step", sa.Integer, nullable=False),
+    sa.Column("checkpoint", sa.String(32)),
+)
+
 models = sa.Table(
     "models",
     metadata,

@@ -355,6 +355,16 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name=op.f("uq_teams_name")),
     )
     op.create_table(
+        "trainer_logprobs",
+        sa.Column("trace_id", sa.String(length=32), nullable=False),
+        sa.Column("step_id", sa.Integer(), nullable=False),
+        sa.Column("logprobs", sa.LargeBinary(), nullable=False),
+        sa.Column("model_id", sa.String(length=32), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("checkpoint", sa.String(length=32), nullable=True),
+        sa.PrimaryKeyConstraint("trace_id", "step_id", name=op.f("pk_trainer_logprobs")),
+    )
+    op.create_table(
         "training_metrics",
         sa.Column("training_run_id", sa.String(length=32), nullable=False),
         sa.Column("step", sa.Integer(), nullable=False),
@@ -390,6 +400,7 @@ def downgrade() -> None:
         "web_sessions",
         "training_runs",
         "training_metrics",
+        "trainer_logprobs",
         "teams",
         "tasksets",
         "taskset_rows",

@@ -1,0 +1,157 @@
+"""What trainers computed for single tokens of runs, beside what samplers drew them with.
+
+Of each run the newest training pass alone is kept: all that is on record of it was computed by the same weights.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from hud.platform.store import tables
+from hud.platform.store.ingest import upsert
+from hud.platform.store.store import Store
+from hud.trace.columns import unpack_logprobs
+
+_AT_ONCE = 500
+_COLUMNS = ("logprobs", "model_id", "step", "checkpoint")
+
+
+@dataclass(frozen=True)
+class PassWeights:
+    """The weights that a training pass computed with."""
+
+    model_id: str
+    step: int
+    """Optimizer steps behind them."""
+    checkpoint: str | None
+    """None: those that the model began with."""
+
+
+@dataclass(frozen=True)
+class ComputedRun:
+    """What a pass computed of a run, turn by turn."""
+
+    trace_id: str
+    turns: list[tuple[bytes, bytes]]
+    """The ids of a turn's output, and as many logprobs, both packed as `hud.trace.columns` does; NaN: not trained on."""
+
+
+def record_pass(
+    store: Store, team: str, weights: PassWeights, computed: Sequence[ComputedRun]
+) -> None:
+    """Keep what a pass computed of a team's runs, in one transaction; runs that are not on record are left out.
+
+    A turn belongs to the step that recorded the same output, in the order of the run.
+    """
+    by_trace: dict[str, list[ComputedRun]] = defaultdict(list)
+    for one in computed:
+        by_trace[one.trace_id].append(one)
+    traces = sorted(by_trace)
+    with store.begin() as connection:
+        for start in range(0, len(traces), _AT_ONCE):
+            some = traces[start : start + _AT_ONCE]
+            known = _known_outputs(connection, team, some)
+            rows = [
+                {
+                    "trace_id": trace_id,
+                    "step_id": step_id,
+                    "logprobs": logprobs,
+                    "model_id": weights.model_id,
+                    "step": weights.step,
+                    "checkpoint": weights.checkpoint,
+                }
+                for trace_id, outputs in known.items()
+                for step_id, logprobs in _placed(by_trace[trace_id], outputs).items()
+            ]
+            _drop_older(connection, weights, sorted({str(row["trace_id"]) for row in rows}))
+            upsert(connection, tables.trainer_logprobs, rows, update=_COLUMNS)
+
+
+def logprobs_between(store: Store, trace_id: str, first: int, last: int) -> dict[int, list[float]]:
+    """Return the trainer's logprobs of the steps from `first` to `last`, by step; NaN where there is none."""
+    table = tables.trainer_logprobs
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(table.c.step_id, table.c.logprobs).where(
+                table.c.trace_id == trace_id, table.c.step_id.between(first, last)
+            )
+        ).all()
+    return {row.step_id: unpack_logprobs(row.logprobs) for row in rows}
+
+
+def gaps_of(store: Store, trace_id: str) -> tuple[PassWeights, npt.NDArray[np.float64]] | None:
+    """Return the weights of the newest pass over a run, and |trainer's - sampler's logprob| of every token with both.
+
+    None where no pass has used the run.
+    """
+    table, samples = tables.trainer_logprobs, tables.samples
+    same = sa.and_(samples.c.trace_id == table.c.trace_id, samples.c.step_id == table.c.step_id)
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(table, samples.c.logprobs.label("sampled"))
+            .select_from(table.join(samples, same))
+            .where(table.c.trace_id == trace_id)
+            .order_by(table.c.step_id)
+        ).all()
+    if not rows:
+        return None
+    gaps = np.concatenate([_gaps(row.logprobs, row.sampled) for row in rows])
+    weights = PassWeights(rows[0].model_id, rows[0].step, rows[0].checkpoint)
+    return weights, gaps[np.isfinite(gaps)]
+
+
+def _gaps(computed: bytes, sampled: bytes) -> npt.NDArray[np.float64]:
+    if len(computed) != len(sampled):
+        return np.zeros(0)  # Its sampler said nothing of its tokens.
+    mine, theirs = (np.frombuffer(one, "<f4").astype(np.float64) for one in (computed, sampled))
+    # Of two infinities there is no difference to take.
+    with np.errstate(invalid="ignore"):
+        return np.abs(mine - theirs)
+
+
+def _known_outputs(
+    connection: sa.Connection, team: str, traces: Sequence[str]
+) -> dict[str, dict[bytes, list[int]]]:
+    """Return, for each of these traces that the team has samples of, the steps of each output, in order."""
+    samples, runs = tables.samples, tables.runs
+    rows: Any = connection.execute(
+        sa.select(samples.c.trace_id, samples.c.step_id, samples.c.output)
+        .select_from(samples.join(runs, runs.c.trace_id == samples.c.trace_id))
+        .where(samples.c.trace_id.in_(traces), runs.c.team_id == team)
+        .order_by(samples.c.trace_id, samples.c.step_id)
+    )
+    found: dict[str, dict[bytes, list[int]]] = {}
+    for trace_id, step_id, output in rows:
+        found.setdefault(trace_id, {}).setdefault(output, []).append(step_id)
+    return found
+
+
+def _placed(parts: Sequence[ComputedRun], outputs: dict[bytes, list[int]]) -> dict[int, bytes]:
+    """Return logprobs by the steps that recorded the same outputs, in their order."""
+    found: dict[int, bytes] = {}
+    for part in parts:
+        last = -1
+        for output, logprobs in part.turns:
+            step = next((one for one in outputs.get(output, ()) if one > last), None)
+            if step is not None:
+                found[step] = logprobs
+                last = step
+    return found
+
+
+def _drop_older(connection: sa.Connection, weights: PassWeights, traces: Sequence[str]) -> None:
+    """Forget what other weights computed of these runs."""
+    table = tables.trainer_logprobs
+    others = sa.or_(
+        table.c.model_id != weights.model_id,
+        table.c.step != weights.step,
+        table.c.checkpoint.is_distinct_from(weights.checkpoint),
+    )
+    connection.execute(sa.delete(table).where(table.c.trace_id.in_(traces), others))
