@@ -170,6 +170,8 @@ async def test_what_is_wrong_stands_beside_its_field(platform, web, folder):
         ({"loss": "nonsense"}, "nonsense"),
         ({"loss_config": "clop=1"}, "takes no key"),
         ({"stale": "correct"}, "needs a loss that bounds its importance weights"),
+        ({"reasoning_effort": "banana"}, "Reasoning effort: it must be"),
+        ({"reasoning_effort": "low"}, "reads neither enable_thinking nor reasoning_effort"),
     ],
 )  # fmt: skip
 async def test_bad_input_is_one_sentence(platform, web, folder, change, sentence):

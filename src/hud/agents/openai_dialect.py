@@ -144,7 +144,7 @@ class OpenAIChatModel:
         if params.max_tokens not in (_DEFAULTS.max_tokens, NO_LIMIT):
             body["max_tokens"] = params.max_tokens
         # Only what differs from our defaults: a server's own defaults, and its refusals, stay its own.
-        for field in ("temperature", "top_p", "top_k", "stop", "seed"):
+        for field in ("temperature", "top_p", "top_k", "stop", "seed", "reasoning_effort"):
             value = getattr(params, field)
             if value != getattr(_DEFAULTS, field):
                 body[field] = value

@@ -47,10 +47,10 @@ def _config_options(function: Any) -> Any:
 
 def _click_type(annotation: Any) -> Any:
     options = [one for one in get_args(annotation) if one is not type(None)]
-    if get_origin(annotation) is Literal:
-        return click.Choice(list(get_args(annotation)))
     if options and get_origin(annotation) is not Literal:
         annotation = options[0]
+    if get_origin(annotation) is Literal:
+        return click.Choice(list(get_args(annotation)))
     return annotation if annotation in (int, float) else str
 
 

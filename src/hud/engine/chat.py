@@ -19,6 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from hud.engine.config import DecoderConfig
+from hud.engine.reasoning import ReasoningSwitch, reasoning_switch
 from hud.engine.toolcalls import Parsed, parse_output
 from hud.errors import NotFoundError, StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
@@ -40,7 +41,7 @@ class ChatFormat:
             name: _token_text(settings.get(name))
             for name in ("bos_token", "eos_token", "pad_token", "unk_token")
         }
-        self.template = _compile(_template_text(folder, settings), folder)
+        self.template, self.reasoning = _compile(_template_text(folder, settings), folder)
         self.stop_ids = self._stop_ids(config)
         ends = self.special["eos_token"]
         self.end_id: int = (
@@ -49,9 +50,14 @@ class ChatFormat:
         self.end_text: str = ends or self.tokenizer.id_to_token(self.end_id) or ""
 
     def render_text(
-        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], *, generation: bool = True
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        effort: str | None = None,
+        generation: bool = True,
     ) -> str:
-        """Return the conversation as the template writes it."""
+        """Return the conversation as the template writes it; `effort` as `ReasoningSwitch` takes it."""
         schemas = [
             {
                 "type": "function",
@@ -70,6 +76,7 @@ class ChatFormat:
                 documents=None,
                 add_generation_prompt=generation,
                 **self.special,
+                **self.reasoning.variables(effort),
             )
             return text
         except jinja2.TemplateError as error:
@@ -77,12 +84,23 @@ class ChatFormat:
                 f"The chat template of {self.folder} refused the conversation: {error}."
             ) from error
 
-    def render(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> list[int]:
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        effort: str | None = None,
+    ) -> list[int]:
         """Return the prompt ids of a conversation, ready for the assistant's turn."""
-        return self.encode(self.render_text(messages, tools))
+        return self.encode(self.render_text(messages, tools, effort=effort))
 
     def extend(
-        self, continuation: Continuation, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
+        self,
+        continuation: Continuation,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        effort: str | None = None,
     ) -> list[int] | None:
         """Return the prompt that begins with the continuation's ids and adds what they do not cover.
 
@@ -93,8 +111,8 @@ class ChatFormat:
         covered = continuation.covered + system
         if covered >= len(messages):
             return None
-        before = self.render_text(messages[:covered], tools, generation=False)
-        whole = self.render_text(messages, tools)
+        before = self.render_text(messages[:covered], tools, effort=effort, generation=False)
+        whole = self.render_text(messages, tools, effort=effort)
         end = before.rfind(self.end_text)
         if end < 0 or not self.end_text or not whole.startswith(before):
             return None
@@ -204,7 +222,7 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _compile(text: str, folder: Path) -> jinja2.Template:
+def _compile(text: str, folder: Path) -> tuple[jinja2.Template, ReasoningSwitch]:
     """Compile a chat template under the conventions of Hugging Face's."""
     # A template comes with somebody's weights: it must not reach into this process.
     environment = ImmutableSandboxedEnvironment(
@@ -214,7 +232,7 @@ def _compile(text: str, folder: Path) -> jinja2.Template:
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
     try:
-        return environment.from_string(text)
+        return environment.from_string(text), reasoning_switch(environment.parse(text), folder)
     except jinja2.TemplateSyntaxError as error:
         raise StoreError(
             f"The chat template of {folder}, line {error.lineno}: {error.message}."

@@ -193,10 +193,13 @@ class PolicyChatModel:
         """Draw the assistant's next turn. A truncated distribution (top-p, top-k) gives no sample to train on."""
         del trace_id
         chat = self.policy.chat
-        prompt = chat.extend(continuation, messages, tools) if continuation is not None else None
+        effort = params.reasoning_effort
+        prompt = None
+        if continuation is not None:
+            prompt = chat.extend(continuation, messages, tools, effort=effort)
         extended = continuation is None or prompt is not None
         if prompt is None:
-            prompt = chat.render(messages, tools)
+            prompt = chat.render(messages, tools, effort=effort)
         stopped = None
         if params.stop:
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, UsageError
+from hud.platform.gateway.formats import format_of
 from hud.platform.launching import Launch
 from hud.platform.playable import Playable, Source, file_source, refuse_shared
 from hud.platform.training_runs import TrainingRuns
@@ -33,6 +34,9 @@ async def begin_training(
     Raises `UsageError` where the choice cannot be trained, `ConflictError` while somebody trains the model.
     """
     refuse_shared(tasks, held_out)
+    if config.reasoning_effort is not None:
+        form = await asyncio.to_thread(format_of, model.folder)
+        form.chat.reasoning.refuse(config.reasoning_effort)
     registry = platform.registry_of(who.team_id)
     checkpoint = await asyncio.to_thread(registry.tree.find, model, start)
     work = await asyncio.to_thread(_work, platform, who, config, tasks, held_out)

@@ -5,6 +5,7 @@ from hud.trace.chat import (
     ChatModel,
     Completion,
     Continuation,
+    ReasoningEffort,
     SamplingParams,
     wire_messages,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "Continuation",
     "ImageContent",
     "Message",
+    "ReasoningEffort",
     "Sample",
     "SamplingParams",
     "Step",

@@ -7,7 +7,7 @@ knows conversations and tokens; it knows nothing of weights or HTTP.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from hud.trace.content import ToolCall, ToolSpec
 from hud.trace.steps import Citation, Sample, Usage
@@ -19,6 +19,10 @@ None), on assistant turns `tool_calls` (`[{id, type: "function", function: {name
 assistant turn is `Completion.verbatim`; `wire_messages` leaves out what is ours alone."""
 
 _OURS = ("verbatim", "is_error")
+
+
+ReasoningEffort = Literal["none", "low", "medium", "high"]
+"""How much a model is to reason before it answers, as chat templates of models that reason take it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     seed: int | None = None
     """With a seed, the same prompt and weights draw the same tokens."""
+    reasoning_effort: str | None = None
+    """A `ReasoningEffort` for our own models, whose chat template is told; a provider may know others. None: its default."""
 
     @property
     def truncates(self) -> bool:

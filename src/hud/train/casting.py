@@ -80,6 +80,22 @@ def _tools_of(tasks: Iterable[Task]) -> list[AgentTool]:
     return [tool for environment in bound for tool in _tools(environment, seen)]
 
 
+async def refuse_efforts(
+    client: Client, config: TrainConfig, subagents: Mapping[str, SubagentConfig]
+) -> None:
+    """Raise `UsageError` where a model cannot be told how much it is to reason, before anything is played with it.
+
+    Only a model's server knows its chat template, so each of these models is asked for one token.
+    """
+    players = [(one.model, one.reasoning_effort) for one in subagents.values()]
+    told = {(config.model, config.reasoning_effort), *players}
+    for model, effort in told:
+        if effort is not None:
+            asked = await client.chat_model(model)
+            params = SamplingParams(max_tokens=1, reasoning_effort=effort)
+            await asked.complete([{"role": "user", "content": "Hello."}], [], params)
+
+
 async def cast_of(
     client: Client, policy: ChatModel, config: TrainConfig, subagents: dict[str, SubagentConfig]
 ) -> Cast:
@@ -113,6 +129,7 @@ def cast_agent(
         max_turns=config.max_turns,
         max_tokens=config.max_tokens,
         system_prompt=config.system_prompt,
+        reasoning_effort=config.reasoning_effort,
     )
     agent = _seeded(cast.policy, own, config, temperature, place)
     agent.subagents = {
@@ -135,6 +152,8 @@ def _seeded(
         system_prompt=settings.system_prompt,
     )
     params = SamplingParams(
-        max_tokens=settings.max_tokens or config.max_tokens, temperature=temperature
+        max_tokens=settings.max_tokens or config.max_tokens,
+        temperature=temperature,
+        reasoning_effort=settings.reasoning_effort,
     )
     return SeededAgent(model, played, params, place)

@@ -13,7 +13,7 @@ from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.scheduling import StopSignal
 from hud.eval.statistics import clustered_interval
-from hud.train.casting import cast_of, subagents_of
+from hud.train.casting import cast_of, refuse_efforts, subagents_of
 from hud.train.config import TrainConfig
 from hud.train.progress import Reporter, SilentReporter
 from hud.train.sampling import Player, check_tasks
@@ -95,6 +95,7 @@ async def play(
     subagents = subagents_of(config, chosen)
     player = Player(config, runtime, reporter or SilentReporter(), stop or StopSignal(), subagents)
     client = connect()
+    await refuse_efforts(client, config, subagents)
     model = await client.chat_model(config.model, checkpoint)
     name = f"{config.model} {checkpoint}"
     job = await Job.start(name, group=config.eval_group, taskset_id=tasks.taskset_id)

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from hud.errors import UsageError
+from hud.trace import ReasoningEffort
 from hud.train.loss_config import parse_loss
 from hud.train.schedules import ScheduleName, learning_rate
 from hud.train.types import AdvantageOptions
@@ -35,6 +36,8 @@ class SubagentConfig(BaseModel):
     """Most tokens in a turn."""
     system_prompt: str | None = None
     """Said to it before every prompt; None says nothing."""
+    reasoning_effort: ReasoningEffort | None = None
+    """How much it reasons; None is its chat template's own default."""
 
 
 # They say how to run, show or store, not what is learned: changing them continues the same run.
@@ -111,6 +114,8 @@ class TrainConfig(BaseModel):
     """Of sampling for training."""
     system_prompt: str | None = None
     """Said to the policy before every prompt."""
+    reasoning_effort: ReasoningEffort | None = None
+    """How much the policy reasons before it answers, told to its chat template; where not given, as the template has it."""
     runtime: str = "local"
     """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
     max_concurrent: int = Field(default=64, ge=1)

@@ -20,7 +20,7 @@ from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.scheduling import StopSignal
 from hud.eval.taskset import Taskset
-from hud.train.casting import Cast, cast_of, subagents_of
+from hud.train.casting import Cast, cast_of, refuse_efforts, subagents_of
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.learner import Learner
 from hud.train.pipeline import GroupStream
@@ -152,6 +152,7 @@ class _Loop:
                 "twice in a step."
             )
         subagents = subagents_of(config, [*chosen, *scored], played_as)
+        await refuse_efforts(connect(), config, subagents)
         if runtime is None:
             from hud.train.runtimes import runtime_named  # Loads sockets and processes.
 

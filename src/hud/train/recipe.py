@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hud.eval.scheduling import StopSignal
     from hud.eval.taskset import Taskset
 
-_HANDED_ON = ("max_turns", "max_tokens", "system_prompt")
+_HANDED_ON = ("max_turns", "max_tokens", "system_prompt", "reasoning_effort")
 """Settings with which a subagent plays as it does in the stage that trained it."""
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hud.client import connect
 from hud.eval.scheduling import StopSignal
-from hud.train.casting import cast_of, subagents_of
+from hud.train.casting import cast_of, refuse_efforts, subagents_of
 from hud.train.config import TrainConfig
 from hud.train.loop import load_tasks
 from hud.train.progress import Reporter, Score, SilentReporter
@@ -33,6 +33,7 @@ async def score(
 
         runtime = runtime_named(config.runtime, tasks)
     client = connect()
+    await refuse_efforts(client, config, subagents)
     policy = await client.chat_model(config.model)
     cast = await cast_of(client, policy, config, subagents)
     shown = reporter if reporter is not None else SilentReporter()

@@ -130,12 +130,15 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
             Prompt(chat.encode(prompt) if isinstance(prompt, str) else _known(prompt, vocabulary))
             for prompt in request.prompts
         ]
+    effort = request.effort
+    if effort is None and request.budgeted_effort is not None:
+        effort = request.budgeted_effort if chat.reasoning.takes(request.budgeted_effort) else None
     ids = None
     if request.continuation is not None:
         _known(request.continuation.token_ids, vocabulary)
-        ids = chat.extend(request.continuation, request.messages, request.offered)
+        ids = chat.extend(request.continuation, request.messages, request.offered, effort=effort)
     if ids is None:
-        ids = chat.render(request.messages, request.offered)
+        ids = chat.render(request.messages, request.offered, effort=effort)
     # Some templates open the model's reasoning themselves.
     tail = vocabulary.tokenizer.decode(ids[-8:], skip_special_tokens=False)
     return [Prompt(ids, opened=tail.rstrip().endswith("<think>"))]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hud.trace import ChatMessage, Continuation, SamplingParams, ToolSpec
+from hud.trace import ChatMessage, Continuation, ReasoningEffort, SamplingParams, ToolSpec
 
 MOST_TOKENS = 1 << 30
 """Where a request names no limit: the engine stops at the end of its context."""
@@ -76,8 +76,11 @@ class GenerationRequest:
     stream: bool = False
     think: bool | None = None
     """False: reasoning is not wanted in the answer; None: the client did not say."""
-    effort: Literal["low", "medium", "high"] | None = None
-    """How hard a provider's model shall think."""
+    effort: ReasoningEffort | None = None
+    """How hard the model shall think. A model of this server that cannot be told refuses."""
+    budgeted_effort: ReasoningEffort | None = None
+    """What switches and token budgets of thinking come to, which clients send by themselves: for models of this server
+    that can be told, not used by others."""
 
     @property
     def cut(self) -> bool:

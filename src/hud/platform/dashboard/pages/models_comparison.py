@@ -36,7 +36,10 @@ MOST_TASKS = 40
 """Shown of those that got better, and of those that got worse."""
 MOST_NAMED = 400
 """Checkpoints to choose from, the newest."""
-_PLAYED_AS = ("max_turns", "max_tokens", "eval_temperature", "eval_group", "seed", "system_prompt")
+_PLAYED_AS = (
+    *("max_turns", "max_tokens", "eval_temperature", "eval_group", "seed"),
+    *("system_prompt", "reasoning_effort"),
+)
 """Settings of the last training run under which evaluations are played, so that all scores mean the same."""
 _Text = Annotated[str, Query(max_length=200)]
 

@@ -12,7 +12,17 @@ from hud.errors import UsageError
 from hud.train.config import TrainConfig
 from hud.train.loss_config import available_losses
 
-MAIN = ("steps", "group", "tasks_per_step", "lr", "loss", "max_turns", "max_tokens", "eval_every")
+MAIN = (
+    "steps",
+    "group",
+    "tasks_per_step",
+    "lr",
+    "loss",
+    "max_turns",
+    "max_tokens",
+    "reasoning_effort",
+    "eval_every",
+)
 GROUPS = {
     "Optimizer": (
         "lr_schedule", "warmup_steps", "lr_floor", "beta1", "beta2", "eps", "weight_decay", "max_grad_norm",
@@ -134,7 +144,10 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
 def _options(name: str, annotation: Any) -> tuple[str, ...]:
     if name == "loss":
         return tuple(loss for loss in available_losses() if loss != "cross_entropy")
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    named = [one for one in get_args(annotation) if get_origin(one) is Literal]
+    return ("", *get_args(named[0])) if named else ()
 
 
 def _numbers(text: str) -> tuple[dict[str, float], str | None]:

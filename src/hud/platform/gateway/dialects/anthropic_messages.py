@@ -18,6 +18,7 @@ from hud.platform.gateway.dialects.openai_messages import (
     read_stops,
     tool_spec,
 )
+from hud.platform.gateway.efforts import effort_of_budget, read_effort
 from hud.platform.gateway.events import (
     Begun,
     CallArguments,
@@ -32,7 +33,7 @@ from hud.platform.gateway.exchange import EVENTS
 from hud.platform.gateway.fields import Fields
 from hud.platform.gateway.refusals import Refusal
 from hud.platform.gateway.requests import GenerationRequest, OutputFormat, Sampling, ToolChoice
-from hud.trace import ChatMessage, ToolSpec, Usage, new_id
+from hud.trace import ChatMessage, ReasoningEffort, ToolSpec, Usage, new_id
 
 _UNSUPPORTED = ("mcp_servers", "container", "context_management")
 _KINDS = {
@@ -85,6 +86,8 @@ class MessagesDialect:
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
             think=None if thinking is None else thinking.text("type") != "disabled",
+            effort=read_effort(body.inner("output_config") or Fields({}), "effort"),
+            budgeted_effort=None if thinking is None else _read_thinking(thinking),
         )
 
     def whole(
@@ -328,6 +331,12 @@ def _read_choice(choice: Fields | None, tools: list[ToolSpec]) -> ToolChoice:
         case "tool":
             return checked_choice(ToolChoice("required", (choice.needed_text("name"),)), tools)
     raise choice.wrong("type", "'auto', 'any', 'tool' or 'none'")
+
+
+def _read_thinking(thinking: Fields) -> ReasoningEffort | None:
+    if thinking.text("type") == "disabled":
+        return "none"
+    return effort_of_budget(thinking.integer("budget_tokens", least=1))
 
 
 def _read_format(body: Fields) -> OutputFormat | None:

@@ -19,6 +19,7 @@ from hud.platform.gateway.dialects.gemini_contents import (
 from hud.platform.gateway.dialects.openai_messages import (
     read_stops,
 )
+from hud.platform.gateway.efforts import effort_of_budget, read_effort
 from hud.platform.gateway.events import (
     CallArguments,
     CallBegun,
@@ -101,6 +102,10 @@ class GeminiDialect:
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
             think=bool(thinking.flag("includeThoughts", "include_thoughts")),
+            effort=read_effort(thinking, "thinkingLevel", "thinking_level"),
+            budgeted_effort=effort_of_budget(
+                thinking.integer("thinkingBudget", "thinking_budget", least=-1)
+            ),
         )
 
     def whole(

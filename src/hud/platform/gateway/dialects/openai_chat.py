@@ -25,6 +25,7 @@ from hud.platform.gateway.dialects.openai_messages import (
     read_tool_choice,
     read_tools,
 )
+from hud.platform.gateway.efforts import read_effort
 from hud.platform.gateway.events import (
     CallArguments,
     CallBegun,
@@ -65,7 +66,6 @@ class ChatDialect:
         if body.get("modalities") not in (None, ["text"]):
             raise body.wrong("modalities", "['text'] for this model")
         tools = read_tools(body)
-        effort = body.text("reasoning_effort")
         messages = [read_message(message) for message in body.objects("messages")]
         if not messages:
             raise UsageError("messages must hold at least one message.")
@@ -83,7 +83,7 @@ class ChatDialect:
             continuation=_continuation(body),
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
-            effort=effort if effort in ("low", "medium", "high") else None,  # type: ignore[arg-type]
+            effort=read_effort(body, "reasoning_effort"),
         )
 
     def whole(

@@ -19,6 +19,7 @@ from hud.platform.gateway.dialects.openai_messages import (
     read_tool,
     read_tool_choice,
 )
+from hud.platform.gateway.efforts import read_effort
 from hud.platform.gateway.events import (
     Begun,
     CallArguments,
@@ -52,7 +53,6 @@ class ResponsesDialect:
         tools = _read_tools(body)
         text = body.inner("text") or Fields({})
         reasoning = body.inner("reasoning") or Fields({})
-        effort = reasoning.text("effort")
         messages = read_items(body)
         if not messages:
             raise UsageError("input must hold at least one item.")
@@ -74,7 +74,7 @@ class ResponsesDialect:
             top_logprobs=_top_logprobs(body),
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
-            effort=effort if effort in ("low", "medium", "high") else None,  # type: ignore[arg-type]
+            effort=read_effort(reasoning, "effort"),
         )
 
     def whole(

@@ -1,0 +1,84 @@
+"""How a chat template is told how much its model is to reason.
+
+Two variables are known among the families: `enable_thinking` (Qwen3 and those after its manner), true or false, and
+`reasoning_effort` (gpt-oss), a word. Which of them a template reads is found in the template itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from jinja2 import meta, nodes
+
+from hud.errors import UsageError
+from hud.trace import ReasoningEffort
+
+_EFFORTS: tuple[str, ...] = get_args(ReasoningEffort)
+
+
+@dataclass(frozen=True)
+class ReasoningSwitch:
+    """What one template reads of a reasoning effort."""
+
+    folder: Path
+    thinking: bool
+    """It reads `enable_thinking`."""
+    effort: bool
+    """It reads `reasoning_effort`."""
+    knows_none: bool
+    """It compares something with the word "none". gpt-oss's does not, and would write the word into the prompt."""
+
+    def takes(self, effort: str) -> bool:
+        """True where the template can be told this effort."""
+        return self.thinking or self._writes(effort)
+
+    def refuse(self, effort: str) -> None:
+        """Raise `UsageError` for an effort that there is not, or that the template cannot be told."""
+        if effort not in _EFFORTS:
+            raise UsageError(
+                f"reasoning_effort must be one of {', '.join(_EFFORTS)}, not {effort!r}."
+            )
+        if not self.thinking and not self.effort:
+            raise UsageError(
+                f"The chat template of {self.folder} reads neither enable_thinking nor reasoning_effort, so "
+                f"reasoning_effort={effort!r} would change nothing; leave it out."
+            )
+        if not self.takes(effort):
+            raise UsageError(
+                f"The chat template of {self.folder} cannot turn reasoning off; reasoning_effort may be low, medium "
+                "or high."
+            )
+
+    def variables(self, effort: str | None) -> dict[str, Any]:
+        """Return what the template is given for an effort; nothing for None, the template's own default.
+
+        Raises as `refuse` does.
+        """
+        if effort is None:
+            return {}
+        self.refuse(effort)
+        found: dict[str, Any] = {"enable_thinking": effort != "none"} if self.thinking else {}
+        if self._writes(effort):
+            found["reasoning_effort"] = effort
+        return found
+
+    def _writes(self, effort: str) -> bool:
+        return self.effort and (effort != "none" or self.knows_none)
+
+
+def reasoning_switch(template: nodes.Template, folder: Path) -> ReasoningSwitch:
+    """Return what a parsed template reads."""
+    read = meta.find_undeclared_variables(template)
+    words = {
+        constant.value
+        for constant in template.find_all(nodes.Const)
+        if isinstance(constant.value, str)
+    }
+    return ReasoningSwitch(
+        folder=folder,
+        thinking="enable_thinking" in read,
+        effort="reasoning_effort" in read,
+        knows_none="none" in words,
+    )
