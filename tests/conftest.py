@@ -1,8 +1,11 @@
 """With HUD_TEST_DATABASE_URL set to a PostgreSQL, every store that a test opens lies there, in a schema of its own."""
 
+import atexit
 import hashlib
 import os
+import shutil
 import subprocess
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -11,6 +14,11 @@ from hypothesis import settings
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+# Tests that name no home must not write into the user's, nor find there what an older version left.
+if "HUD_HOME" not in os.environ:
+    os.environ["HUD_HOME"] = tempfile.mkdtemp(prefix="hud-tests-")
+    atexit.register(shutil.rmtree, os.environ["HUD_HOME"], ignore_errors=True)
 
 DATABASE = os.environ.get("HUD_TEST_DATABASE_URL")
 
