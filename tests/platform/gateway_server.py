@@ -30,6 +30,7 @@ def serving(app):
     """Serve an ASGI application on loopback; yields its base URL."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen(128)  # Whoever asks before the server is up waits for it.
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
     thread.start()
