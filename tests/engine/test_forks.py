@@ -2,10 +2,10 @@
 
 import asyncio
 
-import numpy as np
 import pytest
 import torch
-from tests.engine.tiny_policy import tiny_folder
+from tests.engine.tiny_policy import lesson, tiny_folder
+from tests.engine.waiting import until
 
 from hud.engine.chat import ChatFormat
 from hud.engine.folder import load_decoder
@@ -15,7 +15,6 @@ from hud.engine.policy import Policy
 from hud.engine.sampler import Sampler
 from hud.engine.trainer import Trainer
 from hud.trace import SamplingParams
-from hud.train.datums import Datum
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0)
 LONG = SamplingParams(max_tokens=200, temperature=0)
@@ -58,21 +57,6 @@ async def alone(policy, prompt=PROMPT, params=GREEDY):
     drawn = await sampler.sample(prompt, params, frozenset())
     sampler.close()
     return drawn
-
-
-def lesson(ids, sampled):
-    mask = np.zeros(len(ids), dtype=np.float32)
-    mask[-sampled:] = 1
-    nothing = np.zeros_like(mask)
-    return Datum(np.array(ids), mask, nothing, nothing, mask, np.ones_like(mask))
-
-
-async def until(condition):
-    for _ in range(60_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came to be")
 
 
 def test_forks_hold_the_base_s_weights_once(base):

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from tests.engine.tiny_policy import tiny_policy
+from tests.engine.waiting import until
 
 from hud.trace import SamplingParams
 
@@ -18,14 +19,6 @@ def policy():
     made.chat.stop_ids = frozenset()  # Turns end at their length.
     yield made
     made.close()
-
-
-async def until(true):
-    for _ in range(10_000):
-        if true():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came")
 
 
 def change(policy, name):

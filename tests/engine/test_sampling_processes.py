@@ -6,13 +6,15 @@ import signal
 
 import pytest
 import torch
-from tests.engine.tiny_policy import tiny_policy
+from tests.engine.tiny_policy import lesson, tiny_policy
+from tests.engine.waiting import until
 
 from hud.engine import samplers
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sampler import Sampler
 from hud.engine.side_sampler import SideRequest
 from hud.engine.threads import sampling_processes
+from hud.engine.trainer import Trainer
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
@@ -39,14 +41,6 @@ async def spread(policy):
     (side,) = policy._samplers._sides
     assert await asyncio.to_thread(side.ready.wait, 60)
     return side
-
-
-async def until(condition):
-    for _ in range(60_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came to be")
 
 
 async def drawn(policy, prompts=PROMPTS, params=GREEDY):
@@ -103,6 +97,29 @@ async def test_weights_that_change_here_are_sampled_from_there(policy, lora):
     await asyncio.to_thread(change)
     after = await drawn(policy)
     assert {one.version for one in after} == {"new"}
+    assert all(a.token_ids != b.token_ids for a, b in zip(after, before, strict=True))
+    sampler = Sampler(policy.decoder)
+    alone = [await sampler.sample(prompt, GREEDY, frozenset()) for prompt in PROMPTS]
+    sampler.close()
+    assert [one.token_ids for one in after] == [one.token_ids for one in alone]
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=4, alpha=8)])
+async def test_what_a_trainer_learns_is_sampled_from_whoever_was_there_first(policy, lora):
+    trainer = Trainer(policy.decoder, lora=lora)
+    await spread(policy)
+    before = await drawn(policy)
+
+    def learn():
+        trainer.forward_backward([lesson([5, 6, 7, 8, 9, 10], sampled=3)], "cross_entropy")
+        with policy.exclusive():
+            measured = trainer.optim_step(0.1)
+            policy.checkpoint = "learned"
+        return measured
+
+    for _ in range(2):
+        assert (await asyncio.to_thread(learn))["update_norm:mean"] > 0
+    after = await drawn(policy)
     assert all(a.token_ids != b.token_ids for a, b in zip(after, before, strict=True))
     sampler = Sampler(policy.decoder)
     alone = [await sampler.sample(prompt, GREEDY, frozenset()) for prompt in PROMPTS]

@@ -6,8 +6,9 @@ import contextlib
 import numpy as np
 import pytest
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm_policy import BASE, until, vllm_policy
+from tests.engine.vllm_policy import BASE, vllm_policy
 from tests.engine.vllm_stand_in import StandIn
+from tests.engine.waiting import until
 
 from hud.engine.sequence import Asked
 from hud.engine.trainer import Trainer

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from tests.engine.test_vllm_sampling import LONG, PROMPT, trained_logprobs
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm_policy import change, until, vllm_policy
+from tests.engine.vllm_policy import change, vllm_policy
 from tests.engine.vllm_stand_in import StandIn
 from tests.engine.vllm_transfer import SendingHalf
+from tests.engine.waiting import until
 
 from hud.engine.vllm.transfer import nccl_engine
 from hud.errors import UsageError

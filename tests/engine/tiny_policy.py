@@ -4,9 +4,12 @@ import functools
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from hud.engine.policy import Policy
 from hud.engine.tiny import create_tiny
 from hud.trace import ToolSpec
+from hud.train.datums import Datum
 
 TOOLS = [
     ToolSpec(
@@ -30,3 +33,11 @@ def tiny_folder() -> Path:
 
 def tiny_policy(**options: int) -> Policy:
     return Policy.load(tiny_folder(), **options)
+
+
+def lesson(ids: list[int], sampled: int) -> Datum:
+    """What `cross_entropy` learns the last tokens of `ids` from."""
+    mask = np.zeros(len(ids), dtype=np.float32)
+    mask[-sampled:] = 1
+    nothing = np.zeros_like(mask)
+    return Datum(np.array(ids), mask, nothing, nothing, mask, np.ones_like(mask))

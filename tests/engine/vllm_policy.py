@@ -1,7 +1,5 @@
 """A policy of tests that stand-ins of vLLM servers sample."""
 
-import asyncio
-
 from tests.engine.tiny_policy import tiny_folder
 
 from hud.engine.chat import ChatFormat
@@ -49,11 +47,3 @@ def change(policy, name, *, in_flight=False, factor=0.3):
         for parameter in changed:
             parameter.data += factor * parameter.data.new_ones(parameter.shape).cumsum(-1).sin()
         policy.checkpoint = name
-
-
-async def until(true):
-    for _ in range(20_000):
-        if true():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came")

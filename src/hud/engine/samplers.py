@@ -1,8 +1,8 @@
 """The samplers of one policy: one in this process and, where cores are idle, others in processes of their own.
 
 A decode step of a small model is many tiny operations, which a second thread does not make faster (`threads`); a second
-process, with half of the sequences, does. All of them compute with the same weights in the same memory. A turn goes where
-the least is to be done for it: fewest sequences on their way, and most of its prompt known.
+process, with half of the sequences, does. The others compute with one copy of the weights, which is made anew whenever those
+have changed. A turn goes where the least is to be done for it: fewest sequences on their way, and most of its prompt known.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Samplers:
                     yield
                     self._recent.clear()
             finally:
-                self._drop_sides()
+                if self._weights is not None and not self._weights.refresh(self.decoder):
+                    self._drop_sides()
                 for side in sides:
                     side.resume()
 
@@ -121,7 +122,7 @@ class Samplers:
             self._starting.join()
         self.own.close()
         with self._changing:
-            self._drop_sides(everything=True)
+            self._drop_sides()
 
     # -- other processes ----------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class Samplers:
         self._starting.start()
 
     def _start(self) -> None:
-        with self._changing, self.own.sampler.between_steps():
+        with self._changing:
             assert isinstance(self.decoder, Decoder)
             if self._weights is None:
                 self._weights = SharedWeights(self.decoder)
@@ -145,9 +146,9 @@ class Samplers:
                 self._sides = [*self._sides, side]
         self._starting = None
 
-    def _drop_sides(self, *, everything: bool = False) -> None:
-        """End processes whose weights are no longer the decoder's: an adapter was put on it, or its layers replaced."""
-        if self._weights is None or (not everything and self._weights.hold(self.decoder)):
+    def _drop_sides(self) -> None:
+        """End the other processes, as where an adapter was put on the decoder, or its layers were replaced."""
+        if self._weights is None:
             return
         for side in self._sides:
             side.close()

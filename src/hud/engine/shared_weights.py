@@ -1,4 +1,4 @@
-"""Weights in memory that other processes compute with too: whoever trains them here changes them there."""
+"""A copy of weights in memory that other processes compute with: what is learned here is copied there between two steps."""
 
 from __future__ import annotations
 
@@ -58,24 +58,28 @@ class Plan:
 
 
 class SharedWeights:
-    """A decoder's parameters, moved into memory that has a file descriptor."""
+    """A copy of a decoder's parameters, in memory that has a file descriptor.
+
+    A copy, and not the parameters themselves: an optimizer may hold on to the memory that they were in when it began.
+    """
 
     def __init__(self, decoder: Decoder) -> None:
-        """Move them. Whoever holds the parameters goes on with them; whoever holds their old data does not."""
         self.plan = Plan.of(decoder)
         self.descriptor = _memory(self.plan.size)
-        self._bytes = _mapped(self.descriptor, self.plan.size)
-        with torch.no_grad():
-            _rest_on(decoder, self.plan, self._bytes, keep=True)
+        memory = _mapped(self.descriptor, self.plan.size)
+        self._copies = [one.within(memory) for one in self.plan.parameters]
+        self.refresh(decoder)
 
-    def hold(self, decoder: nn.Module) -> bool:
-        """Return True while these are the decoder's parameters: none was replaced, none was added."""
+    @torch.no_grad()
+    def refresh(self, decoder: nn.Module) -> bool:
+        """Copy the parameters as they are now; False where they are others than those that were laid out."""
         found = dict(decoder.named_parameters())
-        start = self._bytes.data_ptr()
-        return len(found) == len(self.plan.parameters) and all(
-            one.name in found and found[one.name].data_ptr() == start + one.offset
-            for one in self.plan.parameters
-        )
+        laid_out = {(one.name, one.shape, one.dtype) for one in self.plan.parameters}
+        if {(name, tuple(one.shape), one.dtype) for name, one in found.items()} != laid_out:
+            return False
+        for one, copy in zip(self.plan.parameters, self._copies, strict=True):
+            copy.copy_(found[one.name])
+        return True
 
     def close(self) -> None:
         """Give the descriptor back; the memory stays as long as somebody computes with it."""
@@ -88,21 +92,13 @@ def decoder_over(plan: Plan, descriptor: int) -> Decoder:
         decoder = Decoder(plan.config)
     if plan.lora is not None:
         attach(decoder, plan.lora)
-    _rest_on(decoder, plan, _mapped(descriptor, plan.size), keep=False)
-    decoder.rotary = inverse_frequencies(plan.config)  # Made on the meta device: empty until here.
-    return decoder.requires_grad_(False).eval()
-
-
-def _rest_on(decoder: Decoder, plan: Plan, memory: Tensor, *, keep: bool) -> None:
-    """Make parts of `memory` the data of the parameters; with `keep` they hold what the parameters held."""
+    memory = _mapped(descriptor, plan.size)
     for one in plan.parameters:
         owner, _, last = one.name.rpartition(".")
-        place = one.within(memory)
-        if keep:
-            parameter = decoder.get_parameter(one.name)
-            parameter.data = place.copy_(parameter)
-        else:
-            setattr(decoder.get_submodule(owner), last, nn.Parameter(place, requires_grad=False))
+        parameter = nn.Parameter(one.within(memory), requires_grad=False)
+        setattr(decoder.get_submodule(owner), last, parameter)
+    decoder.rotary = inverse_frequencies(plan.config)  # Made on the meta device: empty until here.
+    return decoder.requires_grad_(False).eval()
 
 
 def _lora_of(decoder: nn.Module) -> LoraConfig | None:
