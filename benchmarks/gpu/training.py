@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import statistics
 
-import numpy as np
 import torch
 from counts import Counts
 from measure import verdict
 from qwen3 import product_rate, random_decoder, synchronized
+from shapes import datums
 
 from hud.engine.config import DecoderConfig
 from hud.engine.lora import LoraConfig
 from hud.engine.moments import OptimizerOptions
 from hud.engine.options import TrainerOptions
 from hud.engine.trainer import Trainer
-from hud.train.datums import Datum
 
 BARS = {"full": 0.45, "LoRA": 0.40}
 RANK = 16
-
-
-def datums(config: DecoderConfig, tokens: int, length: int) -> list[Datum]:
-    """Return sequences without a common beginning, whose second half was sampled."""
-    mask = np.repeat(np.float32([0, 1]), length // 2)
-    rng = np.random.default_rng(0)
-    return [
-        Datum(
-            tokens=rng.integers(9, config.vocab_size, length),
-            mask=mask,
-            logprobs=mask * np.float32(-10),
-            advantages=mask * np.float32(rng.normal()),
-            weights=mask,
-            temperatures=np.ones(length, np.float32),
-            traj_idx=number,
-        )
-        for number in range(tokens // length)
-    ]
 
 
 def training(
@@ -60,7 +41,7 @@ def training(
         # With two moments in fp32, 4 billion weights and their masters do not fit into 80 GB.
         options=TrainerOptions(OptimizerOptions(states="8bit"), recompute_layers=True),
     )
-    batch = datums(config, tokens, length)
+    batch = datums(config.vocab_size, tokens // length, length)
     counts = Counts(config, element=2)
     sequences = len(batch)
     needed = counts.gradient(

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import shapes
 import torch
 from counts import Counts
@@ -31,7 +30,6 @@ from hud.engine.trainer import Trainer
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.trace import Completion, SamplingParams, ToolCall
-from hud.train.datums import Datum
 
 PROMPTS, PROMPT = 8, 512
 ROWS, CONTEXT, NEW = 64, 64, 64
@@ -131,31 +129,13 @@ def sampling_seconds(policy: Policy, rows: int, length: int, new: int) -> float:
     return seconds(lambda: asyncio.run(sample()))
 
 
-def datums(config: DecoderConfig) -> list[Datum]:
-    """Return sequences whose second half was sampled."""
-    mask = np.repeat(np.float32([0, 1]), LENGTH // 2)
-    rng = np.random.default_rng(0)
-    return [
-        Datum(
-            tokens=rng.integers(9, config.vocab_size, LENGTH),
-            mask=mask,
-            logprobs=mask * np.float32(-6),
-            advantages=mask * np.float32(rng.normal()),
-            weights=mask,
-            temperatures=np.ones(LENGTH, np.float32),
-            traj_idx=number,
-        )
-        for number in range(SEQUENCES)
-    ]
-
-
 def phases(policy: Policy, rounds: int) -> list[Phase]:
     """Return the phases that depend on the policy's shape."""
     counts = Counts(policy.decoder.config)
     policy.chat.stop_ids = frozenset()
     shapes.settle(policy)
     trainer = Trainer(policy.decoder)
-    batch = datums(policy.decoder.config)
+    batch = shapes.datums(policy.decoder.config.vocab_size, SEQUENCES, LENGTH)
     times: dict[str, list[float]] = {}
 
     def note(name: str, elapsed: float) -> None:

@@ -7,9 +7,12 @@ from itertools import product
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
 from hud.engine.policy import Policy
 from hud.engine.tiny import create_tiny
 from hud.trace import SamplingParams
+from hud.train.datums import Datum
 
 ROLES = ("api", "db", "cache", "queue", "search", "mailer", "ledger", "proxy")
 PLACES = ("oslo", "lima", "kyoto", "cairo", "quito", "perth", "turin", "dakar")
@@ -59,3 +62,21 @@ def settle(policy: Policy, *, limit: float = 300.0) -> None:
         if perf_counter() > ends:
             raise SystemExit(f"The policy's other processes had not begun after {limit:.0f} s.")
         asyncio.run(some())
+
+
+def datums(vocabulary: int, sequences: int, length: int) -> list[Datum]:
+    """Return sequences of random tokens without a common beginning, whose second half was sampled."""
+    mask = np.repeat(np.float32([0, 1]), length // 2)
+    rng = np.random.default_rng(0)
+    return [
+        Datum(
+            tokens=rng.integers(9, vocabulary, length),
+            mask=mask,
+            logprobs=mask * np.float32(-6),
+            advantages=mask * np.float32(rng.normal()),
+            weights=mask,
+            temperatures=np.ones(length, np.float32),
+            traj_idx=number,
+        )
+        for number in range(sequences)
+    ]

@@ -98,10 +98,10 @@ def test_no_page_has_a_grave_fault_of_accessibility_or_is_wider_than_a_phone(ser
                     tab.screenshot(path=f"{pictures}/{name}-{scheme}-{width}.png")
             tab.set_viewport_size({"width": WIDEST, "height": 2000})
             faults += overflow(tab, f"{kind} ({WIDEST} px)")
-            found = links_of(tab)
-            waiting += [one for one in found if linked.setdefault(pattern_of(one), kind) == kind]
-            waiting = list({pattern_of(one): one for one in reversed(waiting)}.values())[::-1]
-            waiting = [one for one in waiting if pattern_of(one) not in seen]
+            for link in links_of(tab):
+                if pattern_of(link) not in linked:
+                    linked[pattern_of(link)] = kind
+                    waiting.append(link)
         assert faults == []
         assert len(seen) >= 15, sorted(seen)
 

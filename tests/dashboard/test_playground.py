@@ -43,8 +43,8 @@ def world(tmp_path):
 @pytest.fixture
 async def closing(platform):
     yield
-    for world in list(platform.worlds._open.values()):
-        await platform.worlds.close(world)
+    for world in list(platform.worlds.open.values()):
+        await platform.worlds.end(world)
 
 
 def chunks(answer):
@@ -129,7 +129,7 @@ async def test_a_person_has_few_environments_open_the_oldest_makes_room(
     ]
     gone = await web.post(f"/playground/worlds/{ids[0]}/call", json={"name": "add"})
     assert gone.status_code == 404
-    assert len(platform.worlds._open) == 2
+    assert len(platform.worlds.open) == 2
 
 
 async def test_only_who_may_run_talks_and_opens(keyed):

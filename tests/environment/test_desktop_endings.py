@@ -184,9 +184,8 @@ async def test_no_program_on_a_desktop_commands_its_display():
 @pytest.mark.parametrize("how", ["cancelled", "raised"])
 async def test_nothing_is_left_of_a_run_that_ends_badly(how, note, folder):
     waits, inside = asyncio.Event(), {}
-    others = set(
-        below(os.getpid())
-    )  # What tests before this one keep, such as processes to fork from.
+    # What tests before this one keep, such as processes to fork from.
+    others = set(below(os.getpid()))
 
     async def agent(run):
         await use(run, CLICK, {"action": "type", "text": "(setsid sleep 4321 &)\n"})

@@ -9,9 +9,10 @@ there are, and nothing is gathered (compare the gathered products of Punica, arX
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 
 from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraLinear
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 _COLUMNS = 64
 """Columns that are made at first; there are twice as many whenever they do not suffice."""
@@ -38,7 +41,7 @@ class AdapterBank:
     """A decoder that computes each row with that row's adapter. Nothing may be computing while `put` or `drop` is called."""
 
     def __init__(self, base: Decoder) -> None:
-        self.decoder = sharing(base)
+        self.decoder = sharing(base, base.parameters())
         self._capacity = _COLUMNS
         self._held: set[Adapter] = set()
         self._layers: dict[str, _BankedLinear] = {}
@@ -149,6 +152,6 @@ class _BankedLinear(nn.Module):
         return y + F.linear(low, self.columns_out).to(y.dtype)
 
 
-def sharing(decoder: Decoder) -> Decoder:
-    """Return a decoder of its own modules over the same parameters."""
-    return deepcopy(decoder, {id(parameter): parameter for parameter in decoder.parameters()})
+def sharing(decoder: AnyModule, shared: Iterable[nn.Parameter]) -> AnyModule:
+    """Return a copy of a module that computes with the very same `shared` parameters, and with copies of all others."""
+    return deepcopy(decoder, {id(parameter): parameter for parameter in shared})

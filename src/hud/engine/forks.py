@@ -45,7 +45,7 @@ class SharedBase:
         """Return a new fork, whose decoder has no adapter yet. Raises `LookupError` where the last one has gone."""
         with self._lock:
             if self._forks or not self._over:
-                fork = ForkSampler(self, sharing(self.decoder))
+                fork = ForkSampler(self, sharing(self.decoder, self.decoder.parameters()))
                 self._forks.add(fork)
                 return fork
         raise LookupError("The base is closed.")

@@ -53,7 +53,7 @@ class CacheSize:
         attention reads page tables. Raises `UsageError` where one conversation does not fit.
         """
         context = max_context or config.max_position_embeddings
-        # One position more than a conversation can have: idle rows of a batch write there.
+        # One position more than a conversation can have: padding of a batch writes there.
         if not tables and slots * bytes_for(config, 1, context + 1, dtype) <= budget:
             return cls(slots, context + 1, context, True)
         each = bytes_for(config, 1, PAGE_TOKENS, dtype)

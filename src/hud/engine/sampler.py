@@ -204,11 +204,6 @@ class Sampler:
         """True once it takes no more: it was closed, it failed, or another has taken over."""
         return self._closed or self._retired
 
-    @property
-    def busy(self) -> bool:
-        """True while sequences are on their way, or wait."""
-        return bool(self.active or self.waiting)
-
     def queue_length(self) -> int:
         """Return how many sequences wait that somebody still wants."""
         with self._changed:
@@ -345,15 +340,7 @@ class Sampler:
             listener()
 
     def _finish(self, request: Request, reason: str) -> None:
-        request.outcome = Drawn(
-            request.token_ids,
-            request.logprobs,
-            reason,
-            request.cached,
-            request.version,
-            # One that came after the last token drew nothing.
-            [swap for swap in request.swaps if swap[0] < len(request.token_ids)],
-        )
+        request.end(reason)
         with self._changed:
             self._schedule.leave(request)
         if not request.followed:

@@ -88,6 +88,18 @@ class Request(Asked):
     abandoned: bool = False
     """True when whoever asked wants no more."""
 
+    def end(self, reason: str) -> None:
+        """Say that it is over, and why; nobody is told yet."""
+        self.outcome = Drawn(
+            self.token_ids,
+            self.logprobs,
+            reason,
+            self.cached,
+            self.version,
+            # One that came after the last token drew nothing.
+            [swap for swap in self.swaps if swap[0] < len(self.token_ids)],
+        )
+
     def abandon(self) -> None:
         """Want no more of it: its slot is free before the next step."""
         self.abandoned = True

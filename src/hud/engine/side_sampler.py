@@ -15,7 +15,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 from hud.engine.drawing import Uniforms
-from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed
+from hud.engine.sequence import Asked, Request, SamplerClosed
 from hud.engine.shared_weights import SharedWeights
 from hud.errors import InfrastructureFault
 
@@ -38,7 +38,7 @@ class SideRequest(Request):
 
 
 class SideSampler:
-    """Draws in a process of its own, on one thread, with weights that this process changes."""
+    """Draws in a process of its own, on one thread, with weights that are this process's to change."""
 
     def __init__(self, weights: SharedWeights, *, slots: int, version: str | None) -> None:
         self._connection, theirs = Pipe()
@@ -153,7 +153,10 @@ class SideSampler:
             if ended is not None:
                 with self._lock:
                     self._requests.pop(number, None)
-                request.outcome = _outcome(request, ended)
+                if isinstance(ended, InfrastructureFault):
+                    request.outcome = ended
+                else:
+                    request.end(ended)
             told.add(request.listener)
         for listener in told:
             listener()
@@ -172,16 +175,3 @@ class SideSampler:
                 "The sampling process ended while it was drawing."
             )
             request.listener()
-
-
-def _outcome(request: SideRequest, ended: str | InfrastructureFault) -> Drawn | InfrastructureFault:
-    if isinstance(ended, InfrastructureFault):
-        return ended
-    return Drawn(
-        request.token_ids,
-        request.logprobs,
-        ended,
-        request.cached,
-        request.version,
-        [swap for swap in request.swaps if swap[0] < len(request.token_ids)],
-    )

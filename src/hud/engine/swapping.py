@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import TYPE_CHECKING
 
+from hud.engine.adapters import sharing
 from hud.engine.lora import lora_parameters
 from hud.engine.sampler import Sampler
 from hud.engine.sequence import Asked, Request, SamplerClosed
@@ -99,9 +99,5 @@ class SwappingSampler:
 def copied(decoder: AnyDecoder) -> AnyDecoder:
     """Return a copy that keeps its weights when those of `decoder` change; of an adapted one they share the base's."""
     adapter = {id(parameter) for parameter in lora_parameters(decoder).values()}
-    shared = {
-        id(parameter): parameter
-        for parameter in decoder.parameters()
-        if adapter and id(parameter) not in adapter
-    }
-    return deepcopy(decoder, dict(shared))
+    kept = (one for one in decoder.parameters() if adapter and id(one) not in adapter)
+    return sharing(decoder, kept)

@@ -252,9 +252,8 @@ class TrainedModel:
             self.trainer.load_state_dict(load_file(folder / STATE))
         except HudError:
             raise
-        except (
-            Exception
-        ) as error:  # safetensors and torch raise many kinds; each means that it cannot be read.
+        # safetensors and torch raise many kinds; each means that it cannot be read.
+        except Exception as error:
             raise StoreError(
                 f"{folder / STATE} cannot be loaded ({error}). {self.registry.tree.cure(node, self.model)}"
             ) from error

@@ -1,7 +1,4 @@
-"""Environments that are open in the playground: their tools answer whoever talks to a model there, outside of any task.
-
-They live in this process and end with it, when they are closed, or when nobody has used them for a while.
-"""
+"""Environments that are open in the playground: their tools answer whoever talks to a model there, outside of any task."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from hud.environment.channel.client import RemoteConnection
 from hud.errors import HudError, NotFoundError, UsageError
 from hud.fleet.environments import served
 from hud.platform.environments import Environments, RunnableEnvironment
+from hud.platform.holding import Held, Holding
 from hud.platform.playable import file_source
 from hud.platform.serving.tokens import OverloadedError
 from hud.trace import new_id, plain
@@ -29,57 +27,51 @@ if TYPE_CHECKING:
 MOST_OF_PERSON = 2
 MOST = 16
 IDLE_SECONDS = 900.0
-SWEEP_SECONDS = 15.0
 TOOL_SECONDS = 120.0
 """How long a tool may take."""
 
 
 @dataclass(eq=False)
-class World:
+class World(Held):
     """One environment, and whose it is."""
 
-    id: str
     name: str
     owner: tuple[str, str | None]
     ready: asyncio.Future[RemoteConnection]
     tools: list[ToolSpec] = field(default_factory=list)
-    ending: asyncio.Event = field(default_factory=asyncio.Event)
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
-    used: float = field(default_factory=time.monotonic)
-    task: asyncio.Task[None] | None = None
 
 
-class Worlds:
+class Worlds(Holding[World]):
     """The environments that are open on one server."""
 
     def __init__(self, platform: Platform) -> None:
+        super().__init__(platform.stopping, IDLE_SECONDS)
         self.platform = platform
-        self._open: dict[str, World] = {}
 
-    async def open(self, who: Identity, environment: str, path: str) -> World:
+    async def bring_up(self, who: Identity, environment: str, path: str) -> World:
         """Bring up a deployed environment or, on one's own machine, one of a file. Raises what it says at its start."""
         owner = _owner(who)
-        if sum(one.owner == owner for one in self._open.values()) >= MOST_OF_PERSON:
+        if sum(one.owner == owner for one in self.open.values()) >= MOST_OF_PERSON:
             # Of a page that was closed without a word.
             oldest = min(
-                (one for one in self._open.values() if one.owner == owner),
+                (one for one in self.open.values() if one.owner == owner),
                 key=lambda one: one.used,
             )
-            await self.close(oldest)
-        if len(self._open) >= MOST:
+            await self.end(oldest)
+        if len(self.open) >= MOST:
             raise OverloadedError("Too many environments are open in the playground.", 30.0)
         found = await asyncio.to_thread(self._runnable, who, environment, path)
         ready: asyncio.Future[RemoteConnection] = asyncio.get_running_loop().create_future()
         world = World(new_id(), found.name, owner, ready)
-        self._open[world.id] = world
-        world.task = asyncio.create_task(self._serve(world, found))
+        self.begin(world, self._run(world, found))
         connection = await asyncio.shield(ready)
         world.tools = [tool for tool in await connection.list_tools() if not tool.delegated]
         return world
 
     def find(self, who: Identity, world_id: str) -> World:
         """Return an environment that somebody has open. Raises `NotFoundError` for any other."""
-        found = self._open.get(plain(world_id))
+        found = self.open.get(plain(world_id))
         if found is None or found.owner != _owner(who):
             raise NotFoundError("This environment is closed; choose it again.")
         found.used = time.monotonic()
@@ -95,24 +87,6 @@ class Worlds:
         world.used = time.monotonic()
         return outcome.result
 
-    async def close(self, world: World) -> None:
-        """End an environment."""
-        world.ending.set()
-        if world.task is not None:
-            await asyncio.wait({world.task})
-
-    async def work(self) -> None:
-        """End environments that nobody uses any more; at the platform's stop, all of them."""
-        stopping = self.platform.stopping
-        while not stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), SWEEP_SECONDS)
-            long_ago = time.monotonic() - IDLE_SECONDS
-            for world in self._open.values():
-                if world.used < long_ago:
-                    world.ending.set()
-        await asyncio.gather(*(self.close(world) for world in list(self._open.values())))
-
     def _runnable(self, who: Identity, environment: str, path: str) -> RunnableEnvironment:
         if not path.strip():
             if not environment.strip():
@@ -123,7 +97,7 @@ class Worlds:
         place = Path(file_source(path).name)
         return RunnableEnvironment("", place.stem, 0, place, Path(sys.executable))
 
-    async def _serve(self, world: World, found: RunnableEnvironment) -> None:
+    async def _run(self, world: World, found: RunnableEnvironment) -> None:
         try:
             place = served(found.source, found.python, found.variables, found.image)
             async with place as (host, port):
@@ -138,8 +112,6 @@ class Worlds:
             if not world.ready.done():
                 world.ready.set_exception(error)
                 world.ready.exception()  # Whoever opens it is told; he may be gone.
-        finally:
-            self._open.pop(world.id, None)
 
 
 def _owner(who: Identity) -> tuple[str, str | None]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hud.engine.drawing import Uniforms
-from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed
+from hud.engine.sequence import Asked, Request, SamplerClosed
 from hud.engine.vllm.fleet import Fleet, Patience
 from hud.engine.vllm.members import Member
 from hud.engine.vllm.publishing import Publication, Publisher
@@ -291,15 +291,7 @@ class VllmSampler:
         return None
 
     def _finish(self, request: Request, reason: str) -> None:
-        request.outcome = Drawn(
-            request.token_ids,
-            request.logprobs,
-            reason,
-            request.cached,
-            request.version,
-            # One that came after the last token drew nothing.
-            [swap for swap in request.swaps if swap[0] < len(request.token_ids)],
-        )
+        request.end(reason)
         request.listener()
 
     def _fail(self, request: Request, error: InfrastructureFault) -> None:

@@ -151,9 +151,8 @@ class Transfer:
             self._engine.send_weights()
         except HudError:
             raise
-        except (
-            Exception
-        ) as error:  # NCCL and vLLM raise many kinds; each means that it did not arrive.
+        # NCCL and vLLM raise many kinds; each means that it did not arrive.
+        except Exception as error:
             raise InfrastructureFault(
                 f"Weights could not be transferred to the vLLM servers: {type(error).__name__}: {error}"
             ) from error

@@ -98,7 +98,7 @@ async def turn(request: Request) -> Response:
 @router.post("/playground/worlds", dependencies=_RUN)
 async def open_world(request: Request, body: WorldRequest) -> Response:
     """Bring up an environment; returns its tools as chat completions declare them."""
-    world = await _platform(request).worlds.open(caller(request), body.environment, body.path)
+    world = await _platform(request).worlds.bring_up(caller(request), body.environment, body.path)
     tools = [{"type": "function", "function": tool.function()} for tool in world.tools]
     return _json({"id": world.id, "name": world.name, "tools": tools})
 
@@ -124,7 +124,7 @@ async def close(request: Request, world_id: str) -> Response:
         world = worlds.find(caller(request), world_id)
     except NotFoundError:
         return _json({"closed": False})
-    await worlds.close(world)
+    await worlds.end(world)
     return _json({"closed": True})
 
 
