@@ -152,16 +152,16 @@ class KVCache:
         """
         size = self.size.page_tokens
         self.rows, self.width = len(starts), 1
-        self._page = tables.gather(1, starts[:, None] // size)
-        self._place = starts[:, None] % size
+        self._write_to(tables.gather(1, starts[:, None] // size), starts[:, None] % size)
         self._tables = tables, starts + 1
         return starts
 
     def _aim_at_whole(self, at: Sequence[int], positions: Tensor, reach: int) -> None:
         device = positions.device
-        self._page = torch.tensor(at, device=device)[:, None]
-        self._place = positions.clamp(max=self.size.page_tokens - 1)
-        bias = self._bias(reach, self._place)
+        page = torch.tensor(at, device=device)[:, None]
+        place = positions.clamp(max=self.size.page_tokens - 1)
+        self._write_to(page, place)
+        bias = self._bias(reach, place)
         first, count = min(at), max(at) + 1 - min(at)
         rows, pages = slice(None), slice(first, first + count)
         # Neighbours in order are read where they lie. So is a token each of rows that lie close together: what is computed
@@ -169,11 +169,11 @@ class KVCache:
         if list(at) == list(range(first, first + len(at))):
             self._parts = [_Part(rows, pages, reach, bias)]
         elif self.width == 1 and count <= 2 * len(at):
-            among = self._page[:, 0] - first
+            among = page[:, 0] - first
             wide = bias.new_zeros(count, *bias.shape[1:]).index_copy_(0, among, bias)
             self._parts = [_Part(rows, pages, reach, wide, among)]
         else:
-            self._parts = [_Part(rows, self._page[:, 0], reach, bias)]
+            self._parts = [_Part(rows, page[:, 0], reach, bias)]
 
     def _aim_at_small(
         self,
@@ -189,8 +189,7 @@ class KVCache:
         table = torch.tensor(
             [[*pages[:widest], *spill[len(pages) :]] for pages in tables], device=device
         )
-        self._page = table.gather(1, positions // size)
-        self._place = positions % size
+        self._write_to(table.gather(1, positions // size), positions % size)
         heads = torch.arange(self.kv_heads, device=device)[:, None]
         self._parts = []
         for rows in self._split(counts):
@@ -199,6 +198,12 @@ class KVCache:
             index = table[rows, None, :count] * self.kv_heads + heads
             bias = self._bias(count * size, positions[rows])
             self._parts.append(_Part(rows, index.flatten(), count * size, bias))
+
+    def _write_to(self, page: Tensor, place: Tensor) -> None:
+        """Say where new tokens are written: at `place` (B, width) of `page` (B, width), or of (B, 1) that is all of a row's."""
+        heads = torch.arange(self.kv_heads, device=place.device)
+        of_heads = page[..., None] * self.kv_heads + heads
+        self._places = (of_heads * self.size.page_tokens + place[..., None]).view(-1)
 
     def _bias(self, reach: int, positions: Tensor) -> Tensor:
         """Return what is added to the scores of new tokens at `positions` (B, width) with `reach` keys."""
@@ -222,9 +227,9 @@ class KVCache:
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Store keys and values (B * width, kv_heads, D) of the new tokens."""
-        shape = (self.rows, self.width, *k.shape[1:])
-        self.keys[layer][self._page, :, self._place] = k.view(shape)
-        self.values[layer][self._page, :, self._place] = v.view(shape)
+        for stored, new in ((self.keys, k), (self.values, v)):
+            rows = stored[layer].view(-1, stored.shape[-1])
+            rows.index_copy_(0, self._places, new.reshape(-1, stored.shape[-1]))
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return what the new tokens' queries (B * width, heads, D) attend to: (B * width, heads * D)."""

@@ -14,13 +14,17 @@ from hud.engine.sequence import Request
 if TYPE_CHECKING:
     from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
+    from hud.engine.fused import FusedDecoder
     from hud.engine.graphs import DecodeGraphs
     from hud.engine.schedule import Stretch
     from hud.engine.slots import Slot
 
 
 def prefill(
-    decoder: AnyDecoder, cache: KVCache, batch: Sequence[Stretch], bank: AdapterBank | None = None
+    decoder: AnyDecoder | FusedDecoder,
+    cache: KVCache,
+    batch: Sequence[Stretch],
+    bank: AdapterBank | None = None,
 ) -> tuple[list[Request], Tensor]:
     """Compute the stretches; return the sequences that lack nothing now, and the hidden states (B, H) they draw from."""
     batch = sorted(batch, key=lambda one: _rank(cache, one.request.place, one.count))
@@ -47,7 +51,7 @@ def prefill(
 
 
 def decode(
-    decoder: AnyDecoder,
+    decoder: AnyDecoder | FusedDecoder,
     cache: KVCache,
     batch: Sequence[Request],
     bank: AdapterBank | None = None,

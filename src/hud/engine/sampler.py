@@ -18,6 +18,7 @@ import torch
 
 from hud.engine.decoder import Decoder
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
+from hud.engine.fused import FusedDecoder, fused
 from hud.engine.graphs import DecodeGraphs
 from hud.engine.kvcache import CacheSize, KVCache, kernel_for
 from hud.engine.pages import Pages
@@ -58,6 +59,8 @@ class Sampler:
         """With `bank`, whose decoder it is, each turn is drawn with the adapter of its fork."""
         self.decoder = decoder
         self._bank = bank
+        self._fused: FusedDecoder | None = None
+        """From the first request on, where it pays."""
         self.version = version
         # A recorded graph would compute every row with the adapters that it was recorded with.
         tables = bank is None and kernel_for(decoder.config, decoder.device)
@@ -156,6 +159,7 @@ class Sampler:
             yield
         finally:
             with self._changed:
+                self._lay_out()
                 self._paused -= 1
                 self._changed.notify_all()
 
@@ -169,6 +173,7 @@ class Sampler:
             yield
         finally:
             with self._changed:
+                self._lay_out()
                 self._held -= 1
                 self._changed.notify_all()
 
@@ -233,6 +238,17 @@ class Sampler:
         if self._thread is not None:
             self._thread.join()
 
+    @property
+    def _computing(self) -> AnyDecoder | FusedDecoder:
+        """What forward passes are computed with."""
+        return self._fused or self.decoder
+
+    def _lay_out(self) -> None:
+        """See the weights as they are now, after they may have been changed."""
+        if self._fused is not None:
+            assert isinstance(self.decoder, Decoder)
+            self._fused.refresh(self.decoder)
+
     def _graphs_of(self, decoder: AnyDecoder) -> DecodeGraphs:
         assert isinstance(decoder, Decoder)
         return DecodeGraphs(decoder, self.cache, self._most)
@@ -241,6 +257,7 @@ class Sampler:
 
     def _start(self) -> None:
         if self._thread is None:
+            self._fused = fused(self.decoder) if self._bank is None else None
             self._thread = threading.Thread(target=self._work, name="hud-sampler", daemon=True)
             self._thread.start()
             # A thread inside torch while the interpreter is taken apart would abort the process.
@@ -292,7 +309,7 @@ class Sampler:
             batches = self._schedule.prefill(budget)
         computed = 0
         for batch in batches:
-            whole, hidden = prefill(self.decoder, self.cache, batch, self._bank)
+            whole, hidden = prefill(self._computing, self.cache, batch, self._bank)
             count = sum(one.count for one in batch)
             self._schedule.counts.prefilled += count
             computed += count
@@ -307,14 +324,14 @@ class Sampler:
         if batch:
             # Of a prompt that was found whole, the last token is computed here.
             self._schedule.counts.prefilled += sum(not request.token_ids for request in batch)
-            self._draw(*decode(self.decoder, self.cache, batch, self._bank, self._graphs))
+            self._draw(*decode(self._computing, self.cache, batch, self._bank, self._graphs))
             self.steps += 1
 
     def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:
         """Draw a token for each of some sequences from their last hidden states (B, H)."""
         if not batch:
             return
-        logits = self.decoder.logits(hidden)
+        logits = self._computing.logits(hidden)
         params = [request.params for request in batch]
         for row, request in enumerate(batch):
             if request.constraint is not None:
