@@ -1,16 +1,17 @@
 """A store as a busy team has it, for measuring the dashboard: 1,000 jobs, 100,000 runs, 2 million steps.
 
-    python benchmarks/perf/dashboard_store.py HOME            # makes HOME, in about a minute
-    python benchmarks/perf/dashboard_store.py HOME --jobs 20  # a small one, to look at
+    python benchmarks/perf/dashboard_store.py HOME               # makes HOME, in about a minute
+    python benchmarks/perf/dashboard_store.py HOME --jobs 20     # a small one, to look at
+    python benchmarks/perf/dashboard_store.py HOME --tasksets 5  # jobs of several tasksets
 
 What the runs did is made up; its shape is not: groups of 4, tasks from hopeless to solved, policies that get better,
-failures of each kind, and one job that is still running.
+failures of each kind, and one job that is still running. All jobs are of one taskset unless said otherwise: its pages
+then have the most to sum up. `dashboard_team.py` has what is there beside the jobs.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from dashboard_team import checkpoint_of, fill_team
 
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import note_models, upsert
@@ -40,15 +42,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--jobs", type=int, default=1_000)
+    parser.add_argument("--tasksets", type=int, choices=range(1, len(TASKSETS) + 1), default=1)
     parser.add_argument("--team", default=LOCAL_TEAM)
     options = parser.parse_args()
     store = Store.open(options.home)
-    fill(store, options.jobs, options.team)
+    fill(store, options.jobs, options.tasksets, options.team)
     store.close()
 
 
-def fill(store: Store, jobs: int, team: str = LOCAL_TEAM) -> None:
-    """Write `jobs` jobs of 100 runs, each of 20 steps."""
+def fill(store: Store, jobs: int, tasksets_played: int = 1, team: str = LOCAL_TEAM) -> None:
+    """Write `jobs` jobs of 100 runs, each of 20 steps, over so many tasksets, and what is there beside them."""
     draw = random.Random(0)
     now = datetime.now(UTC)
     tasksets = [
@@ -64,9 +67,14 @@ def fill(store: Store, jobs: int, team: str = LOCAL_TEAM) -> None:
     ]
     with store.begin() as connection:
         upsert(connection, tables.tasksets, tasksets)
+    rows = [
+        (f"{0xA0 + which:032x}", name, [_slug(which, task) for task in range(TASKS)])
+        for which, name in enumerate(TASKSETS)
+    ]
+    fill_team(store, team, rows, MODELS, MODELS[:2])
     for number in range(jobs):
         started = now - timedelta(minutes=37 * (jobs - number - 1), seconds=95)
-        job, runs = _job(draw, number, jobs, started, team)
+        job, runs = _job(draw, number, jobs, started, tasksets_played, team)
         steps = [step for run in runs for step in _steps(draw, run)]
         with store.begin() as connection:
             upsert(connection, tables.jobs, [job])
@@ -76,12 +84,12 @@ def fill(store: Store, jobs: int, team: str = LOCAL_TEAM) -> None:
 
 
 def _job(
-    draw: random.Random, number: int, jobs: int, started: datetime, team: str
+    draw: random.Random, number: int, jobs: int, started: datetime, tasksets: int, team: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    which = draw.randrange(len(TASKSETS))
+    which = draw.randrange(tasksets)
     model = draw.choice(MODELS)
     trained = model in MODELS[:2]
-    checkpoint = hashlib.md5(f"{model}{number // 20}".encode()).hexdigest() if trained else None
+    checkpoint = checkpoint_of(model, number // 20) if trained else None
     live = number == jobs - 1
     skill = (number / jobs if trained else 0.6) * 1.6 - 0.8
     identifier = f"{draw.getrandbits(128):032x}"
@@ -99,7 +107,7 @@ def _job(
                     "job_id": identifier,
                     "group_id": group,
                     "attempt": attempt,
-                    "slug": f"{TASKSETS[which]}/{task:02d}-{'abcdefghij'[task % 10] * 6}",
+                    "slug": _slug(which, task),
                     "task": orjson.dumps(
                         {"env": TASKSETS[which], "id": "solve", "args": {"n": task}}
                     ),
@@ -169,6 +177,10 @@ def _steps(draw: random.Random, run: dict[str, Any]) -> Iterator[dict[str, Any]]
             "step_id": number + 1,
             "payload": orjson.dumps(step),
         }
+
+
+def _slug(taskset: int, task: int) -> str:
+    return f"{TASKSETS[taskset]}/{task:02d}-{'abcdefghij'[task % 10] * 6}"
 
 
 def _stored(moment: datetime) -> int:

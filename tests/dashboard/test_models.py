@@ -119,6 +119,25 @@ async def test_the_tree_is_drawn_newest_first_with_the_head_marked(platform, web
     assert "<path d=" in text
 
 
+async def test_a_long_tree_is_paged_to_its_beginning(platform, web):
+    model = make_model(platform)
+    nodes = [made(platform, model, 1)]
+    for step in range(2, 106):
+        nodes.append(made(platform, model, step, nodes[-1]))
+    place = f"/models/{model.slug}"
+    first = (await web.get(f"{place}.json")).json()
+    second = (await web.get(f"{place}.json?offset=100")).json()
+    assert first["total"] == len(nodes) + 1
+    rows = [*first["rows"], *second["rows"]]
+    assert [row["node"]["id"] for row in rows[:-1]] == nodes[::-1]
+    assert rows[-1]["kind"] == "base"
+    page = (await web.get(place)).text
+    assert f'href="{place}?offset=100"' in page
+    page = (await web.get(f"{place}?offset=100")).text
+    # Who chooses a checkpoint there stays there.
+    assert f"{place}?checkpoint={nodes[0]}&amp;offset=100" in page
+
+
 def test_a_stretch_of_pruned_checkpoints_is_one_row():
     nodes = [
         CheckpointRecord(

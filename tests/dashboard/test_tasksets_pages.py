@@ -111,6 +111,31 @@ async def test_rows_are_sorted_by_difficulty_and_what_was_never_run_comes_last(w
     assert await order("-name") == ["new", "hard", "easy"]
 
 
+async def test_what_runs_came_to_since_one_looked_is_seen_at_once(web, platform):
+    taskset = upload(platform.store, task("one"), task("two"))
+    record(platform.store, taskset, "one", "big", 0.0, None)
+
+    async def shown():
+        items = (await web.get(f"/tasksets/{taskset}.json?sort=-mean")).json()["items"]
+        return [(item["name"], item["runs"], item["mean"], item["solved_by"]) for item in items]
+
+    def change(**values):
+        with platform.store.begin() as connection:
+            connection.execute(sa.update(tables.runs).values(**values))
+
+    assert await shown() == [("one", 1, 0.0, []), ("two", 0, None, [])]
+    record(platform.store, taskset, "two", "small", 0.5)
+    assert await shown() == [("two", 1, 0.5, []), ("one", 1, 0.0, [])]
+    change(reward=1.0)
+    assert await shown() == [("one", 2, 1.0, ["big"]), ("two", 1, 1.0, ["small"])]
+    change(slug="two", ended_at=datetime(2100, 1, 1, tzinfo=UTC))
+    assert await shown() == [("two", 3, 1.0, ["big", "small"]), ("one", 0, None, [])]
+    other = upload(platform.store, task("two"), name="letters")
+    with platform.store.begin() as connection:
+        connection.execute(sa.update(tables.jobs).values(taskset_id=plain(other)))
+    assert await shown() == [("one", 0, None, []), ("two", 0, None, [])]
+
+
 async def test_runs_of_other_tasksets_and_teams_do_not_count(web, platform):
     taskset = upload(platform.store, task("one"))
     other = upload(platform.store, task("one"), name="other")

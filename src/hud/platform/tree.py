@@ -96,10 +96,10 @@ class Tree:
         if reference == "head":
             return model.head_checkpoint_id
         wanted = plain(reference.strip())
+        exact = self._called(model, wanted)
+        if exact is not None:
+            return exact
         known = self.nodes(model)
-        for node in known:
-            if wanted in (node.id, node.name):
-                return node.id
         if wanted == model.config.origin_checkpoint:
             return wanted
         lowered = wanted.lower().replace("-", "")
@@ -116,6 +116,20 @@ class Tree:
             return named[0].id
         hint = did_you_mean(reference, [*(node.name for node in reversed(known)), BASE])
         raise NotFoundError(f"Model {model.slug!r} has no checkpoint {reference!r}{hint}")
+
+    def _called(self, model: ModelRecord, wanted: str) -> str | None:
+        """Return the id of the checkpoint of this id or name."""
+        nodes = tables.checkpoints
+        query = (
+            sa.select(nodes.c.id)
+            .where(
+                nodes.c.model_id == model.id, sa.or_(nodes.c.id == wanted, nodes.c.name == wanted)
+            )
+            .order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
+            .limit(1)
+        )
+        with self.store.read() as connection:
+            return connection.execute(query).scalar_one_or_none()
 
     def weights(self, node: CheckpointRecord, model: ModelRecord) -> Weights:
         """Return the files of a checkpoint as a policy of `model` loads them."""

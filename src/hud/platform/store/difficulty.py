@@ -1,21 +1,41 @@
-"""How hard the tasks of a taskset are, and for whom: summed up from an index, without the runs themselves."""
+"""How hard the tasks of a taskset are, and for whom: from sums over jobs, without the runs themselves."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from sys import intern
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
 from hud.platform.store import tables
+from hud.platform.store.kept_sums import KeptSums, Revision
 from hud.platform.store.store import Store
 
 SOLVED = 1.0
 """The reward from which on a run solved its task."""
+MOST_SUMS = 200_000
+"""Kept of one store, about 40 MB."""
+MOST_KNOWN = 50
+"""Tasksets of one store whose difficulties are kept."""
 _LONGEST = 200
 """Characters of a task's or a model's name in the index, on PostgreSQL."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSum:
+    """The measured runs of one task by one model in one job."""
+
+    slug: str
+    model: str
+    runs: int
+    total: float
+    """Of the rewards."""
+    squares: float
+    best: float
 
 
 @dataclass
@@ -55,48 +75,77 @@ class Difficulty:
         return {**asdict(self), "solved_by": self.solved_by}
 
 
-def difficulties(
-    store: Store, team: str, taskset_id: str, slugs: Sequence[str] | None = None
-) -> dict[str, Difficulty]:
-    """Return the difficulty of the tasks that were run, of all of a taskset or of those named, by their names."""
-    runs, jobs = tables.runs, tables.jobs
+def difficulties(store: Store, team: str, taskset_id: str) -> dict[str, Difficulty]:
+    """Return the difficulty of the tasks of a taskset that were run, by their names. It is shared: do not change it."""
+    jobs = tables.jobs
     of_taskset = sa.select(jobs.c.id).where(jobs.c.team_id == team, jobs.c.taskset_id == taskset_id)
-    wanted = [
-        runs.c.team_id == team,
-        runs.c.job_id.in_(of_taskset),
-        runs.c.reward.is_not(None),
-        # What the index holds on PostgreSQL; names that long are nobody's.
-        sa.func.length(runs.c.slug) <= _LONGEST,
-        sa.func.length(runs.c.model) <= _LONGEST,
-    ]
-    if slugs is not None:
-        wanted.append(runs.c.slug.in_(slugs))
+    revisions, sums = _SUMS.of_jobs(store, of_taskset)
+    known = _KNOWN.setdefault(store, {})
+    before = known.get((team, taskset_id))
+    if before is not None and before[0] == revisions:
+        return before[1]
+    played: dict[str, dict[str, list[TaskSum]]] = {}
+    for job in sums.values():
+        for one in job:
+            played.setdefault(one.slug, {}).setdefault(one.model, []).append(one)
+    found = {slug: _difficulty(played[slug]) for slug in sorted(played)}
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    known[team, taskset_id] = revisions, found
+    return found
+
+
+def _difficulty(played: Mapping[str, Sequence[TaskSum]]) -> Difficulty:
+    models = {model: _score(played[model]) for model in sorted(played)}
+    scores = models.values()
+    repeated = [score for score in scores if score.runs > 1]
+    return Difficulty(
+        runs=sum(score.runs for score in scores),
+        mean=sum(score.mean for score in scores) / len(scores),
+        spread=sum(math.sqrt(score.variance) for score in repeated) / len(repeated)
+        if repeated
+        else None,
+        models=models,
+    )
+
+
+def _score(sums: Sequence[TaskSum]) -> Score:
+    runs = sum(one.runs for one in sums)
+    mean = sum(one.total for one in sums) / runs
+    variance = sum(one.squares for one in sums) / runs - mean * mean
+    return Score(runs, mean, max(0.0, variance), max(one.best for one in sums))
+
+
+def _task_sums(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, list[TaskSum]]:
+    runs = tables.runs
     query = (
         sa.select(
+            runs.c.job_id,
             runs.c.slug,
             runs.c.model,
             sa.func.count(),
-            sa.func.avg(runs.c.reward),
-            sa.func.avg(runs.c.reward * runs.c.reward),
+            sa.func.sum(runs.c.reward),
+            sa.func.sum(runs.c.reward * runs.c.reward),
             sa.func.max(runs.c.reward),
         )
-        .where(*wanted)
-        .group_by(runs.c.slug, runs.c.model)
-        .order_by(runs.c.slug, runs.c.model)
+        .where(
+            runs.c.job_id.in_(job_ids),
+            runs.c.reward.is_not(None),
+            # What the index holds on PostgreSQL; names that long are nobody's.
+            sa.func.length(runs.c.slug) <= _LONGEST,
+            sa.func.length(runs.c.model) <= _LONGEST,
+        )
+        .group_by(runs.c.job_id, runs.c.slug, runs.c.model)
     )
-    found: dict[str, Difficulty] = {}
-    with store.read() as connection:
-        for slug, model, count, mean, square, best in connection.execute(query):
-            score = Score(count, mean, max(0.0, square - mean * mean), best)
-            found.setdefault(slug, Difficulty()).models[model] = score
-    for one in found.values():
-        scores = one.models.values()
-        one.runs = sum(score.runs for score in scores)
-        one.mean = sum(score.mean for score in scores) / len(scores)
-        repeated = [score for score in scores if score.runs > 1]
-        if repeated:
-            one.spread = sum(math.sqrt(score.variance) for score in repeated) / len(repeated)
+    found: dict[str, list[TaskSum]] = {}
+    for job, slug, model, *sums in connection.execute(query):
+        found.setdefault(job, []).append(TaskSum(intern(slug), intern(model), *sums))
     return found
+
+
+_SUMS: KeptSums[list[TaskSum]] = KeptSums(_task_sums, [], MOST_SUMS, len)
+_Known = dict[tuple[str, str], tuple[dict[str, Revision], dict[str, Difficulty]]]
+_KNOWN: WeakKeyDictionary[Store, _Known] = WeakKeyDictionary()
 
 
 def recent_runs(

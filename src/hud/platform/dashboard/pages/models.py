@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hud.platform.records import CheckpointRecord, ModelRecord
 
 router = Pages()
-MOST_ROWS = 400
-"""Of a tree, the newest."""
+ROWS_PER_PAGE = 100
+"""Of a tree."""
 RECENT_RUNS = 8
 
 
@@ -56,6 +56,7 @@ def model(
     model_id: str,
     checkpoint: Annotated[str, Query(max_length=200)] = "",
     everything: Annotated[bool, Query(alias="all")] = False,
+    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
 ) -> Response:
     """One model. `checkpoint` (an id, a name, `head` or `base`) is shown beside the tree; `all` folds nothing."""
     platform, team = _platform(request), caller(request).team_id
@@ -84,7 +85,7 @@ def model(
             "paths": row.paths,
             "node": None if row.node is None else node_shown(row.node, scores),
         }
-        for row in rows[:MOST_ROWS]
+        for row in rows[offset : offset + ROWS_PER_PAGE]
     ]
     training = platform.launches.training(found.id)
     data = {
@@ -92,7 +93,9 @@ def model(
         "origin": found.config.origin_checkpoint,
         "base_score": scores.get(found.config.origin_checkpoint),
         "rows": shown,
-        "hidden": max(0, len(rows) - MOST_ROWS),
+        "total": len(rows),
+        "limit": ROWS_PER_PAGE,
+        "offset": offset,
         "folded": any(row.kind == "fold" for row in rows),
         "everything": everything,
         "height": HEIGHT,

@@ -22,7 +22,7 @@ from hud.platform.launch_training import begin_evaluation, chosen_source
 from hud.platform.playable import Playable, Source
 from hud.platform.records import BASE
 from hud.platform.store.checkpoint_rewards import rewards_of
-from hud.platform.tasksets import Tasksets
+from hud.platform.taskset_rows import TasksetRows
 from hud.platform.training_runs import TrainingRuns
 from hud.train.comparison import Comparison, compared
 from hud.train.config import TrainConfig, make_config
@@ -181,8 +181,7 @@ def _settings(platform: Platform, team: str, model: ModelRecord) -> dict[str, An
 
 
 def _slugs(platform: Platform, team: str, taskset: str) -> frozenset[str]:
-    rows = Tasksets(platform.store, team).export(taskset)["tasks"]
-    return frozenset(str(row["name"]) for row in rows)
+    return frozenset(TasksetRows(platform.store, team, taskset).slugs())
 
 
 def _platform(request: Request) -> Platform:

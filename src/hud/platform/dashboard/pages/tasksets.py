@@ -73,13 +73,12 @@ def taskset(
     rows = TasksetRows(store, team, taskset_id)
     identifier = plain(rows.taskset["id"])
     slugs = rows.slugs(search, version)
+    scores = difficulties(store, team, identifier)
     if sort in ORDERS[1:] and sort.strip("-") != "name":
-        scores = difficulties(store, team, identifier)
         slugs = _sorted(slugs, scores, sort)
     elif sort:
         slugs = sorted(slugs, reverse=sort == "-name")
     shown = slugs[offset : offset + PER_PAGE]
-    scores = difficulties(store, team, identifier, shown)
     items = [
         {**row, **scores.get(row["name"], Difficulty()).shown()}
         for row in rows.named(shown, version)
@@ -88,7 +87,7 @@ def taskset(
         "taskset": rows.taskset,
         "command": sync_command(rows.taskset),
         "items": items,
-        "models": _models(scores),
+        "models": _models([scores[slug] for slug in shown if slug in scores]),
         "version": version,
         "sort": sort,
         "total": len(slugs),
@@ -106,7 +105,7 @@ def row(request: Request, taskset_id: str, slug: str) -> Response:
     history = rows.history(slug)
     current = history[0]["row"] if history else rows.get(slug)
     identifier = plain(rows.taskset["id"])
-    scores = difficulties(store, team, identifier, [slug]).get(slug, Difficulty())
+    scores = difficulties(store, team, identifier).get(slug, Difficulty())
     data = {
         "taskset": rows.taskset,
         "slug": slug,
@@ -217,10 +216,10 @@ def _sorted(slugs: list[str], scores: dict[str, Difficulty], sort: str) -> list[
     return known + [slug for slug in slugs if values[slug] is None]
 
 
-def _models(scores: dict[str, Difficulty]) -> list[str]:
+def _models(scores: list[Difficulty]) -> list[str]:
     """The models with the most runs of these tasks; people, where they played, come first."""
     runs: dict[str, int] = {}
-    for one in scores.values():
+    for one in scores:
         for model, score in one.models.items():
             runs[model] = runs.get(model, 0) + score.runs
     first = sorted(runs, key=lambda model: (model != "human", -runs[model], model))[:MOST_MODELS]
