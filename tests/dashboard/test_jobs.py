@@ -71,6 +71,21 @@ async def test_jobs_are_sorted_by_any_measure(web, platform):
     assert 'aria-sort="descending"' in (await web.get("/jobs?sort=-reward")).text
 
 
+async def test_jobs_are_sorted_by_the_spread_of_their_rewards(web, platform):
+    record(platform, "once", {"a": [1.0], "b": [0.0]}, age=500)
+    record(platform, "wide", {"a": [1.0, 0.0], "b": [1.0, 0.0]}, age=400)
+    record(platform, "same", {"a": [0.3] * 3, "b": [0.7] * 3}, age=300)
+    # Its tasks are far apart, which is no spread; what was not measured is none either.
+    record(platform, "some", {"a": [1.0, 0.5, None], "b": [0.1, 0.1], "c": [0.9]}, age=200)
+    assert await names(web, "?sort=-spread") == ["wide", "some", "same", "once"]
+    assert await names(web, "?sort=spread") == ["same", "some", "wide", "once"]
+    shown = (await web.get("/jobs.json?sort=-spread")).json()["items"]
+    assert [job["spread"] for job in shown] == pytest.approx([0.5, 0.125, 0, None], abs=1e-6)
+    page = (await web.get("/jobs?sort=-spread")).text
+    assert page.count('aria-sort="descending"') == 1
+    assert 'href="/jobs?sort=spread"' in page
+
+
 async def test_many_jobs_are_paged(web, platform):
     for number in range(30):
         record(platform, f"job {number}", {}, age=100 - number)

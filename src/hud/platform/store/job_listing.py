@@ -12,12 +12,15 @@ import sqlalchemy as sa
 from hud.errors import UsageError
 from hud.platform.store import tables
 from hud.platform.store.job_status import statuses
-from hud.platform.store.job_sums import JobSums, sums_of
+from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
+from hud.platform.store.kept_sums import KeptSums
 from hud.platform.store.store import Store
 
 MOST_CHOICES = 200
 """Of one filter."""
 MOST_ALIKE = 15
+MOST_SPREADS = 100_000
+"""Kept of one store."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,12 @@ def list_jobs(
         total = connection.execute(
             sa.select(sa.func.count()).select_from(jobs).where(wanted)
         ).scalar_one()
-        ordered = _ordered(sa.select(jobs).where(wanted), sort)
-        rows = connection.execute(ordered.limit(limit).offset(offset)).mappings().all()
+        rows: Sequence[sa.RowMapping]
+        if sort.removeprefix("-") == "spread":
+            rows = _by_spread(store, connection, team, wanted, sort, limit, offset)
+        else:
+            ordered = _ordered(sa.select(jobs).where(wanted), sort)
+            rows = connection.execute(ordered.limit(limit).offset(offset)).mappings().all()
         ids = [row["id"] for row in rows]
         sums = sums_of(connection, ids)
         states = statuses(connection, rows)
@@ -173,6 +180,29 @@ def _ordered(query: sa.Select[Any], sort: str) -> sa.Select[Any]:
     return query.order_by(order, jobs.c.created_at.desc(), jobs.c.id)
 
 
+def _by_spread(
+    store: Store,
+    connection: sa.Connection,
+    team: str,
+    wanted: sa.ColumnElement[bool],
+    sort: str,
+    limit: int,
+    offset: int,
+) -> list[sa.RowMapping]:
+    """Return a page of jobs by the spread of their rewards, which the database would sum up anew each time."""
+    jobs = tables.jobs
+    _, spreads = _SPREADS.of_jobs(store, sa.select(jobs.c.id).where(jobs.c.team_id == team))
+    newest = sa.select(jobs.c.id).where(wanted).order_by(jobs.c.created_at.desc(), jobs.c.id)
+    values = {job: spreads.get(job) for job in connection.execute(newest).scalars()}
+    known = [(value, job) for job, value in values.items() if value is not None]
+    known.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
+    ordered = [job for _, job in known] + [job for job in values if values[job] is None]
+    shown = ordered[offset : offset + limit]
+    rows = connection.execute(sa.select(jobs).where(jobs.c.id.in_(shown))).mappings()
+    return sorted(rows, key=lambda row: shown.index(row["id"]))
+
+
+_SPREADS: KeptSums[float | None] = KeptSums(spreads_of, None, MOST_SPREADS, lambda _: 1)
 _STORED: dict[str, sa.ColumnElement[Any]] = {
     "started": tables.jobs.c.created_at,
     "name": sa.func.lower(tables.jobs.c.name),
@@ -186,7 +216,7 @@ _SUMMED: dict[str, sa.ColumnElement[Any]] = {
     "tokens": sa.func.sum(tables.runs.c.prompt_tokens + tables.runs.c.completion_tokens),
     "cost": sa.func.sum(tables.runs.c.cost_usd),
 }
-SORTS = (*_STORED, *_SUMMED)
+SORTS = (*_STORED, *_SUMMED, "spread")
 
 
 def _item(row: Any, sums: JobSums, status: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hud.platform.store.tables import Moment
 RESAMPLES = 1_000
 """Of the bootstrap: a list draws many intervals, each of which is shown to three digits."""
 _IDS_AT_ONCE = 500
+_ROUNDING = 1e-12
 
 
 @dataclass
@@ -54,6 +55,26 @@ def sums_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, JobS
             groups.setdefault(row[0], []).append(row)
         found |= {job_id: _summed(rows) for job_id, rows in groups.items()}
     return found
+
+
+def spreads_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, float]:
+    """Return `JobSums.spread` of those of these jobs that have one."""
+    runs = tables.runs
+    query = (
+        sa.select(
+            runs.c.job_id,
+            sa.func.sum(runs.c.reward),
+            sa.func.count(runs.c.reward),
+            sa.func.sum(runs.c.reward * runs.c.reward),
+        )
+        .where(runs.c.job_id.in_(job_ids))
+        .group_by(runs.c.job_id, runs.c.group_id)
+        .having(sa.func.count(runs.c.reward) > 1)
+    )
+    found: dict[str, list[float]] = {}
+    for job_id, *part in connection.execute(query):
+        found.setdefault(job_id, []).append(_deviation(*part))
+    return {job_id: sum(spreads) / len(spreads) for job_id, spreads in found.items()}
 
 
 def _groups(job_ids: Sequence[str]) -> sa.Select[Any]:
@@ -106,7 +127,9 @@ def _summed(groups: Sequence[Any]) -> JobSums:
 
 def _deviation(total: float, size: int, squares: float) -> float:
     mean = total / size
-    return math.sqrt(max(0.0, squares / size - mean * mean))
+    variance = squares / size - mean * mean
+    # What rounding leaves of equal rewards is none: a root would make much of it.
+    return math.sqrt(variance) if variance > _ROUNDING else 0.0
 
 
 @lru_cache(maxsize=10_000)
