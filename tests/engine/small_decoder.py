@@ -22,7 +22,7 @@ class SmallDecoder(nn.Module):
         self.head = nn.Linear(width, vocab, bias=False)
         self.to(dtype)
 
-    def hidden_packed(self, input_ids, positions, cu_seqlens, prefixes=None):
+    def hidden_packed(self, input_ids, positions, cu_seqlens, prefixes=None, rows=None):
         assert prefixes is None
         outputs = []
         for start, end in zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True):
@@ -31,7 +31,8 @@ class SmallDecoder(nn.Module):
             future = torch.ones_like(scores, dtype=torch.bool).triu(1)
             x = x + scores.masked_fill(future, -torch.inf).softmax(-1) @ self.v_proj(x)
             outputs.append(torch.tanh(x))
-        return torch.cat(outputs)
+        hidden = torch.cat(outputs)
+        return hidden if rows is None else hidden[rows]
 
     def logits(self, hidden):
         return 3 * self.head(hidden)

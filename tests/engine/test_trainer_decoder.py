@@ -234,3 +234,24 @@ def test_logprobs_are_those_of_transformers(tmp_path, kind, tied):
         expected = logits.log_softmax(-1).gather(-1, tokens[1:, None])[:, 0].numpy()
         sampled = datum.mask > 0
         assert np.abs(found[sampled] - expected[sampled[1:]]).max() <= 1e-5
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_alone_are_those_of_all(monkeypatch, recomputed, compiled):
+    """The last layer computes what is asked for, in its order, and what is asked for twice twice."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    options = TrainerOptions(recompute_layers=recomputed, compile_layers=compiled)
+    it = Trainer(decoder(dtype=torch.float64), options=options).decoder
+    ids, places = torch.arange(12), torch.arange(6).repeat(2)
+    rows = torch.tensor([7, 2, 2, 11])
+    for prefixes in (None, torch.tensor([-1, 0])):
+        whole = it.hidden_packed(ids, places, torch.tensor([0, 6, 12]), prefixes)
+        some = it.hidden_packed(ids, places, torch.tensor([0, 6, 12]), prefixes, rows)
+        assert torch.allclose(some, whole[rows], rtol=1e-6)
+        parameters = list(it.parameters())
+        weights = torch.linspace(-1, 1, whole.shape[1], dtype=torch.float64)
+        expected = torch.autograd.grad((whole[rows].sin() * weights).sum(), parameters)
+        found = torch.autograd.grad((some.sin() * weights).sum(), parameters)
+        for mine, theirs in zip(found, expected, strict=True):
+            assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-6)

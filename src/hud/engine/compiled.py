@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hud.engine.decoder import Decoder, Layer
+from hud.engine.decoder import Decoder, Layer, chosen
 from hud.engine.layout import Layout, SharedLayout
 from hud.errors import UsageError
 
@@ -34,10 +34,15 @@ def compile_layers(decoder: AnyDecoder) -> None:
     after = torch.compile(_after, dynamic=True)
 
     def packed(
-        layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout | SharedLayout
+        layer: Layer,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        layout: Layout | SharedLayout,
+        rows: Tensor | None = None,
     ) -> Tensor:
         q, k, v = before(layer, x, cos, sin)
-        output: Tensor = after(layer, x, layout.attend(q, k, v))
+        output: Tensor = after(layer, *chosen(rows, x, layout.attend(q, k, v)))
         return output
 
     for layer in decoder.model.layers:

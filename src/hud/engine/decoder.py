@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from hud.engine.config import DecoderConfig
 from hud.engine.kvcache import KVCache
 from hud.engine.layout import Layout, SharedLayout
+from hud.engine.norms import Normed, NormedRotated, written_out
 
 
 class RMSNorm(nn.Module):
@@ -28,11 +29,21 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        if written_out(x):
+            output: Tensor = Normed.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
+            return output
         if x.dtype == torch.float32:
             normed: Tensor = F.rms_norm(x, self.weight.shape, self.weight, self.eps)
             return normed
         # Hugging Face rounds to the weights' type before the scale; equal logits need the same order.
         return self.weight * F.rms_norm(x.float(), self.weight.shape, None, self.eps).to(x.dtype)
+
+    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return the norm of x (N, heads, D), positions applied."""
+        if written_out(x):
+            output: Tensor = NormedRotated.apply(x, self.weight, cos, sin, self.eps)  # type: ignore[no-untyped-call]
+            return output
+        return rotate(self(x), cos, sin)
 
 
 class Attention(nn.Module):
@@ -58,7 +69,7 @@ class Attention(nn.Module):
         k = self.k_proj(x).view(-1, self.kv_heads, self.head_dim)
         v = self.v_proj(x).view(-1, self.kv_heads, self.head_dim)
         if self.normalized:
-            q, k = self.q_norm(q), self.k_norm(k)
+            return self.q_norm.rotated(q, cos, sin), self.k_norm.rotated(k, cos, sin), v
         return rotate(q, cos, sin), rotate(k, cos, sin), v
 
 
@@ -90,11 +101,17 @@ class Layer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def packed(self, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout | SharedLayout) -> Tensor:
-        """Return the layer's output for packed sequences x (T, H)."""
-        attention = self.self_attn
-        q, k, v = attention.project(self.input_layernorm(x), cos, sin)
-        return self._finish(x, layout.attend(q, k, v))
+    def packed(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        layout: Layout | SharedLayout,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return the layer's output for packed sequences x (T, H), or for `rows` (N,) of them alone."""
+        q, k, v = self.self_attn.project(self.input_layernorm(x), cos, sin)
+        return self._finish(*chosen(rows, x, layout.attend(q, k, v)))
 
     def cached(self, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache, layer: int) -> Tensor:
         """Return the layer's output for new tokens x (N, H), which the cache then holds too."""
@@ -152,8 +169,9 @@ class Decoder(nn.Module):
         positions: Tensor,
         cu_seqlens: Tensor,
         prefixes: Tensor | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """Return the last hidden states (T, H) of packed sequences.
+        """Return the last hidden states (T, H) of packed sequences, or (N, H) of the tokens `rows` (N,) alone.
 
         `input_ids` and `positions` are (T,) int64; `cu_seqlens` (S + 1,) int64 holds where each sequence
         starts, and the total. A token attends to those before it in its own sequence, and to the sequence that
@@ -162,8 +180,11 @@ class Decoder(nn.Module):
         layout = Layout(cu_seqlens) if prefixes is None else SharedLayout(cu_seqlens, prefixes)
         cos, sin = self._angles(positions)
         x = self.model.embed_tokens(input_ids)
-        for layer in self.model.layers:
+        # What the last layer makes of other tokens nobody asks for: only their keys and values are.
+        *lower, last = self.model.layers
+        for layer in lower:
             x = self._layer(layer, x, cos, sin, layout)
+        x = self._layer(last, x, cos, sin, layout, rows)
         hidden: Tensor = self.model.norm(x)
         return hidden
 
@@ -171,15 +192,21 @@ class Decoder(nn.Module):
     """True: recompute each layer in the backward pass instead of keeping its activations."""
 
     def _layer(
-        self, layer: nn.Module, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout | SharedLayout
+        self,
+        layer: nn.Module,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        layout: Layout | SharedLayout,
+        rows: Tensor | None = None,
     ) -> Tensor:
         assert isinstance(layer, Layer)
         if self.checkpointed and torch.is_grad_enabled():
             output: Tensor = torch.utils.checkpoint.checkpoint(
-                layer.packed, x, cos, sin, layout, use_reentrant=False
+                layer.packed, x, cos, sin, layout, rows, use_reentrant=False
             )
             return output
-        return layer.packed(x, cos, sin, layout)
+        return layer.packed(x, cos, sin, layout, rows)
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
@@ -203,6 +230,13 @@ class Decoder(nn.Module):
         angles = positions[:, None].float() * self.rotary
         both = torch.cat((angles, angles), dim=-1).unsqueeze(1)
         return both.cos().to(self.dtype), both.sin().to(self.dtype)
+
+
+def chosen(rows: Tensor | None, x: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows (N,) of both, all of them where none are named."""
+    if rows is None:
+        return x, attended
+    return x.index_select(0, rows), attended.index_select(0, rows)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

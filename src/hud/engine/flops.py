@@ -1,7 +1,7 @@
 """What a training pass has to compute, from the architecture and the packed lengths; and what the device can.
 
-Counted is what the mathematics asks for: matrix products over the tokens of a pass, logits where a token is
-predicted, attention over the keys that each token sees. Layers that are computed a second time to save memory, and
+Counted is what the mathematics asks for: matrix products over the tokens of a pass, logits and what leads to them
+from the last layer's attention where a token is predicted, attention over the keys that each token sees. Layers that are computed a second time to save memory, and
 padding, are not: model FLOPs, as in PaLM (arXiv 2204.02311), but with causal attention at its true half.
 """
 
@@ -29,18 +29,19 @@ def pass_flops(config: DecoderConfig, batch: PackedPass, lora: LoraConfig | None
     trained. With LoRA those of the base are not.
     """
     tokens, predicted = len(batch.input_ids), len(batch.targets)
-    dense, adapted = _weights_in_products(config, lora)
-    head = config.hidden_size * config.vocab_size
-    products = tokens * dense * config.num_hidden_layers + predicted * head
+    dense, adapted = _products(config, tokens, predicted, lora)
+    products = dense + predicted * config.hidden_size * config.vocab_size
     attended = 2 * config.num_attention_heads * config.head_dim * config.num_hidden_layers
     attended *= _seen(batch)
     if lora is None:
         return 6.0 * products + 6.0 * attended
-    return 4.0 * products + 6.0 * attended + 6.0 * tokens * adapted * config.num_hidden_layers
+    return 4.0 * products + 6.0 * attended + 6.0 * adapted
 
 
-def _weights_in_products(config: DecoderConfig, lora: LoraConfig | None) -> tuple[int, int]:
-    """Return how many weights of a layer, and of its adapters, each token is multiplied by."""
+def _products(
+    config: DecoderConfig, tokens: int, predicted: int, lora: LoraConfig | None
+) -> tuple[int, int]:
+    """Return how many products of a number and a weight the layers' matrices, and their adapters, ask for."""
     width, inner = config.hidden_size, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
@@ -53,10 +54,18 @@ def _weights_in_products(config: DecoderConfig, lora: LoraConfig | None) -> tupl
         "up_proj": (width, inner),
         "down_proj": (inner, width),
     }
-    dense = sum(into * out for into, out in shapes.values())
+    # After the last layer's attention only tokens that predict another are computed.
+    everywhere, finished = tokens * config.num_hidden_layers, predicted - tokens
+    times = {
+        name: everywhere + (0 if name in ("q_proj", "k_proj", "v_proj") else finished)
+        for name in shapes
+    }
+    dense = sum(into * out * times[name] for name, (into, out) in shapes.items())
     if lora is None:
         return dense, 0
-    return dense, sum(lora.rank * sum(shapes[name]) for name in lora.targets if name in shapes)
+    return dense, sum(
+        lora.rank * sum(shapes[name]) * times[name] for name in lora.targets if name in shapes
+    )
 
 
 def _seen(batch: PackedPass) -> int:

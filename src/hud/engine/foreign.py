@@ -71,10 +71,12 @@ class ForeignDecoder(nn.Module):
         positions: Tensor,
         cu_seqlens: Tensor,
         prefixes: Tensor | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
         """Return the last hidden states (T, H) of packed sequences; see `Decoder.hidden_packed`."""
         layout = Layout(cu_seqlens) if prefixes is None else SharedLayout(cu_seqlens, prefixes)
-        return self._hidden(input_ids, positions, lambda layer, q, k, v: layout.attend(q, k, v))
+        hidden = self._hidden(input_ids, positions, lambda layer, q, k, v: layout.attend(q, k, v))
+        return hidden if rows is None else hidden.index_select(0, rows)
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""

@@ -71,6 +71,7 @@ class SharedLayout:
         self.sources = torch.where(mine < lengths[:, None], source, 0)
         steps = torch.arange(self.continued.longest, device=device)
         self.allowed = (mine[:, None, :] <= steps[:, None]).unsqueeze(1)  # (S', 1, L, K)
+        self._added: Tensor | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D)."""
@@ -80,10 +81,17 @@ class SharedLayout:
             self.continued.pad(q[border:]),
             self._gather(k),
             self._gather(v),
-            attn_mask=self.allowed,
+            attn_mask=self._mask(q.dtype),
             enable_gqa=q.shape[1] != k.shape[1],
         )
         return torch.cat((first, self.continued.unpad(attended)))
+
+    def _mask(self, dtype: torch.dtype) -> Tensor:
+        """Return what is added to scores: made once, where attention would make it of `allowed` in every layer."""
+        if self._added is None or self._added.dtype != dtype:
+            zeros = torch.zeros(self.allowed.shape, dtype=dtype, device=self.allowed.device)
+            self._added = zeros.masked_fill_(~self.allowed, -torch.inf)
+        return self._added
 
     def _gather(self, x: Tensor) -> Tensor:
         """(T, kv_heads, D) to (S', kv_heads, K, D): what each continuation can see, prefix first."""

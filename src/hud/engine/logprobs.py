@@ -29,8 +29,9 @@ class PackedDecoder(Protocol):
         positions: Tensor,
         cu_seqlens: Tensor,
         prefixes: Tensor | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """Return (L, H), the final hidden states of sequences laid end to end."""
+        """Return (L, H), the final hidden states of sequences laid end to end, or (N, H) of `rows` (N,) alone."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -43,9 +44,8 @@ def pass_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Return (N,) fp32 logprobs of the sampled tokens and, where asked for, entropies of their distributions."""
     hidden = decoder.hidden_packed(
-        batch.input_ids, batch.positions, batch.cu_seqlens, batch.prefixes
+        batch.input_ids, batch.positions, batch.cu_seqlens, batch.prefixes, batch.predicts
     )
-    hidden = hidden.index_select(0, batch.predicts)
     targets, temperatures = batch.targets, batch.temperatures
     most = LOGITS_AT_ONCE.get(hidden.device.type, LOGITS_AT_ONCE["cpu"])
     rows = max(1, most // _vocabulary(decoder))
