@@ -76,9 +76,12 @@ class SharedLayout:
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D)."""
         border = self.border
-        first = self.alone.attend(q[:border], k[:border], v[:border])
+        queries, continued = q.tensor_split(
+            (border,)
+        )  # One copy in the backward pass, as slices are not.
+        first = self.alone.attend(queries, k[:border], v[:border])
         attended = F.scaled_dot_product_attention(
-            self.continued.pad(q[border:]),
+            self.continued.pad(continued),
             self._gather(k),
             self._gather(v),
             attn_mask=self._mask(q.dtype),
