@@ -41,7 +41,7 @@ _ID = re.compile("[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path, nargs="?")
-    parser.add_argument("--requests", type=int, default=40)
+    parser.add_argument("--requests", type=int, default=20)
     parser.add_argument("--only", default="", help="measure addresses that hold this text")
     options = parser.parse_args()
     if options.home is not None:

@@ -16,7 +16,16 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 PEERS = ROOT / ".venv-peers"
-SHARED = ("run_all", "counts", "dashboard_store", "dashboard_team", "measure", "shapes", "trl_peer")
+SHARED = (
+    "run_all",
+    "counts",
+    "dashboard_browser",
+    "dashboard_store",
+    "dashboard_team",
+    "measure",
+    "shapes",
+    "trl_peer",
+)
 """Files of this folder that are no benchmarks."""
 
 

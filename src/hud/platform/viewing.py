@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
+import httpx
 import uvicorn
 
 from hud.errors import StoreError, UsageError
@@ -14,6 +15,8 @@ from hud.platform.dashboard.local import LocalDoor
 from hud.platform.server import listen
 
 HOST = "127.0.0.1"
+FIRST_ASKED = ("/jobs", "/static/any/style.css")
+"""A page and a file as every browser asks for them first."""
 GRACE_SECONDS = 5
 
 
@@ -37,7 +40,8 @@ def view(config: PlatformConfig, port: int, announce: Callable[[str], None]) -> 
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     address = f"http://{HOST}:{bound}/?token={door.token}"
-    server = _Server(settings, app.state.platform.stopping, lambda: announce(address))
+    drawn = httpx.ASGITransport(app, raise_app_exceptions=False)
+    server = _Server(settings, app.state.platform.stopping, drawn, lambda: announce(address))
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listening]))
 
@@ -46,16 +50,28 @@ class _Server(uvicorn.Server):
     """Tells when it is up; told to stop, it ends the streams of open pages first, which would never end."""
 
     def __init__(
-        self, config: uvicorn.Config, stopping: asyncio.Event, started: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        stopping: asyncio.Event,
+        pages: httpx.ASGITransport,
+        started: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._pages = pages
         self._started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            await self._draw_once()
             self._started()
+
+    async def _draw_once(self) -> None:
+        """Draw the first page, so that who opens it does not wait for modules, templates and files to be loaded."""
+        async with httpx.AsyncClient(transport=self._pages, base_url=f"http://{HOST}") as browser:
+            for path in FIRST_ASKED:
+                await browser.get(path)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()

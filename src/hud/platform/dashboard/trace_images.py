@@ -42,12 +42,16 @@ def images(payload: Any, *, nested: bool = False) -> Iterator[tuple[str, dict[st
     while left:
         value = left.pop()
         if isinstance(value, list):
-            left.extend(reversed(value))
+            left.extend(part for part in reversed(value) if isinstance(part, dict | list))
         elif isinstance(value, dict):
             name = image_name(value)
             if name is None:
-                within = (part for key, part in value.items() if nested or key != _NESTED)
-                left.extend(reversed(list(within)))
+                # What holds nothing is most of a step: a timeline looks through thousands.
+                left.extend(
+                    part
+                    for key, part in reversed(value.items())
+                    if isinstance(part, dict | list) and (nested or key != _NESTED)
+                )
             elif name not in seen:
                 seen.add(name)
                 yield name, value
