@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import shapes
@@ -66,7 +67,7 @@ def main(rounds: int) -> int:
         os.environ["HUD_HOME"] = f"{name}/home"
         folder = Path(name) / "policy"
         shapes.create_policy(folder, shapes.MIDDLE)
-        turns = trl_peer.ByTurns(lambda: our_step(folder))
+        turns = trl_peer.ByTurns(partial(our_step, folder))
         trl = GRPOTrainer(
             **trl_peer.trl_arguments(
                 folder,

@@ -20,6 +20,7 @@ import os
 import random
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import shapes
@@ -192,7 +193,7 @@ def main(rounds: int) -> int:
         os.environ["HUD_HOME"] = f"{name}/home"
         folder = Path(name) / "policy"
         shapes.create_policy(folder, shapes.MIDDLE)
-        turns = trl_peer.ByTurns(lambda: our_step(folder))
+        turns = trl_peer.ByTurns(partial(our_step, folder))
         theirs = peer(folder, turns, rounds)
         trl_peer.train(theirs)
         check(turns.ours[max(turns.ours)], theirs)

@@ -1,4 +1,4 @@
-"""TRL's `GRPOTrainer` and our loop, on one model folder, step by step in turns, in one process.
+"""TRL's `GRPOTrainer` and our loop, on one model folder, step by step in turns.
 
 TRL gets what makes it fastest here: one batch for the whole step, fp32, no gradient checkpointing, no reference
 model, no logging and no saving, and the better of one and two threads. Its step is what lies between the callbacks
@@ -10,11 +10,13 @@ optimizer, and its thread setting is found in the same way.
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
 
@@ -157,6 +159,41 @@ class OurStep:
         self.loop.close()
 
 
+class OurSide:
+    """Our steps, taken by a process of their own: in one process, OpenMP's helpers of each side would slow down the other."""
+
+    def __init__(self, make: Callable[[], OurStep], threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        # Not a daemon: it has children, the sampling processes.
+        self._process = context.Process(target=_take_steps, args=(theirs, make, threads))
+        self._process.start()
+        self._connection.recv()
+
+    def step(self, number: int) -> float:
+        """Take a step; return how many seconds it took."""
+        self._connection.send(number)
+        seconds: float = self._connection.recv()
+        return seconds
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.send(None)
+        self._process.join()
+
+
+def _take_steps(connection: Connection, make: Callable[[], OurStep], threads: int) -> None:
+    quiet()
+    use_at_most(threads)
+    ours = make()
+    connection.send("ready")
+    while (number := connection.recv()) is not None:
+        started = perf_counter()
+        ours(number)
+        connection.send(perf_counter() - started)
+    ours.close()
+
+
 class ByTurns(TrainerCallback):
     """Takes one of our steps after each of theirs, with each number of threads in turn, and times both.
 
@@ -164,10 +201,8 @@ class ByTurns(TrainerCallback):
     """
 
     def __init__(self, make: Callable[[], OurStep]) -> None:
-        self.ours: dict[int, OurStep] = {}
-        for count in THREADS:
-            use_at_most(count)
-            self.ours[count] = make()
+        """`make` is called in other processes."""
+        self.ours = {count: OurSide(make, count) for count in THREADS}
         self.theirs_seconds: dict[int, list[float]] = {count: [] for count in THREADS}
         self.ours_seconds: dict[int, list[float]] = {count: [] for count in THREADS}
 
@@ -194,10 +229,7 @@ class ByTurns(TrainerCallback):
         theirs = perf_counter() - self.started
         step = state.global_step - 1
         count = THREADS[step % len(THREADS)]
-        use_at_most(count)
-        started = perf_counter()
-        self.ours[count](self.round_of(step))
-        ours = perf_counter() - started
+        ours = self.ours[count].step(self.round_of(step))
         if self.round_of(step):
             self.theirs_seconds[count].append(theirs)
             self.ours_seconds[count].append(ours)

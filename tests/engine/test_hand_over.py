@@ -1,10 +1,10 @@
 """Weights that change while turns are drawn: those go on with the old ones, and nobody waits for them."""
 
 import asyncio
-import time
 
 import pytest
 from tests.engine.tiny_policy import tiny_policy
+from tests.engine.waiting import slowed
 
 from hud.engine import swapping
 from hud.engine.lora import LoraConfig, attach, lora_parameters
@@ -28,17 +28,6 @@ def spoil(policy):
     changing = lora_parameters(policy.decoder) or dict(policy.decoder.named_parameters())
     for parameter in changing.values():
         parameter.data += 0.3 * parameter.data.new_ones(parameter.shape).cumsum(-1).sin()
-
-
-def slowed(sampler, seconds=0.01):
-    """Let each of a sampler's decode steps take its time."""
-    decode = sampler._decode
-
-    def slow():
-        time.sleep(seconds)
-        decode()
-
-    sampler._decode = slow
 
 
 async def begun(policy, params=LONG):

@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 from tests.engine.tiny_policy import lesson, tiny_policy
-from tests.engine.waiting import until
+from tests.engine.waiting import slowed, until
 
 from hud.engine import samplers
 from hud.engine.lora import LoraConfig, attach, lora_parameters
@@ -129,6 +129,7 @@ async def test_what_a_trainer_learns_is_sampled_from_whoever_was_there_first(pol
 
 async def test_a_swap_in_flight_is_told_of_everywhere(policy):
     await spread(policy)
+    slowed(policy.sampler)
     long = SamplingParams(max_tokens=400, temperature=0)
     turns = [asyncio.create_task(policy.sample(prompt, long)) for prompt in PROMPTS[:4]]
     active = policy.sampler.active
@@ -144,7 +145,7 @@ async def test_a_swap_in_flight_is_told_of_everywhere(policy):
     assert {one.version for one in ended} == {None}
     told = [
         one.swaps for one in ended if one.swaps
-    ]  # A process may be through with its own before.
+    ]  # The other process may be through with its own before.
     assert told
     for ((place, version),) in told:
         assert version == "new"

@@ -1,6 +1,7 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for what another thread or process does, and having it take its time."""
 
 import asyncio
+import time
 
 
 async def until(condition):
@@ -9,3 +10,14 @@ async def until(condition):
             return
         await asyncio.sleep(0.001)
     raise AssertionError("it never came to be")
+
+
+def slowed(sampler, seconds=0.01):
+    """Let each of a sampler's decode steps take its time."""
+    decode = sampler._decode
+
+    def slow():
+        time.sleep(seconds)
+        decode()
+
+    sampler._decode = slow

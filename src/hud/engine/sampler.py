@@ -60,7 +60,9 @@ class Sampler:
         self.decoder = decoder
         self._bank = bank
         self._fused: FusedDecoder | None = None
-        """From the first request on, where it pays."""
+        """What small models are computed with: from the first step on."""
+        self._stale = True
+        """True where the weights may have changed since they were last looked at."""
         self.version = version
         # A recorded graph would compute every row with the adapters that it was recorded with.
         tables = bank is None and kernel_for(decoder.config, decoder.device)
@@ -159,7 +161,7 @@ class Sampler:
             yield
         finally:
             with self._changed:
-                self._lay_out()
+                self._stale = True
                 self._paused -= 1
                 self._changed.notify_all()
 
@@ -173,7 +175,7 @@ class Sampler:
             yield
         finally:
             with self._changed:
-                self._lay_out()
+                self._stale = True
                 self._held -= 1
                 self._changed.notify_all()
 
@@ -243,12 +245,6 @@ class Sampler:
         """What forward passes are computed with."""
         return self._fused or self.decoder
 
-    def _lay_out(self) -> None:
-        """See the weights as they are now, after they may have been changed."""
-        if self._fused is not None:
-            assert isinstance(self.decoder, Decoder)
-            self._fused.refresh(self.decoder)
-
     def _graphs_of(self, decoder: AnyDecoder) -> DecodeGraphs:
         assert isinstance(decoder, Decoder)
         return DecodeGraphs(decoder, self.cache, self._most)
@@ -257,7 +253,6 @@ class Sampler:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._fused = fused(self.decoder) if self._bank is None else None
             self._thread = threading.Thread(target=self._work, name="hud-sampler", daemon=True)
             self._thread.start()
             # A thread inside torch while the interpreter is taken apart would abort the process.
@@ -284,11 +279,22 @@ class Sampler:
             self._resting = False
             if not self.active:
                 for_sampling(self._parameters)  # A training pass may have been here meanwhile.
+            if self._stale and not self._closed:
+                self._look_at_weights()
             return not self._closed and bool(self.active or not self._retired)
 
     def _due(self) -> bool:
         wanted = self.active or self._retired or (self.waiting and not self._paused)
         return self._closed or bool(wanted and not self._held)
+
+    def _look_at_weights(self) -> None:
+        """Lay them out anew, where a copy of them is computed with; nobody changes them before `_changed` is free."""
+        self._stale = False
+        if self._fused is None:
+            self._fused = fused(self.decoder) if self._bank is None else None
+        else:
+            assert isinstance(self.decoder, Decoder)
+            self._fused.refresh(self.decoder)
 
     def _step(self) -> None:
         """Go on with prompts, as far as others do not wait too long for it, and draw a token for everybody else."""
@@ -303,7 +309,8 @@ class Sampler:
     def _prefill(self, budget: int) -> int:
         """Admit whom there is room for and go on with prompts; return how many tokens were computed, at most `budget`."""
         with self._changed:
-            for placement in self._schedule.admit(self.version, newcomers=not self._paused):
+            newcomers = not self._paused and not self._stale
+            for placement in self._schedule.admit(self.version, newcomers=newcomers):
                 if placement.copied is not None:
                     self.cache.copy(*placement.copied)
             batches = self._schedule.prefill(budget)

@@ -9,6 +9,10 @@ HUD_SAMPLERS how many processes sample a small model.
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 
@@ -18,14 +22,17 @@ SMALL_PARAMETERS = 20_000_000
 """Up to this many parameters a decoder is sampled on one thread, in several processes. Above, each process would read more
 weights than it computes with: one process with all threads is better."""
 
+T = TypeVar("T")
+
 _most = torch.get_num_threads()
+_on_all = ThreadPoolExecutor(1, "hud-compute")
+_here = threading.local()
 
 
 def use_at_most(count: int) -> None:
-    """Leave the machine's other cores to others: from here on no thread asks for more than this many."""
+    """Leave the machine's other cores to others: from here on no work asks for more than this many."""
     global _most
     _most = count
-    _use(count)
 
 
 def for_sampling(parameters: int) -> None:
@@ -51,8 +58,31 @@ def for_training() -> None:
     _use(_most)
 
 
+def on_all_cores(work: Callable[[], T]) -> T:
+    """Return what `work` returns, which the one thread of this process that computes with several others does.
+
+    OpenMP keeps helpers for each thread that ever wanted any. Once there are more threads than cores, they go to sleep after
+    every operation: on two cores, a pass of 2,200 tokens through 3.3 million parameters then takes 0.56 s instead of 0.37 s.
+    Settings that torch keeps for each thread, such as `no_grad`, are for `work` itself to make.
+    """
+    if "OMP_NUM_THREADS" in os.environ or getattr(_here, "on_all", False):
+        return work()
+    return _on_all.submit(_with_helpers, work).result()
+
+
+def _with_helpers(work: Callable[[], T]) -> T:
+    _here.on_all = True
+    _use(_most)
+    try:
+        return work()
+    finally:
+        _use(1)  # New threads begin with what was set last.
+
+
 def _use(count: int) -> None:
-    # The matrix library's count is the process's, OpenMP's each thread's own: both are set before work begins, also where this
-    # thread's own is right already, as another thread may have changed the library's.
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(count)
+
+
+# Helpers are for those who ask for them here; anything else is done by the thread that needs it.
+_use(1)

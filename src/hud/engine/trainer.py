@@ -11,10 +11,11 @@ weights: the caller makes sure that nobody samples while `optim_step` or `load_s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from hud.engine.optimizer import AdamW
 from hud.engine.options import TrainerOptions
 from hud.engine.packed import PackedPass, check, cost_of, lay_out
 from hud.engine.ranks import Alone, Ranks
-from hud.engine.threads import for_training
+from hud.engine.threads import for_training, on_all_cores
 from hud.errors import ConflictError, UsageError
 from hud.train.datums import Datum, Floats
 from hud.train.loss_config import LossConfig, Normalization, parse_loss
@@ -40,6 +41,8 @@ from hud.train.packing import deal, pack
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
+
+T = TypeVar("T")
 
 PASS_TOKENS = 4096
 """Most tokens computed at once; a longer sequence goes alone."""
@@ -125,7 +128,7 @@ class Trainer:
         mine = Measured()
         with self._meter.working():
             for batch in self._passes(datums, num_substeps):
-                self._one_pass(batch, loss, mine)
+                self._compute(partial(self._one_pass, batch, loss, mine))
             told = Measured.together(self._ranks.told(mine))
         sums = told.sums
         if not math.isfinite(sums.get("loss", 0.0)):
@@ -155,9 +158,8 @@ class Trainer:
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 where the mask is 0."""
         mine = Measured()
-        with torch.no_grad():
-            for batch in self._passes(datums, 1):
-                mine.add(batch, {}, pass_logprobs(self.decoder, batch)[0])
+        for batch in self._passes(datums, 1):
+            mine.add(batch, {}, self._compute(partial(self._logprobs, self.decoder, batch)))
         self._ranks.release(self.decoder)
         return Measured.together(self._ranks.told(mine)).logprobs_of(datums)
 
@@ -205,18 +207,19 @@ class Trainer:
                 "Nothing was accumulated since the last step, so there is nothing to apply. Every group of the "
                 "batch may have been without spread; send a batch with some first."
             )
-        for_training()
+        update = partial(
+            self._optimizer.update,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            eps=eps,
+            weight_decay=weight_decay,
+            max_grad_norm=max_grad_norm,
+            divide_by=self._divisor(),
+        )
         try:
             with self._meter.working():
-                measured = self._optimizer.update(
-                    learning_rate=learning_rate,
-                    beta1=beta1,
-                    beta2=beta2,
-                    eps=eps,
-                    weight_decay=weight_decay,
-                    max_grad_norm=max_grad_norm,
-                    divide_by=self._divisor(),
-                )
+                measured = self._compute(update)
             return measured | self._meter.read(self._ranks)
         finally:
             self._forget()
@@ -266,7 +269,6 @@ class Trainer:
 
     def _passes(self, datums: Sequence[Datum], at_least: int) -> Iterator[PackedPass]:
         """Lay out this rank's passes: as many as every other's, so that all of them meet in each layer."""
-        for_training()
         share = getattr(self.decoder, "shares_prefixes", False)
         used = [number for number, datum in enumerate(datums) if datum.actions]
         check(datums, used)
@@ -304,6 +306,17 @@ class Trainer:
             flops = pass_flops(self.decoder.config, batch, self.lora)
         self._meter.add(len(batch.input_ids), flops)
 
+    def _compute(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, computed with all that this rank has."""
+        if self._device.type == "cpu" and self._ranks.count == 1:
+            return on_all_cores(work)
+        for_training()
+        return work()
+
+    @torch.no_grad()
+    def _logprobs(self, policy: AnyDecoder, batch: PackedPass) -> Tensor:
+        return pass_logprobs(policy, batch)[0]
+
     def _reference_logprobs(self, batch: PackedPass) -> Tensor:
         if self.reference is None and self.lora is None:
             raise UsageError(
@@ -312,8 +325,8 @@ class Trainer:
             )
         policy = self.reference or self.decoder
         without = disabled(self.decoder) if self.reference is None else nullcontext()
-        with torch.no_grad(), without:
-            logprobs = pass_logprobs(policy, batch)[0]
+        with without:
+            logprobs = self._logprobs(policy, batch)
         self._ranks.release(policy)
         return logprobs
 
