@@ -18,6 +18,7 @@ from hud.platform.dashboard.raster import ImageRefusedError
 from hud.platform.store.store import Store
 
 _BLOB = "hud.blob"
+_KINDS = ("image", "image_url")
 _NESTED = "subagent"
 _NAME = re.compile("[0-9a-f]{64}")
 
@@ -44,7 +45,7 @@ def images(payload: Any, *, nested: bool = False) -> Iterator[tuple[str, dict[st
         if isinstance(value, list):
             left.extend(part for part in reversed(value) if isinstance(part, dict | list))
         elif isinstance(value, dict):
-            name = image_name(value)
+            name = image_name(value) if value.get("type") in _KINDS else None
             if name is None:
                 # What holds nothing is most of a step: a timeline looks through thousands.
                 left.extend(
