@@ -67,7 +67,7 @@ GRPO: dict[str, Any] = {
     "eval_every": 10,
     "keep": 2,
 }
-STEPS = 60
+STEPS = 40
 
 
 @dataclass
@@ -192,9 +192,6 @@ def main() -> int:
     # Its own store, so that the demo touches nothing of yours and one `rm -r` removes it.
     os.environ["HUD_HOME"] = str((folder / "home").resolve())
     os.environ.pop("HUD_API_URL", None)
-    # Set before torch is loaded. A policy this small gains little from a second thread, and on a busy machine
-    # two threads that wait for each other are many times slower than one.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         asyncio.run(Demo(progress).run())
         if progress.finished:

@@ -22,6 +22,9 @@ SMALL_PARAMETERS = 20_000_000
 """Up to this many parameters a decoder is sampled on one thread, in several processes. Above, each process would read more
 weights than it computes with: one process with all threads is better."""
 
+MOST_PROCESSES = 8
+"""Most processes that sample a small model where nobody says how many: each takes some 200 MB, and sequences are few."""
+
 T = TypeVar("T")
 
 _most = torch.get_num_threads()
@@ -50,7 +53,7 @@ def sampling_processes(parameters: int) -> int:
     wanted = settings.load().samplers
     if wanted is not None:
         return wanted
-    return 1 if "OMP_NUM_THREADS" in os.environ else _most
+    return 1 if "OMP_NUM_THREADS" in os.environ else min(_most, MOST_PROCESSES)
 
 
 def for_training() -> None:
