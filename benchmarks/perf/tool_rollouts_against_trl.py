@@ -172,9 +172,9 @@ def peer(folder: Path, turns: trl_peer.ByTurns, rounds: int) -> GRPOTrainer:
     return OfLengthTrainer(**arguments, tools=[look_up_tool], callbacks=[turns])
 
 
-def check(ours: trl_peer.OurStep, theirs: GRPOTrainer) -> None:
+def check(ours: trl_peer.OurSide, theirs: GRPOTrainer) -> None:
     """Print how many tokens each side samples in a step; they must be alike."""
-    payloads = ours.loop.run(ours.rollouts(0))
+    payloads = ours.rollouts(0)
     mine = [[len(sample.output_token_ids) for sample in payload.samples] for payload in payloads]
     theirs.state.global_step = 0
     rows = [row for row in theirs.train_dataset for _ in range(trl_peer.GROUP)]

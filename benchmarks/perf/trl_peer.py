@@ -172,9 +172,15 @@ class OurSide:
 
     def step(self, number: int) -> float:
         """Take a step; return how many seconds it took."""
-        self._connection.send(number)
+        self._connection.send(("step", number))
         seconds: float = self._connection.recv()
         return seconds
+
+    def rollouts(self, number: int) -> list[TrajectoryPayload]:
+        """Play a step's rollouts, and learn nothing."""
+        self._connection.send(("rollouts", number))
+        played: list[TrajectoryPayload] = self._connection.recv()
+        return played
 
     def close(self) -> None:
         """End the process."""
@@ -187,7 +193,11 @@ def _take_steps(connection: Connection, make: Callable[[], OurStep], threads: in
     use_at_most(threads)
     ours = make()
     connection.send("ready")
-    while (number := connection.recv()) is not None:
+    while (asked := connection.recv()) is not None:
+        work, number = asked
+        if work == "rollouts":
+            connection.send(ours.loop.run(ours.rollouts(number)))
+            continue
         started = perf_counter()
         ours(number)
         connection.send(perf_counter() - started)
