@@ -28,6 +28,7 @@ import httpx
 from measure import verdict
 
 from hud.platform.application import PlatformConfig, create_app
+from hud.platform.server import freeze_memory
 from hud.platform.store import Store
 
 BAR_SECONDS = 0.150
@@ -61,6 +62,8 @@ async def measure(home: Path, count: int, only: str) -> int:
     async with httpx.AsyncClient(
         transport=transport, base_url="http://dashboard", headers=HEADERS, timeout=60
     ) as client:
+        await client.get("/jobs")
+        freeze_memory()  # As a server does when it is up.
         for path in await addresses(client):
             if only not in path:
                 continue

@@ -12,7 +12,7 @@ import uvicorn
 from hud.errors import StoreError, UsageError
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.dashboard.local import LocalDoor
-from hud.platform.server import listen
+from hud.platform.server import freeze_memory, listen
 
 HOST = "127.0.0.1"
 FIRST_ASKED = ("/jobs", "/static/any/style.css")
@@ -65,6 +65,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             await self._draw_once()
+            freeze_memory()
             self._started()
 
     async def _draw_once(self) -> None:
