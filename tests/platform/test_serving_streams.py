@@ -8,6 +8,7 @@ import pytest
 from tests.platform.engine_server import drawn, engine_of, request
 
 from hud.client.presence import process_started
+from hud.engine.fused import FusedDecoder
 from hud.errors import InfrastructureFault, NotFoundError, UsageError
 from hud.platform.serving import inline
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
@@ -170,13 +171,12 @@ async def test_a_sampler_that_failed_is_replaced(tmp_path, monkeypatch, checkpoi
     async with engine_of(tmp_path, "inline") as (platform, model):
         engine = platform.engine
         before = await drawn(engine, model, request(seed=1), checkpoint)
-        decoder = platform.policies.policy(model, checkpoint).decoder
 
         def broken(*args):
             raise RuntimeError("out of memory")
 
         with monkeypatch.context() as patched:
-            patched.setattr(decoder, "hidden_cached", broken)
+            patched.setattr(FusedDecoder, "hidden_cached", broken)
             with pytest.raises(InfrastructureFault, match="out of memory"):
                 await drawn(engine, model, request(), checkpoint)
         assert (await drawn(engine, model, request(seed=1), checkpoint))[0] == before[0]
