@@ -1,5 +1,7 @@
 """A small decoder with random weights and a long context."""
 
+from dataclasses import replace
+
 import torch
 
 from hud.engine.config import DecoderConfig
@@ -18,9 +20,10 @@ CONFIG = DecoderConfig(
 )
 
 
-def random_decoder(seed: int = 0) -> Decoder:
+def random_decoder(seed: int = 0, **options: object) -> Decoder:
+    """Return one of `CONFIG`, with `options` of it changed."""
     torch.manual_seed(seed)
-    decoder = Decoder(CONFIG)
+    decoder = Decoder(replace(CONFIG, **options))
     for parameter in decoder.parameters():
         if parameter.dim() > 1:
             parameter.data.normal_(0, 0.25)  # Distributions that are far from even.

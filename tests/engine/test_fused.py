@@ -2,9 +2,8 @@
 
 import pytest
 import torch
+from tests.engine.random_decoder import random_decoder
 
-from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
 from hud.engine.fused import fused
 from hud.engine.kvcache import CacheSize, KVCache
 from hud.engine.lora import LoraConfig, attach, lora_parameters
@@ -24,21 +23,10 @@ PAGES, PROMPT, TURNS = 3, 11, 4
 
 def made(**options):
     """A decoder whose every weight counts, norms and biases too."""
-    torch.manual_seed(0)
-    sizes = {
-        "model_type": "qwen3",
-        "vocab_size": 50,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 64,
-    }
-    decoder = Decoder(DecoderConfig(**{**sizes, **options})).requires_grad_(False).eval()
+    decoder = random_decoder(**{"max_position_embeddings": 64, **options}).requires_grad_(False)
     for parameter in decoder.parameters():
-        parameter += 0.2 * torch.randn_like(parameter)
+        if parameter.dim() == 1:
+            parameter += 0.2 * torch.randn_like(parameter)
     return decoder
 
 

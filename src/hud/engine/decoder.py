@@ -8,6 +8,8 @@ Module names are those of Hugging Face checkpoints, so a state dict needs no ren
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from hud.engine.config import DecoderConfig
 from hud.engine.kvcache import KVCache
 from hud.engine.layout import Layout, SharedLayout
-from hud.engine.norms import Normed, NormedRotated, written_out
+from hud.engine.norms import Normed, NormedRotated, rotate, written_out
 
 
 class RMSNorm(nn.Module):
@@ -183,30 +185,20 @@ class Decoder(nn.Module):
         # What the last layer makes of other tokens nobody asks for: only their keys and values are.
         *lower, last = self.model.layers
         for layer in lower:
-            x = self._layer(layer, x, cos, sin, layout)
-        x = self._layer(last, x, cos, sin, layout, rows)
+            x = self._packed(layer)(x, cos, sin, layout)
+        x = self._packed(last)(x, cos, sin, layout, rows)
         hidden: Tensor = self.model.norm(x)
         return hidden
 
     checkpointed = False
     """True: recompute each layer in the backward pass instead of keeping its activations."""
 
-    def _layer(
-        self,
-        layer: nn.Module,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        layout: Layout | SharedLayout,
-        rows: Tensor | None = None,
-    ) -> Tensor:
+    def _packed(self, layer: nn.Module) -> Callable[..., Tensor]:
+        """Return what computes a layer's output for packed sequences; see `Layer.packed`."""
         assert isinstance(layer, Layer)
         if self.checkpointed and torch.is_grad_enabled():
-            output: Tensor = torch.utils.checkpoint.checkpoint(
-                layer.packed, x, cos, sin, layout, rows, use_reentrant=False
-            )
-            return output
-        return layer.packed(x, cos, sin, layout, rows)
+            return partial(torch.utils.checkpoint.checkpoint, layer.packed, use_reentrant=False)
+        return layer.packed
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
@@ -237,13 +229,6 @@ def chosen(rows: Tensor | None, x: Tensor, attended: Tensor) -> tuple[Tensor, Te
     if rows is None:
         return x, attended
     return x.index_select(0, rows), attended.index_select(0, rows)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary positions to x (N, heads, D) (Su et al. 2021, in the half-split order of Hugging Face)."""
-    half = x.shape[-1] // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return x * cos + turned * sin
 
 
 def inverse_frequencies(config: DecoderConfig) -> Tensor:

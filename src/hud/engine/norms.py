@@ -14,6 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply rotary positions to x (N, heads, D) (Su et al. 2021, in the half-split order of Hugging Face)."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + turned * sin
+
+
 def written_out(x: Tensor) -> bool:
     """Return whether the functions below are the better way to compute with x."""
     return (
@@ -54,13 +61,13 @@ class NormedRotated(torch.autograd.Function):
         scale = _inverse_rms(x, eps)
         normed = x * scale
         ctx.save_for_backward(normed, weight, scale, cos, sin)
-        return _turned(normed * weight, cos, sin)
+        return rotate(normed * weight, cos, sin)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         normed, weight, scale, cos, sin = ctx.saved_tensors
-        back = _turned(g, cos, -sin)  # A rotation's gradient is the rotation back.
+        back = rotate(g, cos, -sin)  # A rotation's gradient is the rotation back.
         dx, dw = _norm_gradient(back, normed, weight, scale, ctx.needs_input_grad[1])
         return dx, dw, None, None, None
 
@@ -78,12 +85,3 @@ def _norm_gradient(
     along = (product @ weight).unsqueeze(-1).div_(weight.shape[0])
     dx = (g * weight).addcmul_(normed, along, value=-1).mul_(scale)
     return dx, product.flatten(0, -2).sum(0) if trained else None
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return x (N, heads, D) turned by the angles, to the bit what `rotate` returns."""
-    half = x.shape[-1] // 2
-    turned = x * cos
-    turned[..., :half].sub_(x[..., half:] * sin[..., :half])
-    turned[..., half:].add_(x[..., :half] * sin[..., half:])
-    return turned

@@ -13,8 +13,6 @@ from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-import torch
-
 from hud.engine.sequence import Asked, Drawn, Request
 from hud.engine.shared_weights import Plan, decoder_over
 from hud.engine.swapping import SwappingSampler
@@ -122,7 +120,6 @@ def _said(outcome: Drawn | InfrastructureFault | None) -> str | InfrastructureFa
 def main() -> None:
     """Be the sampling process of the one that started this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear.
-    torch.set_num_threads(1)
     process = SamplingProcess(Connection(int(sys.argv[1])), int(sys.argv[2]))
     with suppress(EOFError, OSError):
         process.work()
