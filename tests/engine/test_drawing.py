@@ -10,6 +10,9 @@ from hud.engine.drawing import draw
 from hud.trace import SamplingParams
 
 PLAIN = SamplingParams(max_tokens=1)
+UNCUT = SamplingParams(max_tokens=1, top_k=10**6)
+"""Cuts nothing off, but is drawn the way that GPUs and cut distributions are."""
+both_ways = pytest.mark.parametrize("params", [PLAIN, UNCUT], ids=["compiled", "by torch"])
 
 
 def drawn(logits, uniforms, params=PLAIN):
@@ -17,6 +20,7 @@ def drawn(logits, uniforms, params=PLAIN):
     return draw(rows.clone(), [params] * len(uniforms), uniforms)
 
 
+@both_ways
 @given(
     size=st.integers(1, 700),
     spread=st.sampled_from([0.0, 1.0, 8.0, 40.0]),
@@ -24,17 +28,18 @@ def drawn(logits, uniforms, params=PLAIN):
     uniforms=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=6),
 )
 def test_a_number_falls_on_the_token_whose_share_of_the_running_sum_holds_it(
-    size, spread, seed, uniforms
+    params, size, spread, seed, uniforms
 ):
     logits = np.random.default_rng(seed).normal(0, spread, size).astype(np.float32)
     exact = np.exp(logits.astype(np.float64) - logits.max())
     running = np.concatenate(([0.0], np.cumsum(exact / exact.sum())))
-    ids, logprobs = drawn(logits, uniforms)
+    ids, logprobs = drawn(logits, uniforms, params)
     for token, logprob, number in zip(ids, logprobs, uniforms, strict=True):
         assert running[token] - 1e-6 <= number <= running[token + 1] + 1e-6
         assert logprob == pytest.approx(np.log(exact[token] / exact.sum()), abs=1e-5)
 
 
+@both_ways
 @given(
     size=st.integers(1, 400),
     allowed=st.integers(0, 10**6),
@@ -44,21 +49,22 @@ def test_a_number_falls_on_the_token_whose_share_of_the_running_sum_holds_it(
         max_size=6,
     ),
 )
-def test_what_has_no_probability_is_never_drawn(size, allowed, uniforms):
+def test_what_has_no_probability_is_never_drawn(params, size, allowed, uniforms):
     logits = np.full(size, -np.inf, np.float32)
     some = np.random.default_rng(allowed).choice(size, max(1, size // 9), replace=False)
     logits[some] = np.random.default_rng(allowed + 1).normal(0, 3, len(some))
-    ids, logprobs = drawn(logits, uniforms)
+    ids, logprobs = drawn(logits, uniforms, params)
     assert set(ids) <= set(some.tolist())
     assert np.isfinite(logprobs).all()
 
 
-def test_the_tail_of_a_large_vocabulary_is_drawn_as_often_as_it_should_be():
+@both_ways
+def test_the_tail_of_a_large_vocabulary_is_drawn_as_often_as_it_should_be(params):
     size = 200_000
     logits = np.zeros(size, np.float32)
     logits[0] = np.log(size)  # Half of all mass; the other half in 199,999 tokens.
-    uniforms = (np.arange(4096) + 0.5) / 4096
-    ids, _ = drawn(logits, uniforms.tolist())
+    uniforms = (np.arange(256) + 0.5) / 256
+    ids, _ = drawn(logits, uniforms.tolist(), params)
     assert np.mean(np.array(ids) == 0) == pytest.approx(0.5, abs=1e-3)
     tail = np.array([token for token in ids if token])
     assert np.quantile(tail / size, [0.1, 0.5, 0.9]) == pytest.approx([0.1, 0.5, 0.9], abs=1e-2)

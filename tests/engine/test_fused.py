@@ -64,8 +64,9 @@ def test_an_adapter_is_computed_with_and_so_are_later_weights():
             parameter += torch.randn_like(parameter)
     assert torch.equal(logits_of(computing, decoder), before), "a copy, until it is made anew"
     computing.refresh(decoder)
+    # Weights of this size make more of what is rounded: the decoder itself is 1e-5 from what it is in fp64.
     torch.testing.assert_close(
-        logits_of(computing, decoder), logits_of(decoder, decoder), rtol=1e-5, atol=2e-5
+        logits_of(computing, decoder), logits_of(decoder, decoder), rtol=1e-5, atol=5e-5
     )
 
 

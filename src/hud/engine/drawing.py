@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hud.engine.kernels import draw_rows
 from hud.trace import SamplingParams
 
 _BLOCK = 64
@@ -43,6 +44,8 @@ def draw(
     A row with temperature 0 takes its likeliest token, with the logprob of temperature 1.
     """
     logits = logits.float()
+    if logits.device.type == "cpu" and not any(param.truncates for param in params):
+        return _draw_rows(logits, params, uniforms)
     temperatures = [param.temperature or 1.0 for param in params]
     if any(temperature != 1.0 for temperature in temperatures):
         logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
@@ -58,6 +61,16 @@ def draw(
     # One copy, as each waits for a GPU to be done; float64 holds ids exactly.
     both = torch.cat((ids.double(), chosen.double()), dim=-1).T.tolist()
     return [int(token) for token in both[0]], both[1]
+
+
+def _draw_rows(
+    logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    ids = np.empty(len(logits), np.int64)
+    logprobs = np.empty(len(logits), np.float64)
+    temperatures = np.array([param.temperature for param in params], np.float32)
+    draw_rows(logits.contiguous().numpy(), temperatures, np.array(uniforms), ids, logprobs)
+    return ids.tolist(), logprobs.tolist()
 
 
 def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:

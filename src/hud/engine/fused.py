@@ -4,11 +4,10 @@ A decode step of a small model is many tiny operations: starting them costs as m
 rows with matrices as checkpoints store them are slower than with their transposes. Hence here
 
 - the projections to queries, keys and values are one product, and so are gate and up; each matrix is stored transposed;
-- the scale of a norm, and the root of its size, are part of the matrix behind it: x / hypot(|x|, √(n ε)) is left of
-  the root mean square norm over n numbers;
+- the scale of a norm, and the root of its size, are part of the matrix behind it: x / √(|x|² + n ε) is left of the root
+  mean square norm over n numbers;
 - adapters (LoRA) are added to the weights that they adapt;
-- the dimensions of queries and keys are ordered such that the two that a rotary position turns together are neighbours, one
-  complex number. Scores do not depend on the order, as it is the same for both.
+- what is between the products is one call each, of code compiled for it (`kernels`).
 
 The results are the decoder's own up to the rounding of fp32. What is laid out is a copy: `refresh` makes it anew.
 """
@@ -16,14 +15,17 @@ The results are the decoder's own up to the rounding of fp32. What is laid out i
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hud.engine.decoder import Decoder, Layer
+from hud.engine.kernels import Floats, Integers, gate, head_kernels, normalize
 from hud.engine.lora import LoraLinear
 from hud.engine.threads import SMALL_PARAMETERS
 
@@ -40,15 +42,18 @@ class _Product:
     """(in, out)."""
     bias: Tensor | None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def into(self, out: Tensor, x: Tensor) -> None:
+        """Write x · matrix + bias."""
         if self.bias is None:
-            return torch.mm(x, self.matrix)
-        return torch.addmm(self.bias, x, self.matrix)
+            torch.mm(x, self.matrix, out=out)
+        else:
+            torch.addmm(self.bias, x, self.matrix, out=out)
 
-    def added_to(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Return residual + x · matrix + bias."""
-        added = torch.addmm(residual, x, self.matrix)
-        return added if self.bias is None else added.add_(self.bias)
+    def added_to(self, residual: Tensor, x: Tensor) -> None:
+        """Add x · matrix + bias."""
+        residual.addmm_(x, self.matrix)
+        if self.bias is not None:
+            residual.add_(self.bias)
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,8 @@ class _Layer:
     """One layer, laid out."""
 
     queries_keys_values: _Product
-    heads_scale: Tensor | None
-    """(heads + kv_heads, D): what the norms of queries and keys scale by; None where they are not normalized."""
+    heads_scale: Floats
+    """(heads + kv_heads, D): what the norms of queries and keys scale by, where they are normalized."""
     output: _Product
     gate_up: _Product
     down: _Product
@@ -67,17 +72,14 @@ class FusedDecoder:
     """Computes new tokens over a key-value cache, as a `Decoder` of fp32 weights does."""
 
     def __init__(self, decoder: Decoder) -> None:
-        self.config = decoder.config
+        self.config = config = decoder.config
         self.device, self.dtype = decoder.device, decoder.dtype
-        config = self.config
-        half = config.head_dim // 2
-        self._pairs = torch.stack((torch.arange(half), torch.arange(half) + half), dim=1).flatten()
-        """(D,): the dimension of a head that stands at each place."""
         self._rotary = decoder.rotary
-        self._queries = config.num_attention_heads
-        self._turned = config.num_attention_heads + config.num_key_value_heads
-        self._small = torch.tensor(math.sqrt(config.hidden_size * config.rms_norm_eps))
-        self._small_of_head = torch.tensor(math.sqrt(config.head_dim * config.rms_norm_eps))
+        self._heads = config.num_attention_heads + config.num_key_value_heads
+        self._small = config.hidden_size * config.rms_norm_eps
+        self._small_of_head = config.head_dim * config.rms_norm_eps
+        group = config.num_attention_heads // config.num_key_value_heads
+        self._kernels = head_kernels(config.head_dim, group, config.query_key_norm)
         self.refresh(decoder)
 
     @torch.no_grad()
@@ -94,49 +96,95 @@ class FusedDecoder:
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
         """Return the last hidden states (N, H), not scaled, of new tokens, where `cache` says which and after what."""
-        angles = positions[:, None, None].float() * self._rotary
-        turns = torch.polar(torch.ones_like(angles), angles)
-        x = F.embedding(input_ids, self._embedding)
-        for index, layer in enumerate(self._layers):
-            x = self._through(layer, index, x, turns, cache)
-        return x / _length(x, self._small)
+        return self._computed(input_ids, positions, cache, cache.places.numpy(), cache.attend)
+
+    def run(
+        self,
+        ids: Sequence[int],
+        tables: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        cache: KVCache,
+    ) -> Tensor:
+        """Return what `hidden_cached` does for one new token each of some rows, whose pages and lengths these are."""
+        widest = max(map(len, tables))
+        pages = np.array([[*table, *[0] * (widest - len(table))] for table in tables])
+        start, size = np.array(starts), cache.size.page_tokens
+        page = pages[np.arange(len(start)), start // size]
+        heads = np.arange(self.config.num_key_value_heads)
+        places = (page[:, None] * len(heads) + heads) * size + (start % size)[:, None]
+        lengths = start + 1
+
+        def attend(layer: int, queries: Tensor) -> Tensor:
+            attended = torch.empty(len(queries), queries.shape[1] * queries.shape[2])
+            self._kernels.attend(
+                queries.numpy(),
+                cache.keys[layer].numpy(),
+                cache.values[layer].numpy(),
+                pages,
+                lengths,
+                attended.numpy(),
+            )
+            return attended
+
+        return self._computed(torch.tensor(ids), torch.from_numpy(start), cache, places, attend)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the vocabulary logits (N, V) of what `hidden_cached` returned (N, H)."""
-        return self._head(hidden)
+        """Return the vocabulary logits (N, V) of what was returned for the last hidden states (N, H)."""
+        logits = torch.empty(len(hidden), len(self._embedding))
+        self._head.into(logits, hidden)
+        return logits
 
-    def _through(
-        self, layer: _Layer, index: int, x: Tensor, turns: Tensor, cache: KVCache
+    def _computed(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        places: Integers,
+        attend: Callable[[int, Tensor], Tensor],
     ) -> Tensor:
-        """Return a layer's output for x (N, H), whose keys and values the cache then holds; `turns` is (N, 1, D / 2)."""
-        count, size = len(x), self.config.head_dim
-        projected = layer.queries_keys_values(x / _length(x, self._small))
-        projected = projected.view(count, -1, size)
-        turned = projected[:, : self._turned]
-        if layer.heads_scale is not None:
-            turned = (turned / _length(turned, self._small_of_head)).mul_(layer.heads_scale)
-        pairs = torch.view_as_complex(turned.view(count, -1, size // 2, 2))
-        turned = torch.view_as_real(pairs * turns).flatten(-2)
-        cache.write(index, turned[:, self._queries :], projected[:, self._turned :])
-        x = layer.output.added_to(x, cache.attend(index, turned[:, : self._queries]))
-        gate, up = layer.gate_up(x / _length(x, self._small)).chunk(2, dim=-1)
-        return layer.down.added_to(x, F.silu(gate).mul_(up))
+        """Return the last hidden states (N, H), not scaled; keys and values are in the cache then, at `places` (N, K)."""
+        config, count = self.config, len(ids)
+        angles = torch.outer(positions.float(), self._rotary)
+        cos, sin = angles.cos().numpy(), angles.sin().numpy()
+        x = F.embedding(ids, self._embedding)
+        normed = torch.empty_like(x)
+        queries = torch.empty(count, config.num_attention_heads, config.head_dim)
+        projected = torch.empty(count, (self._heads + config.num_key_value_heads) * config.head_dim)
+        gate_up = torch.empty(count, 2 * config.intermediate_size)
+        gated = torch.empty(count, config.intermediate_size)
+        for index, layer in enumerate(self._layers):
+            normalize(x.numpy(), self._small, normed.numpy())
+            layer.queries_keys_values.into(projected, normed)
+            self._kernels.place(
+                projected.numpy(),
+                layer.heads_scale,
+                self._small_of_head,
+                cos,
+                sin,
+                cache.keys[index].view(-1, config.head_dim).numpy(),
+                cache.values[index].view(-1, config.head_dim).numpy(),
+                places,
+                queries.numpy(),
+            )
+            layer.output.added_to(x, attend(index, queries))
+            normalize(x.numpy(), self._small, normed.numpy())
+            layer.gate_up.into(gate_up, normed)
+            gate(gate_up.numpy(), gated.numpy())
+            layer.down.added_to(x, gated)
+        normalize(x.numpy(), self._small, normed.numpy())
+        return normed
 
     def _laid_out(self, layer: Layer) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
-        queries, keys = (
-            self._paired(*_weight_and_bias(one)) for one in (attention.q_proj, attention.k_proj)
-        )
-        scale = None
+        scale = torch.ones(self._heads, self.config.head_dim)
         if attention.normalized:
             norms = (attention.q_norm, attention.heads), (attention.k_norm, attention.kv_heads)
-            rows = [norm.weight[self._pairs].expand(count, -1) for norm, count in norms]
+            rows = [norm.weight.expand(count, -1) for norm, count in norms]
             scale = torch.cat(rows) * math.sqrt(self.config.head_dim)
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         return _Layer(
-            _product(
-                [queries, keys, _weight_and_bias(attention.v_proj)], layer.input_layernorm.weight
-            ),
-            scale,
+            _product(list(map(_weight_and_bias, projections)), layer.input_layernorm.weight),
+            scale.numpy(),
             _product([_weight_and_bias(attention.o_proj)]),
             _product(
                 [_weight_and_bias(mlp.gate_proj), _weight_and_bias(mlp.up_proj)],
@@ -144,12 +192,6 @@ class FusedDecoder:
             ),
             _product([_weight_and_bias(mlp.down_proj)]),
         )
-
-    def _paired(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return a projection to heads with the dimensions of each head in the order of `_pairs`."""
-        size = self.config.head_dim
-        ordered = weight.view(-1, size, weight.shape[-1])[:, self._pairs].flatten(0, 1)
-        return ordered, None if bias is None else bias.view(-1, size)[:, self._pairs].flatten()
 
 
 def fused(decoder: AnyDecoder) -> FusedDecoder | None:
@@ -164,11 +206,6 @@ def fused(decoder: AnyDecoder) -> FusedDecoder | None:
         return None
     small = sum(parameter.numel() for parameter in decoder.parameters()) <= SMALL_PARAMETERS
     return FusedDecoder(decoder) if small else None
-
-
-def _length(x: Tensor, small: Tensor) -> Tensor:
-    """Return the length of x along its last dimension, never 0."""
-    return torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), small)
 
 
 def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:

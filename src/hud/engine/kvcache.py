@@ -203,7 +203,8 @@ class KVCache:
         """Say where new tokens are written: at `place` (B, width) of `page` (B, width), or of (B, 1) that is all of a row's."""
         heads = torch.arange(self.kv_heads, device=place.device)
         of_heads = page[..., None] * self.kv_heads + heads
-        self._places = (of_heads * self.size.page_tokens + place[..., None]).view(-1)
+        places = of_heads * self.size.page_tokens + place[..., None]
+        self.places = places.view(-1, self.kv_heads)
 
     def _bias(self, reach: int, positions: Tensor) -> Tensor:
         """Return what is added to the scores of new tokens at `positions` (B, width) with `reach` keys."""
@@ -229,7 +230,7 @@ class KVCache:
         """Store keys and values (B * width, kv_heads, D) of the new tokens."""
         for stored, new in ((self.keys, k), (self.values, v)):
             rows = stored[layer].view(-1, stored.shape[-1])
-            rows.index_copy_(0, self._places, new.reshape(-1, stored.shape[-1]))
+            rows.index_copy_(0, self.places.view(-1), new.reshape(-1, stored.shape[-1]))
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return what the new tokens' queries (B * width, heads, D) attend to: (B * width, heads * D)."""

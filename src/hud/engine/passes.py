@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hud.engine.fused import FusedDecoder
 from hud.engine.kvcache import KVCache
 from hud.engine.sequence import Request
 
 if TYPE_CHECKING:
     from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
-    from hud.engine.fused import FusedDecoder
     from hud.engine.graphs import DecodeGraphs
     from hud.engine.schedule import Stretch
     from hud.engine.slots import Slot
@@ -71,6 +71,8 @@ def decode(
         bank.aim([request.adapter for request in ordered])
     if graphs is not None:
         hidden = graphs.run(ids, tables, starts)
+    elif isinstance(decoder, FusedDecoder):
+        hidden = decoder.run(ids, tables, starts, cache)
     else:
         positions = cache.aim(tables, starts, [start + 1 for start in starts], 1)
         hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)

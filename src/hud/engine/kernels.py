@@ -1,0 +1,263 @@
+"""What torch has no single operation for, compiled for this machine's CPU by numba: the small parts of a decode step.
+
+torch takes each of them apart into many operations, which cost more to start than to compute, and reads keys and values as
+far as the longest row of a batch. Here one call does each, reads what a row has and no more, and holds no lock of the
+interpreter meanwhile. All work on fp32 arrays in C order, in one thread. Compiled code is kept beside this file, or in the
+user's cache folder: only the first process on a machine waits some seconds for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+f32, i32 = np.float32, np.int32
+LOG2_E = f32(math.log2(math.e))
+
+
+def compiled(function: Function) -> Function:
+    """Return a function's compiled form. Sums may be taken in any order; infinities and NaN keep their meaning."""
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract", "reassoc", "nsz", "arcp", "afn"},
+    }
+    try:
+        return cast(Function, njit(function, cache=True, **options))
+    except RuntimeError:  # There is no folder to keep it in: each process compiles it.
+        return cast(Function, njit(function, **options))
+
+
+def _reinterpreted(_context: Any, _bits: Any) -> Any:
+    def code(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), code
+
+
+_float_of: Any = intrinsic(_reinterpreted)
+"""Returns the fp32 number that has these 32 bits."""
+
+
+@compiled
+def power_of_two(x: Any) -> Any:
+    """Return 2 to the x, x ≤ 0, within 2e-7 of it; 0 below the smallest normal number.
+
+    The whole part of x is the exponent of the result; the rest, within a half of 0, goes into the Taylor series. Written in
+    what has vector instructions, as the library's function has none here.
+    """
+    whole = np.floor(x + f32(0.5))
+    rest = x - whole
+    series = f32(1.5252733804059841e-5)
+    series = series * rest + f32(1.5403530393381609e-4)
+    series = series * rest + f32(1.3333558146428443e-3)
+    series = series * rest + f32(9.6181291076284772e-3)
+    series = series * rest + f32(5.5504108664821580e-2)
+    series = series * rest + f32(2.4022650695910071e-1)
+    series = series * rest + f32(6.9314718055994531e-1)
+    series = series * rest + f32(1.0)
+    exponent = i32(max(whole, f32(-126))) + i32(127)
+    return series * _float_of(exponent << i32(23)) if x > f32(-126) else f32(0)
+
+
+@compiled
+def normalize(x: Floats, small: float, out: Floats) -> None:
+    """Write x / √(|x|² + small) of the rows of x (N, H) into `out` (N, H)."""
+    for row in range(x.shape[0]):
+        square = f32(0)
+        for place in range(x.shape[1]):
+            square += x[row, place] * x[row, place]
+        scale = f32(1) / np.sqrt(square + f32(small))
+        for place in range(x.shape[1]):
+            out[row, place] = x[row, place] * scale
+
+
+@compiled
+def gate(gate_up: Floats, out: Floats) -> None:
+    """Write silu(g) u of rows (N, 2 M), g being their first half and u the second, into `out` (N, M)."""
+    size = out.shape[1]
+    for row in range(out.shape[0]):
+        gates, ups, into = gate_up[row, :size], gate_up[row, size:], out[row]
+        for place in range(size):
+            g = gates[place]
+            # e to the -|g| cannot overflow; of a negative g it is the sigmoid's other form.
+            low = power_of_two(-abs(g) * LOG2_E)
+            into[place] = ups[place] * g * (f32(1) if g >= 0 else low) / (f32(1) + low)
+
+
+@compiled
+def draw_rows(
+    logits: Floats,
+    temperatures: Floats,
+    uniforms: np.ndarray[Any, np.dtype[np.float64]],
+    ids: Integers,
+    logprobs: np.ndarray[Any, np.dtype[np.float64]],
+) -> None:
+    """Draw an index for each row of logits (N, V): the one at which the running sum of exp(logits / temperature) passes
+    the row's uniform number in [0, 1) of all of it. At temperature 0 the likeliest, with the logprob of temperature 1.
+
+    Sums are in fp64, as in fp32 a vocabulary's tail is lost in their rounding. What has no mass is never drawn.
+    """
+    size = logits.shape[1]
+    mass = np.empty(size, f32)
+    for row in range(logits.shape[0]):
+        greedy = temperatures[row] == 0
+        scale = f32(1) if greedy else f32(1) / temperatures[row]
+        highest, likeliest = logits[row, 0], 0
+        for place in range(size):
+            if logits[row, place] > highest:
+                highest, likeliest = logits[row, place], place
+        for place in range(size):
+            mass[place] = power_of_two((logits[row, place] - highest) * scale * LOG2_E)
+        total = 0.0
+        for place in range(size):
+            total += np.float64(mass[place])
+        chosen = likeliest
+        if not greedy:
+            wanted, running = uniforms[row] * total, 0.0
+            for place in range(size):
+                if mass[place] > 0:
+                    # Rounding may leave the sum short of what is wanted: then it is the last one with mass.
+                    running, chosen = running + np.float64(mass[place]), place
+                    if running > wanted:
+                        break
+        ids[row] = chosen
+        logprobs[row] = np.float64((logits[row, chosen] - highest) * scale) - np.log(total)
+
+
+@dataclass(frozen=True)
+class HeadKernels:
+    """What is compiled for heads of one size."""
+
+    place: Callable[..., None]
+    """`place(projected, scale, small, cos, sin, keys, values, places, queries)`: take N tokens' projections (N, (H + 2 K) D)
+    apart; normalize queries and keys by `scale` (H + K, D), where these heads are, and turn them by the angles' `cos` and
+    `sin` (N, D / 2); write queries (N, H, D), and keys and values into the rows `places` (N, K) of what is stored (R, D)."""
+    attend: Callable[..., None]
+    """`attend(queries, keys, values, tables, lengths, out)`: write what queries (N, H, D) attend to, (N, H D), among the
+    first `lengths` (N,) tokens of the pages `tables` (N, P) of keys and values (pages, K, T, D)."""
+
+
+@cache
+def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
+    """Return kernels for heads of `size` numbers, of which `group` have one head of keys; both are known when they are compiled."""
+    half = size // 2
+
+    @compiled
+    def turn(x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: Any) -> None:
+        factor = f32(1)
+        if normalized:
+            square = f32(0)
+            for place in range(size):
+                square += x[place] * x[place]
+            factor = f32(1) / np.sqrt(square + f32(small))
+        for place in range(half):
+            a, b = x[place] * factor, x[place + half] * factor
+            if normalized:
+                a, b = a * scale[place], b * scale[place + half]
+            out[place] = a * cos[place] - b * sin[place]
+            out[place + half] = b * cos[place] + a * sin[place]
+
+    @compiled
+    def place(
+        projected: Any,
+        scale: Any,
+        small: Any,
+        cos: Any,
+        sin: Any,
+        keys: Any,
+        values: Any,
+        places: Any,
+        queries: Any,
+    ) -> None:
+        heads, kv_heads = queries.shape[1], places.shape[1]
+        for row in range(queries.shape[0]):
+            parts = projected[row].reshape(heads + 2 * kv_heads, size)
+            for head in range(heads):
+                turn(parts[head], scale[head], small, cos[row], sin[row], queries[row, head])
+            for head in range(kv_heads):
+                at, own = places[row, head], heads + head
+                turn(parts[own], scale[own], small, cos[row], sin[row], keys[at])
+                values[at] = parts[own + kv_heads]
+
+    @compiled
+    def score(asking: Any, page: Any, count: Any, out: Any) -> None:
+        """Write what `asking` (group, D), scaled, has in common with the first `count` keys of a page (T, D)."""
+        scale = f32(LOG2_E / math.sqrt(size))
+        for token in range(count):
+            for one in range(group):
+                product = f32(0)
+                for number in range(size):
+                    product += page[token, number] * asking[one, number]
+                out[one, token] = product * scale
+
+    @compiled
+    def weigh(scores: Any) -> None:
+        """Replace scores, which are powers of two, by their shares."""
+        highest, total = f32(-np.inf), f32(0)
+        for token in range(len(scores)):
+            highest = max(highest, scores[token])
+        for token in range(len(scores)):
+            scores[token] = power_of_two(scores[token] - highest)
+            total += scores[token]
+        for token in range(len(scores)):
+            scores[token] /= total
+
+    @compiled
+    def add(weights: Any, page: Any, count: Any, into: Any) -> None:
+        """Add the first `count` values of a page (T, D), each as often as `weights` (group, T) says, to `into` (group, D)."""
+        whole = count - count % 4
+        for token in range(
+            0, whole, 4
+        ):  # Four at a time: `into` is read and written once for them.
+            for one in range(group):
+                w = weights[one, token : token + 4]
+                for number in range(size):
+                    into[one, number] += (
+                        w[0] * page[token, number]
+                        + w[1] * page[token + 1, number]
+                        + w[2] * page[token + 2, number]
+                        + w[3] * page[token + 3, number]
+                    )
+        for token in range(whole, count):
+            for one in range(group):
+                for number in range(size):
+                    into[one, number] += weights[one, token] * page[token, number]
+
+    @compiled
+    def attend(queries: Any, keys: Any, values: Any, tables: Any, lengths: Any, out: Any) -> None:
+        kv_heads, tokens = keys.shape[1], keys.shape[2]
+        scores = np.empty((group, lengths.max()), f32)
+        for row in range(queries.shape[0]):
+            count, pages = lengths[row], tables[row]
+            attended = out[row].reshape(kv_heads, group, size)
+            attended[:] = 0
+            for head in range(kv_heads):
+                asking = queries[row, head * group : (head + 1) * group]
+                for start in range(0, count, tokens):
+                    here = min(tokens, count - start)
+                    score(asking, keys[pages[start // tokens], head], here, scores[:, start:])
+                for one in range(group):
+                    weigh(scores[one, :count])
+                for start in range(0, count, tokens):
+                    here = min(tokens, count - start)
+                    add(
+                        scores[:, start:],
+                        values[pages[start // tokens], head],
+                        here,
+                        attended[head],
+                    )
+
+    return HeadKernels(place, attend)
