@@ -7,11 +7,12 @@ import signal
 import pytest
 import torch
 from tests.engine.tiny_policy import lesson, tiny_policy
-from tests.engine.waiting import slowed, until
+from tests.engine.waiting import until
 
-from hud.engine import samplers
+from hud.engine import samplers, side_sampler
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sampler import Sampler
+from hud.engine.sequence import Asked
 from hud.engine.side_sampler import SideRequest
 from hud.engine.threads import sampling_processes
 from hud.engine.trainer import Trainer
@@ -24,7 +25,7 @@ PROMPTS = [[5, 6, 7 + number] for number in range(8)]
 
 @pytest.fixture
 def policy(monkeypatch):
-    """A policy that has another process to sample in as soon as it samples at all."""
+    """A policy that has two other processes to sample in as soon as it samples at all."""
     monkeypatch.setattr(samplers, "sampling_processes", lambda parameters: 2)
     monkeypatch.setattr(samplers, "BUSY_STEPS", 0)
     monkeypatch.setattr(samplers, "BUSY_SEQUENCES", 0)
@@ -35,12 +36,13 @@ def policy(monkeypatch):
 
 
 async def spread(policy):
-    """Have the other process started, and return it."""
+    """Have the other processes started, and return them."""
     await policy.sample([5, 6], SamplingParams(max_tokens=1))
-    await until(lambda: policy._samplers._sides)
-    (side,) = policy._samplers._sides
-    assert await asyncio.to_thread(side.ready.wait, 60)
-    return side
+    await until(lambda: len(policy._samplers._sides) == 2)
+    sides = policy._samplers._sides
+    for side in sides:
+        assert await asyncio.to_thread(side.ready.wait, 60)
+    return sides
 
 
 async def drawn(policy, prompts=PROMPTS, params=GREEDY):
@@ -54,20 +56,24 @@ def spoil(policy):
             parameter += 0.3 * torch.ones_like(parameter).cumsum(-1).sin()
 
 
-def where(policy, prompt, params=GREEDY):
+def submitted(policy, prompt, params=GREEDY, **options):
     """Submit a turn and return it."""
-    from hud.engine.sequence import Asked
-
-    asked = Asked(prompt=prompt, params=params, stop_ids=frozenset())
+    asked = Asked(prompt=prompt, params=params, stop_ids=frozenset(), **options)
     return policy._samplers.submit(asked, lambda: None)
+
+
+def place(request):
+    """Which of the other processes a turn went to."""
+    assert isinstance(request, SideRequest)
+    return request.abandoning.__self__
 
 
 async def test_turns_are_shared_out_and_the_same_tokens_are_drawn(policy):
     alone = await drawn(policy)
-    await spread(policy)
-    requests = [where(policy, prompt) for prompt in PROMPTS]
-    elsewhere = sum(isinstance(request, SideRequest) for request in requests)
-    assert elsewhere == len(PROMPTS) / 2
+    sides = await spread(policy)
+    requests = [submitted(policy, prompt) for prompt in PROMPTS]
+    places = [place(request) for request in requests]
+    assert [places.count(side) for side in sides] == [len(PROMPTS) / 2] * 2
     together = await drawn(policy)
     assert [one.token_ids for one in together] == [one.token_ids for one in alone]
     for one, other in zip(together, alone, strict=True):
@@ -129,11 +135,10 @@ async def test_what_a_trainer_learns_is_sampled_from_whoever_was_there_first(pol
 
 async def test_a_swap_in_flight_is_told_of_everywhere(policy):
     await spread(policy)
-    slowed(policy.sampler)
-    long = SamplingParams(max_tokens=400, temperature=0)
-    turns = [asyncio.create_task(policy.sample(prompt, long)) for prompt in PROMPTS[:4]]
-    active = policy.sampler.active
-    await until(lambda: len(active) >= 2 and len(active[0].token_ids) >= 5)
+    long = SamplingParams(max_tokens=480, temperature=0)
+    # So many that none is through before the weights change.
+    turns = [submitted(policy, [5, 6, 7 + row], long, followed=True) for row in range(48)]
+    await until(lambda: all(len(one.token_ids) >= 5 for one in turns))
 
     def change():
         with policy.exclusive(in_flight=True):
@@ -141,19 +146,24 @@ async def test_a_swap_in_flight_is_told_of_everywhere(policy):
             policy.checkpoint = "new"
 
     await asyncio.to_thread(change)
-    ended = await asyncio.gather(*turns)
-    assert {one.version for one in ended} == {None}
-    told = [
-        one.swaps for one in ended if one.swaps
-    ]  # The other process may be through with its own before.
-    assert told
-    for ((place, version),) in told:
+    await until(lambda: all(one.outcome for one in turns))
+    for one in turns:
+        assert one.outcome.version is None
+        ((place, version),) = one.outcome.swaps
         assert version == "new"
-        assert 0 <= place < 400
+        assert 5 <= place < 480
+
+
+async def test_what_needs_this_process_is_drawn_here(policy):
+    await spread(policy)
+    request = submitted(policy, [5, 6, 7], stopped=lambda ids: len(ids) == 3)
+    assert not isinstance(request, SideRequest)
+    await until(lambda: request.outcome)
+    assert len(request.token_ids) == 3
 
 
 async def test_a_process_that_is_killed_takes_only_its_turns_with_it(policy):
-    side = await spread(policy)
+    side, _ = await spread(policy)
     turns = [
         asyncio.create_task(policy.sample(prompt, SamplingParams(max_tokens=480)))
         for prompt in PROMPTS
@@ -165,11 +175,11 @@ async def test_a_process_that_is_killed_takes_only_its_turns_with_it(policy):
     assert 0 < len(lost) <= len(PROMPTS) / 2
     assert all(len(one.token_ids) == 480 for one in ended if one not in lost)
     assert len((await policy.sample([5, 6, 7], GREEDY)).token_ids) == 24
-    assert (await spread(policy)) is not side
+    assert side not in await spread(policy)
 
 
 async def test_an_adapter_that_is_put_on_later_is_sampled_with(policy):
-    side = await spread(policy)
+    sides = await spread(policy)
 
     def change():
         with policy.exclusive():
@@ -177,7 +187,7 @@ async def test_an_adapter_that_is_put_on_later_is_sampled_with(policy):
             spoil(policy)
 
     await asyncio.to_thread(change)
-    assert not side.alive
+    assert not any(side.alive for side in sides)
     alone = await drawn(policy)
     await spread(policy)
     assert [one.token_ids for one in await drawn(policy)] == [one.token_ids for one in alone]
@@ -186,24 +196,34 @@ async def test_an_adapter_that_is_put_on_later_is_sampled_with(policy):
 async def test_the_next_turn_goes_where_the_conversation_is(policy):
     await spread(policy)
     openings = [[number] * 64 for number in range(20, 28)]
-    first = [where(policy, prompt) for prompt in openings]
+    first = [submitted(policy, prompt) for prompt in openings]
     await until(lambda: all(one.outcome for one in first))
-    following = [where(policy, [*one.prompt, *one.token_ids, 5, 6, 7]) for one in first]
+    following = [submitted(policy, [*one.prompt, *one.token_ids, 5, 6, 7]) for one in first]
     await until(lambda: all(one.outcome for one in following))
     for one, before in zip(following, first, strict=True):
-        assert isinstance(one, SideRequest) == isinstance(before, SideRequest)
+        assert place(one) is place(before)
         assert one.cached >= 64 + 23
 
 
 async def test_a_turn_that_is_given_up_ends_there(policy):
-    side = await spread(policy)
-    requests = [where(policy, prompt, SamplingParams(max_tokens=480)) for prompt in PROMPTS]
-    theirs = [one for one in requests if isinstance(one, SideRequest)]
-    for one in theirs:
+    sides = await spread(policy)
+    requests = [submitted(policy, prompt, SamplingParams(max_tokens=480)) for prompt in PROMPTS]
+    for one in requests:
         one.abandon()
-    assert side.load == 0
-    assert all(one.outcome is None for one in theirs)
+    assert [side.load for side in sides] == [0, 0]
+    assert all(one.outcome is None for one in requests)
     await drawn(policy)
+
+
+async def test_a_long_prompt_stays_in_its_place_among_short_ones(policy, monkeypatch):
+    monkeypatch.setattr(side_sampler, "SHORT_TOKENS", 32)
+    await spread(policy)
+    prompts = [[5 + row] * (200 if row % 3 else 4) for row in range(24)]
+    alone = Sampler(policy.decoder)
+    wanted = [await alone.sample(prompt, GREEDY, frozenset()) for prompt in prompts]
+    alone.close()
+    found = await drawn(policy, prompts)
+    assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
 
 
 def test_the_environment_says_how_many_processes_there_are(monkeypatch):

@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class ChatFormat:
         }
         self.template, self.reasoning = _compile(_template_text(folder, settings), folder)
         self.stop_ids = self._stop_ids(config)
+        # The runs of a group begin with the same prompt, and tools often say the same.
+        self._encoded = lru_cache(maxsize=64)(self._encode)
         ends = self.special["eos_token"]
         self.end_id: int = (
             min(self.stop_ids) if ends is None else self.tokenizer.token_to_id(ends) or 0
@@ -125,8 +128,10 @@ class ChatFormat:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of text; special tokens in it are themselves."""
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return list(self._encoded(text))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without the token that ended the turn."""

@@ -26,11 +26,14 @@ class Uniforms:
     """A request's own stream of uniform random numbers in [0, 1)."""
 
     def __init__(self, seed: int | None) -> None:
-        self._generator = np.random.Generator(np.random.Philox(seed))
+        self._seed = seed
+        self._generator: np.random.Generator | None = None
         self._block: list[float] = []
 
     def next(self) -> float:
         """Return the next number."""
+        if self._generator is None:  # Not before: a turn that another process draws needs none here.
+            self._generator = np.random.Generator(np.random.Philox(self._seed))
         if not self._block:
             self._block = self._generator.random(_BLOCK).tolist()[::-1]
         return self._block.pop()

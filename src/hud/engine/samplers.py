@@ -1,8 +1,10 @@
-"""The samplers of one policy: one in this process and, where cores are idle, others in processes of their own.
+"""The samplers of one policy: one in this process and, where there is more than one core, one for each in processes of their own.
 
 A decode step of a small model is many tiny operations, which a second thread does not make faster (`threads`); a second
-process, with half of the sequences, does. The others compute with one copy of the weights, which is made anew whenever those
-have changed. A turn goes where the least is to be done for it: fewest sequences on their way, and most of its prompt known.
+process, with half of the sequences, does. This process's own then draws only what needs it: beside the tools, templates and
+records of all rollouts it would wait for the interpreter's lock again and again. The others compute with one copy of the
+weights, which is made anew whenever those have changed. A turn goes where the least is to be done for it: fewest sequences on
+their way, and most of its prompt known.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Samplers:
         self._closed = False
         parameters = sum(parameter.numel() for parameter in decoder.parameters())
         ours = isinstance(decoder, Decoder) and decoder.device.type == "cpu"
-        self._wanted = sampling_processes(parameters) - 1 if ours else 0
+        processes = sampling_processes(parameters) if ours else 1
+        self._wanted = processes if processes > 1 else 0
         self._recent: dict[SwappingSampler | SideSampler, deque[Request]] = {}
         """What each drew last, and so holds the keys and values of."""
 
@@ -81,7 +84,9 @@ class Samplers:
         sides = [] if here else [side for side in self._sides if side.ready.is_set()]
         if not sides:
             return self._remember(self.own, self.own.submit(asked, listener))
-        members: list[SwappingSampler | SideSampler] = [self.own, *sides]
+        members: list[SwappingSampler | SideSampler] = [*sides]
+        if len(sides) < self._wanted:
+            members.append(self.own)
         chosen = min(members, key=lambda one: self._cost(one, asked.prompt))
         with suppress(SamplerClosed):
             return self._remember(chosen, chosen.submit(asked, listener))
@@ -173,7 +178,8 @@ class Samplers:
 def _known(request: Request, prompt: list[int], *, beyond: int) -> int:
     """Return how many leading tokens of `prompt` are those of a turn, if more than `beyond`."""
     count = len(request.prompt)
-    if prompt[:count] == request.prompt:
+    # One look spares most comparisons of the whole.
+    if prompt[count - 1 : count] == request.prompt[-1:] and prompt[:count] == request.prompt:
         # The next turn of the same conversation begins with what was drawn in this one.
         return count + shared_length(request.token_ids, prompt[count:], beyond=0)
     return shared_length(request.prompt, prompt, beyond=beyond)
