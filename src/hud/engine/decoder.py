@@ -20,6 +20,7 @@ from hud.engine.config import DecoderConfig
 from hud.engine.kvcache import KVCache
 from hud.engine.layout import Layout, SharedLayout
 from hud.engine.norms import Normed, NormedRotated, rotate, written_out
+from hud.engine.written_out import LARGEST, Finished, Heads, Projected
 
 
 class RMSNorm(nn.Module):
@@ -39,6 +40,15 @@ class RMSNorm(nn.Module):
             return normed
         # Hugging Face rounds to the weights' type before the scale; equal logits need the same order.
         return self.weight * F.rms_norm(x.float(), self.weight.shape, None, self.eps).to(x.dtype)
+
+    @property
+    def small(self) -> float:
+        """What is added to the square of a row's length."""
+        return self.weight.shape[0] * self.eps
+
+    def joined(self, *matrices: Tensor) -> Tensor:
+        """Return as one the matrices (out, in) behind this norm, for rows that are normalized to a length of 1."""
+        return torch.cat(matrices) * (self.weight * math.sqrt(self.weight.shape[0]))
 
     def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the norm of x (N, heads, D), positions applied."""
@@ -64,6 +74,8 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
             self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
         self.normalized = config.query_key_norm
+        small = config.head_dim * config.rms_norm_eps
+        self.shape = Heads(self.heads, self.kv_heads, self.head_dim, self.normalized, small)
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (N, heads, D), k and v (N, kv_heads, D) of x (N, H), positions applied."""
@@ -73,6 +85,32 @@ class Attention(nn.Module):
         if self.normalized:
             return self.q_norm.rotated(q, cos, sin), self.k_norm.rotated(k, cos, sin), v
         return rotate(q, cos, sin), rotate(k, cos, sin), v
+
+    def projected(
+        self, x: Tensor, norm: RMSNorm, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `project` does of what `norm` makes of x (N, H), in chunks."""
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        bias = None
+        if self.q_proj.bias is not None:
+            bias = torch.cat([one.bias for one in projections])
+        scale = torch.ones(self.heads + self.kv_heads, self.head_dim)
+        if self.normalized:
+            norms = ((self.q_norm, self.heads), (self.k_norm, self.kv_heads))
+            rows = [one.weight.expand(count, -1) for one, count in norms]
+            scale = torch.cat(rows) * math.sqrt(self.head_dim)
+        once = self.head_dim // 2  # Both halves of a head turn by the same angles.
+        found: tuple[Tensor, Tensor, Tensor] = Projected.apply(  # type: ignore[no-untyped-call]
+            x,
+            norm.small,
+            norm.joined(*(one.weight for one in projections)),
+            bias,
+            scale,
+            cos[:, 0, :once].contiguous().numpy(),
+            sin[:, 0, :once].contiguous().numpy(),
+            self.shape,
+        )
+        return found
 
 
 class MLP(nn.Module):
@@ -102,6 +140,12 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        widest = max(config.intermediate_size, config.num_attention_heads * config.head_dim)
+        self._small = (
+            config.hidden_size * widest <= LARGEST
+            and not config.output_bias
+            and not config.mlp_bias
+        )
 
     def packed(
         self,
@@ -112,6 +156,9 @@ class Layer(nn.Module):
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the layer's output for packed sequences x (T, H), or for `rows` (N,) of them alone."""
+        if self._in_chunks(x):
+            q, k, v = self.self_attn.projected(x, self.input_layernorm, cos, sin)
+            return self._finish_in_chunks(*chosen(rows, x, layout.attend(q, k, v)))
         q, k, v = self.self_attn.project(self.input_layernorm(x), cos, sin)
         return self._finish(*chosen(rows, x, layout.attend(q, k, v)))
 
@@ -127,6 +174,33 @@ class Layer(nn.Module):
         x = x + self.self_attn.o_proj(attended)
         output: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return output
+
+    def _finish_in_chunks(self, x: Tensor, attended: Tensor) -> Tensor:
+        norm, mlp = self.post_attention_layernorm, self.mlp
+        output: Tensor = Finished.apply(  # type: ignore[no-untyped-call]
+            x,
+            attended,
+            norm.small,
+            self.self_attn.o_proj.weight,
+            norm.joined(mlp.gate_proj.weight, mlp.up_proj.weight),
+            mlp.down_proj.weight,
+        )
+        return output
+
+    def _in_chunks(self, x: Tensor) -> bool:
+        """Return whether the layer is better computed in chunks: by one thread, small, and as it was made."""
+        return (
+            self._small
+            and x.dtype == torch.float32
+            and x.device.type == "cpu"
+            and torch.get_num_threads() == 1
+            and all(type(one) is nn.Linear for one in self._projections())
+        )
+
+    def _projections(self) -> tuple[nn.Module, ...]:
+        attention, mlp = self.self_attn, self.mlp
+        of_attention = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+        return (*of_attention, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
 
 
 class Body(nn.Module):

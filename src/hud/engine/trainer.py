@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,20 +32,34 @@ from hud.engine.optimizer import AdamW
 from hud.engine.options import TrainerOptions
 from hud.engine.packed import PackedPass, check, cost_of, lay_out
 from hud.engine.ranks import Alone, Ranks
-from hud.engine.threads import for_training, on_all_cores
+from hud.engine.threads import for_training, on_all_cores, passes_at_once, side_by_side
 from hud.errors import ConflictError, UsageError
 from hud.train.datums import Datum, Floats
 from hud.train.loss_config import LossConfig, Normalization, parse_loss
 from hud.train.losses import compute_loss, sampler_gap
-from hud.train.packing import deal, pack
+from hud.train.packing import deal, pack, tokens_of
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
 
 T = TypeVar("T")
 
+
+@dataclass(frozen=True)
+class _Found:
+    """What one pass gave."""
+
+    logprobs: Tensor
+    sums: dict[str, float]
+    gradients: Sequence[Tensor | None] | None
+    """Of what is trained; None where they are in `grad` already."""
+
+
 PASS_TOKENS = 4096
 """Most tokens computed at once; a longer sequence goes alone."""
+
+APART_FROM = 512
+"""Fewest tokens of a pass for which it is worth to compute it beside others."""
 
 
 class Trainer:
@@ -83,12 +97,19 @@ class Trainer:
             decoder.checkpointed = True
         self._ranks: Ranks = ranks or Alone()
         self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks)
+        self._trained = list(trained.values())
         first = next(iter(trained.values()))
         self._device = first.device
         self._dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
         self._meter = Meter(
             first.device, decoder.dtype if isinstance(decoder, Decoder) else first.dtype
         )
+        self._at_once = 1
+        """Passes computed at the same time. One of adapters may be switched off meanwhile; a foreign one keeps what it likes."""
+        plain = isinstance(decoder, Decoder) and isinstance(reference, Decoder | None)
+        plain = plain and lora is None and not options.compile_layers
+        if plain and first.device.type == "cpu" and self._ranks.count == 1:
+            self._at_once = passes_at_once(sum(one.numel() for one in decoder.parameters()))
         self.last_logprobs: list[Floats] = []
         """What `forward` would have returned for the datums of the last `forward_backward`."""
         # Since the last step; divisions by them wait for it.
@@ -127,8 +148,9 @@ class Trainer:
         self._check_normalization(loss.normalization)
         mine = Measured()
         with self._meter.working():
-            for batch in self._passes(datums, num_substeps):
-                self._compute(partial(self._one_pass, batch, loss, mine))
+            passes = self._passes(datums, num_substeps)
+            for batch, found in self._each(passes, partial(self._one_pass, loss=loss)):
+                self._collect(batch, found, mine)
             told = Measured.together(self._ranks.told(mine))
         sums = told.sums
         if not math.isfinite(sums.get("loss", 0.0)):
@@ -158,8 +180,10 @@ class Trainer:
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 where the mask is 0."""
         mine = Measured()
-        for batch in self._passes(datums, 1):
-            mine.add(batch, {}, self._compute(partial(self._logprobs, self.decoder, batch)))
+        for batch, logprobs in self._each(
+            self._passes(datums, 1), partial(self._logprobs, self.decoder)
+        ):
+            mine.add(batch, {}, logprobs)
         self._ranks.release(self.decoder)
         return Measured.together(self._ranks.told(mine)).logprobs_of(datums)
 
@@ -267,40 +291,70 @@ class Trainer:
         self._normalization = None
         self._meter.reset()
 
-    def _passes(self, datums: Sequence[Datum], at_least: int) -> Iterator[PackedPass]:
+    def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
         """Lay out this rank's passes: as many as every other's, so that all of them meet in each layer."""
         share = getattr(self.decoder, "shares_prefixes", False)
         used = [number for number, datum in enumerate(datums) if datum.actions]
         check(datums, used)
         costs = [cost_of(datums[number], share) for number in used]
+        at_once = min(self._at_once, max(1, tokens_of(range(len(costs)), costs) // APART_FROM))
         packs = deal(
-            lambda count: pack(costs, self.pass_tokens, at_least=count),
+            lambda count: pack(costs, max(1, self.pass_tokens // at_once), at_least=count),
             self._ranks.index,
             self._ranks.count,
-            at_least=at_least,
+            at_least=max(at_least, at_once),
         )
-        for places in packs:
-            which = [used[place] for place in places]
-            yield lay_out(datums, which, self._device, self._dtype, share=share)
+        return [
+            lay_out(
+                datums, [used[place] for place in places], self._device, self._dtype, share=share
+            )
+            for places in packs
+        ]
 
-    def _one_pass(self, batch: PackedPass, loss: LossConfig, measured: Measured) -> None:
-        """Compute one pass and its gradient; add what was measured."""
+    def _each(
+        self, passes: Sequence[PackedPass], work: Callable[[PackedPass], T]
+    ) -> Iterator[tuple[PackedPass, T]]:
+        """Yield every pass with what `work` returns of it, several computed at the same time where that is better."""
+        works = [partial(work, batch) for batch in passes]
+        if self._at_once > 1 and len(passes) > 1:
+            yield from zip(passes, side_by_side(works), strict=True)
+        else:
+            yield from zip(passes, map(self._compute, works), strict=True)
+
+    def _one_pass(self, batch: PackedPass, loss: LossConfig) -> _Found:
+        """Compute one pass and its gradient."""
         reference = self._reference_logprobs(batch) if loss.needs_reference else None
         logprobs, entropy = pass_logprobs(self.decoder, batch, entropy=loss.needs_entropy)
         if not batch.datums:
             # It only keeps the other ranks company.
             (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
-            self._optimizer.collect()
-            return
+            return _Found(logprobs.detach(), {}, None)
         tokens = batch.tokens(logprobs, entropy, reference)
         total, sums = compute_loss(tokens, loss)
-        total.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.collect()
+        gradients = None
+        if self._at_once > 1:
+            gradients = torch.autograd.grad(total, self._trained, allow_unused=True)
+        else:
+            total.backward()  # type: ignore[no-untyped-call]
         if not loss.supervised:
             sums |= sampler_gap(tokens)
         # One copy from the device for all of them.
         values = torch.stack([one.to(total.dtype) for one in sums.values()]).tolist()
-        measured.add(batch, dict(zip(sums, values, strict=True)), logprobs)
+        return _Found(logprobs.detach(), dict(zip(sums, values, strict=True)), gradients)
+
+    def _collect(self, batch: PackedPass, found: _Found, measured: Measured) -> None:
+        """Add the gradient of a pass, and what was measured, in the order of the passes."""
+        for parameter, gradient in zip(self._trained, found.gradients or (), strict=False):
+            if gradient is None:
+                continue
+            if parameter.grad is None:
+                parameter.grad = gradient
+            else:
+                parameter.grad += gradient
+        self._optimizer.collect()
+        if not batch.datums:
+            return
+        measured.add(batch, found.sums, found.logprobs)
         flops = 0.0
         if isinstance(self.decoder, Decoder):
             flops = pass_flops(self.decoder.config, batch, self.lora)

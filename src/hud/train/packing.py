@@ -36,11 +36,11 @@ def pack(costs: Sequence[Cost], budget: int, *, at_least: int = 1) -> list[list[
     if not costs:
         return []
     order = _order(costs)
-    count = min(len(order), max(at_least, -(-_load(order, costs) // budget)))
+    count = min(len(order), max(at_least, -(-tokens_of(order, costs) // budget)))
     while True:
         packs = _slices(order, costs, count)
         if count == len(order) or all(
-            len(one) == 1 or _load(one, costs) <= budget for one in packs
+            len(one) == 1 or tokens_of(one, costs) <= budget for one in packs
         ):
             return packs
         count += 1
@@ -82,7 +82,8 @@ def _order(costs: Sequence[Cost]) -> list[int]:
     return sorted(range(len(costs)), key=key)
 
 
-def _load(places: Sequence[int], costs: Sequence[Cost]) -> int:
+def tokens_of(places: Sequence[int], costs: Sequence[Cost]) -> int:
+    """Return how many tokens a pass of these `places` of `costs` computes."""
     families = {costs[place].family: costs[place].shared for place in places}
     alone = sum(costs[place].shared for place in places if costs[place].family is None)
     families.pop(None, None)
@@ -92,7 +93,7 @@ def _load(places: Sequence[int], costs: Sequence[Cost]) -> int:
 def _slices(order: list[int], costs: Sequence[Cost], count: int) -> list[list[int]]:
     """Cut `order` into `count` contiguous slices, each as near as can be to its share of what is left."""
     packs: list[list[int]] = []
-    left, start = _load(order, costs), 0
+    left, start = tokens_of(order, costs), 0
     for slices_left in range(count, 0, -1):
         share, load, end = left / slices_left, 0, start
         seen: set[Hashable] = set()
