@@ -27,6 +27,9 @@ weights than it computes with: one process with all threads is better."""
 MOST_PROCESSES = 8
 """Most processes that sample a small model where nobody says how many: each takes some 200 MB, and sequences are few."""
 
+MOST_PASSES = 8
+"""Most training passes of a small model at the same time: each holds a gradient of its own, of up to 80 MB."""
+
 T = TypeVar("T")
 
 _most = torch.get_num_threads()
@@ -88,7 +91,7 @@ def passes_at_once(parameters: int) -> int:
     """Return how many training passes, of one thread each, are best computed at the same time."""
     if parameters > SMALL_PARAMETERS or "OMP_NUM_THREADS" in os.environ:
         return 1
-    return _most
+    return min(_most, MOST_PASSES)
 
 
 def side_by_side(works: Sequence[Callable[[], T]]) -> Iterator[T]:
