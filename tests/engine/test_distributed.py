@@ -127,7 +127,8 @@ def test_what_two_ranks_wrote_one_goes_on_from(alone, together, case):
 
 
 def test_a_callers_own_loss_reaches_every_rank(together):
-    assert_near(together["custom"], ranks_at_work.custom(), 1e-5)
+    # Gradients of a sum, as large as 9: what is rounded in them is too.
+    assert_near(together["custom"], ranks_at_work.custom(), 3e-5)
 
 
 def test_what_is_refused_is_refused_by_all_and_training_goes_on(together):

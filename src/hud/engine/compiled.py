@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hud.engine.decoder import Decoder, Layer, chosen
-from hud.engine.layout import Layout, SharedLayout
+from hud.engine.layout import AnyLayout
 from hud.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def compile_layers(decoder: AnyDecoder) -> None:
         x: Tensor,
         cos: Tensor,
         sin: Tensor,
-        layout: Layout | SharedLayout,
+        layout: AnyLayout,
         rows: Tensor | None = None,
     ) -> Tensor:
         q, k, v = before(layer, x, cos, sin)

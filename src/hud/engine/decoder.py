@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
 from hud.engine.kvcache import KVCache
-from hud.engine.layout import Layout, SharedLayout
+from hud.engine.layout import AnyLayout, layout_of
 from hud.engine.norms import Normed, NormedRotated, rotate, written_out
 from hud.engine.written_out import LARGEST, Finished, Heads, Projected
 
@@ -152,7 +152,7 @@ class Layer(nn.Module):
         x: Tensor,
         cos: Tensor,
         sin: Tensor,
-        layout: Layout | SharedLayout,
+        layout: AnyLayout,
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the layer's output for packed sequences x (T, H), or for `rows` (N,) of them alone."""
@@ -253,7 +253,7 @@ class Decoder(nn.Module):
         starts, and the total. A token attends to those before it in its own sequence, and to the sequence that
         its own continues: `prefixes` (S,) int64 holds that one's row, or -1, and rows with -1 come first.
         """
-        layout = Layout(cu_seqlens) if prefixes is None else SharedLayout(cu_seqlens, prefixes)
+        layout = layout_of(cu_seqlens, prefixes)
         cos, sin = self._angles(positions)
         x = self.model.embed_tokens(input_ids)
         # What the last layer makes of other tokens nobody asks for: only their keys and values are.

@@ -32,7 +32,9 @@ class Uniforms:
 
     def next(self) -> float:
         """Return the next number."""
-        if self._generator is None:  # Not before: a turn that another process draws needs none here.
+        if (
+            self._generator is None
+        ):  # Not before: a turn that another process draws needs none here.
             self._generator = np.random.Generator(np.random.Philox(self._seed))
         if not self._block:
             self._block = self._generator.random(_BLOCK).tolist()[::-1]

@@ -1,15 +1,108 @@
 """How packed tokens attend: where each sequence lies, and what it continues.
 
 Sequences are packed end to end, (T, ...). Attention alone needs them side by side: it pads them, and unpads
-what comes out. A sequence may continue another one, its **prefix**: the prompt that a group of runs shares is
+what comes out; or it takes one after the other, on a CPU, where padding would be most of what it computes. A sequence may continue another one, its **prefix**: the prompt that a group of runs shares is
 then computed once, and the gradients of all who continue it meet in it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+BLOCK = 128
+"""Queries of one sequence that attend at once, to no key behind the last of them."""
+MOST_PADDED = 1.5
+"""How many times the scores that are needed may be computed before sequences attend one after the other."""
+
+
+def layout_of(cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyLayout:
+    """Return how packed sequences attend best; see `Decoder.hidden_packed` for the arguments."""
+    if cu_seqlens.device.type == "cpu":
+        apart = Unpadded(cu_seqlens.tolist(), None if prefixes is None else prefixes.tolist())
+        if apart.padded() > MOST_PADDED * apart.needed():
+            return apart
+    return Layout(cu_seqlens) if prefixes is None else SharedLayout(cu_seqlens, prefixes)
+
+
+class Unpadded:
+    """Sequences that attend one after the other. What continues which is as for `SharedLayout`."""
+
+    def __init__(self, cu_seqlens: list[int], prefixes: list[int] | None) -> None:
+        self.lengths = [end - start for start, end in pairwise(cu_seqlens)]
+        self.prefixes = prefixes or [-1] * len(self.lengths)
+        self.before = [0 if row < 0 else self.lengths[row] for row in self.prefixes]
+        self._added: Tensor | None = None
+
+    def needed(self) -> int:
+        """Return how many scores are computed here for each head."""
+        return sum(
+            (end - start) * (before + end)
+            for length, before in zip(self.lengths, self.before, strict=True)
+            for start, end in _blocks(length)
+        )
+
+    def padded(self) -> int:
+        """Return how many would be with padding: those of sequences that stand alone, and those of the others."""
+        found = 0
+        for alone in (True, False):
+            rows = [
+                (length, before + length)
+                for length, before, row in zip(
+                    self.lengths, self.before, self.prefixes, strict=True
+                )
+                if (row < 0) == alone
+            ]
+            if rows:
+                found += len(rows) * max(row[0] for row in rows) * max(row[1] for row in rows)
+        return found
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D)."""
+        grouped = q.shape[1] != k.shape[1]
+        later = self._later(q)
+        reach = later.shape[1] - BLOCK
+        keys, values = torch.split(k, self.lengths), torch.split(v, self.lengths)
+        found = []
+        for row, queries in enumerate(torch.split(q, self.lengths)):
+            before, prefix = self.before[row], self.prefixes[row]
+            seen = [
+                part[row] if prefix < 0 else torch.cat((part[prefix], part[row]))
+                for part in (keys, values)
+            ]
+            for start, end in _blocks(len(queries)):
+                shown, first = before + end, reach - before - start
+                attended = F.scaled_dot_product_attention(
+                    _of_heads(queries[start:end]),
+                    _of_heads(seen[0][:shown]),
+                    _of_heads(seen[1][:shown]),
+                    attn_mask=later[: end - start, first : first + shown],
+                    enable_gqa=grouped,
+                )
+                found.append(attended.squeeze(0).transpose(0, 1).flatten(1))
+        return torch.cat(found)
+
+    def _later(self, q: Tensor) -> Tensor:
+        """Return what is added to scores, (BLOCK, R + BLOCK): minus infinity behind the diagonal that begins in column R."""
+        if self._added is None or self._added.dtype != q.dtype:
+            reach = max(b + n for b, n in zip(self.before, self.lengths, strict=True))
+            wide = torch.full((BLOCK, reach + BLOCK), -torch.inf, dtype=q.dtype, device=q.device)
+            self._added = wide.triu_(reach + 1)
+        return self._added
+
+
+def _of_heads(x: Tensor) -> Tensor:
+    """(L, heads, D) to (1, heads, L, D)."""
+    return x.transpose(0, 1).unsqueeze(0)
+
+
+def _blocks(length: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, length, BLOCK):
+        yield start, min(start + BLOCK, length)
 
 
 class Layout:
@@ -101,3 +194,6 @@ class SharedLayout:
         rows, reach = self.sources.shape
         seen = x.index_select(0, self.sources.flatten())
         return seen.view(rows, reach, *x.shape[1:]).transpose(1, 2)
+
+
+AnyLayout = Layout | SharedLayout | Unpadded

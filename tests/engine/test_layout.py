@@ -1,0 +1,50 @@
+"""Packed sequences attend to the same, side by side or one after the other."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hud.engine.layout import BLOCK, Layout, SharedLayout, Unpadded, layout_of
+
+HEADS, KV_HEADS, SIZE = 4, 2, 16
+
+
+def ends(lengths):
+    return torch.tensor([0, *lengths]).cumsum(0)
+
+
+def attended(layout, tokens):
+    """What comes out, and the gradients of queries, keys and values, all of them random."""
+    generator = torch.manual_seed(0)
+    parts = [
+        torch.randn(tokens, heads, SIZE, generator=generator).requires_grad_()
+        for heads in (HEADS, KV_HEADS, KV_HEADS)
+    ]
+    found = layout.attend(*parts)
+    weights = torch.randn(found.shape, generator=generator)
+    return [found, *torch.autograd.grad((found * weights).sum(), parts)]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    alone=st.lists(st.integers(1, 2 * BLOCK + 5), min_size=1, max_size=4),
+    continued=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2 * BLOCK + 5)), max_size=4),
+)
+def test_one_after_the_other_they_attend_as_side_by_side(alone, continued):
+    lengths = [*alone, *(length for _, length in continued)]
+    prefixes = [*[-1] * len(alone), *(row % len(alone) for row, _ in continued)]
+    places = ends(lengths)
+    beside = SharedLayout(places, torch.tensor(prefixes)) if continued else Layout(places)
+    apart = Unpadded(places.tolist(), prefixes if continued else None)
+    for one, other in zip(
+        attended(apart, sum(lengths)), attended(beside, sum(lengths)), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_sequences_of_one_length_are_computed_at_once_and_unlike_ones_are_not_padded():
+    assert isinstance(layout_of(ends([40] * 8), None), Layout)
+    assert isinstance(layout_of(ends([20, *[30] * 8]), torch.tensor([-1, *[0] * 8])), SharedLayout)
+    assert isinstance(layout_of(ends([40, 500, 90, 200]), None), Unpadded)
+    unlike = [170, *[40, 400, 200]]
+    assert isinstance(layout_of(ends(unlike), torch.tensor([-1, 0, 0, 0])), Unpadded)
