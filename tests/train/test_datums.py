@@ -1,6 +1,7 @@
 """Trajectories become datums id for id; batches refuse what cannot be trained on."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hud.trace import AgentStep, Sample, Trace
 from hud.train.batches import make_batch, payload_of
 from hud.train.datums import DatumCounts, datums_of
 from hud.train.metrics import merge
-from hud.train.packing import Cost, pack
+from hud.train.packing import Cost, pack, tokens_of
 from hud.train.schedules import learning_rate
 from hud.train.types import AdvantageOptions, TrajectoryPayload, TrajectorySample
 
@@ -282,3 +283,26 @@ def test_schedules():
     assert rates("cosine") == pytest.approx([1, 0.8535534, 0.5, 0.1464466, 0, 0])
     assert rates("linear", floor=0.2)[-1] == 0.2
     assert rates("cosine", warmup=2) == pytest.approx([1 / 3, 2 / 3, 1, 0.5, 0, 0])
+
+
+@given(
+    families=st.lists(
+        st.tuples(st.integers(1, 60), st.lists(st.integers(1, 90), min_size=1, max_size=8)),
+        min_size=1,
+        max_size=6,
+    ),
+    budget=st.integers(20, 400),
+)
+def test_a_family_that_does_not_fit_takes_no_more_passes_than_its_parts_need(families, budget):
+    costs = [
+        Cost(own, shared, family)
+        for family, (shared, members) in enumerate(families)
+        for own in members
+    ]
+    packs = pack(costs, budget)
+    assert sorted(place for one in packs for place in one) == list(range(len(costs)))
+    loads = [tokens_of(one, costs) for one in packs]
+    assert all(load <= budget or len(one) == 1 for load, one in zip(loads, packs, strict=True))
+    # Two neighbours that fit into one would be one.
+    for one, other in pairwise(packs):
+        assert tokens_of([*one, *other], costs) > budget or len(packs) == 1

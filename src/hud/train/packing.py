@@ -36,14 +36,21 @@ def pack(costs: Sequence[Cost], budget: int, *, at_least: int = 1) -> list[list[
     if not costs:
         return []
     order = _order(costs)
-    count = min(len(order), max(at_least, -(-tokens_of(order, costs) // budget)))
-    while True:
-        packs = _slices(order, costs, count)
-        if count == len(order) or all(
-            len(one) == 1 or tokens_of(one, costs) <= budget for one in packs
-        ):
-            return packs
-        count += 1
+    count = max(len(_filled(order, costs, budget)), min(at_least, len(order)))
+    # The smallest bound that as many packs keep: so they are of like cost.
+    low, high = 1, budget
+    while low < high:
+        middle = (low + high) // 2
+        if len(_filled(order, costs, middle)) <= count:
+            high = middle
+        else:
+            low = middle + 1
+    packs = _filled(order, costs, high)
+    while len(packs) < count:
+        largest = max(range(len(packs)), key=lambda number: len(packs[number]))
+        half = len(packs[largest]) // 2
+        packs[largest : largest + 1] = [packs[largest][:half], packs[largest][half:]]
+    return packs
 
 
 def deal(
@@ -90,23 +97,17 @@ def tokens_of(places: Sequence[int], costs: Sequence[Cost]) -> int:
     return sum(costs[place].own for place in places) + sum(families.values()) + alone
 
 
-def _slices(order: list[int], costs: Sequence[Cost], count: int) -> list[list[int]]:
-    """Cut `order` into `count` contiguous slices, each as near as can be to its share of what is left."""
+def _filled(order: Sequence[int], costs: Sequence[Cost], most: int) -> list[list[int]]:
+    """Cut `order` into contiguous slices, each as long as it may be with `most` tokens; a longer sequence is alone."""
     packs: list[list[int]] = []
-    left, start = tokens_of(order, costs), 0
-    for slices_left in range(count, 0, -1):
-        share, load, end = left / slices_left, 0, start
-        seen: set[Hashable] = set()
-        # Every later slice needs a sequence too.
-        while end <= len(order) - slices_left:
-            cost = costs[order[end]]
-            known = cost.family is not None and cost.family in seen
-            more = cost.own if known else cost.whole
-            if end > start and load + more / 2 > share:
-                break
-            seen.add(cost.family)
-            load, end = load + more, end + 1
-        packs.append(order[start:end])
-        left, start = left - load, end
-    packs[-1].extend(order[start:])
+    load, seen = 0, set[Hashable]()
+    for place in order:
+        cost = costs[place]
+        more = cost.own if cost.family is not None and cost.family in seen else cost.whole
+        if not packs or load + more > most:
+            packs.append([])
+            load, seen, more = 0, set(), cost.whole
+        packs[-1].append(place)
+        load += more
+        seen.add(cost.family)
     return packs
