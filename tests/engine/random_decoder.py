@@ -20,13 +20,16 @@ CONFIG = DecoderConfig(
 )
 
 
-def random_decoder(seed: int = 0, **options: object) -> Decoder:
-    """Return one of `CONFIG`, with `options` of it changed."""
+def random_decoder(seed: int = 0, *, spread: float = 0.0, **options: object) -> Decoder:
+    """Return one of `CONFIG`, with `options` of it changed; `spread` is how far scales and biases are from 1 and 0."""
     torch.manual_seed(seed)
     decoder = Decoder(replace(CONFIG, **options))
     for parameter in decoder.parameters():
         if parameter.dim() > 1:
             parameter.data.normal_(0, 0.25)  # Distributions that are far from even.
+    for parameter in decoder.parameters():
+        if parameter.dim() == 1:
+            parameter.data.add_(spread * torch.randn_like(parameter))
     return decoder.eval()
 
 

@@ -23,11 +23,8 @@ PAGES, PROMPT, TURNS = 3, 11, 4
 
 def made(**options):
     """A decoder whose every weight counts, norms and biases too."""
-    decoder = random_decoder(**{"max_position_embeddings": 64, **options}).requires_grad_(False)
-    for parameter in decoder.parameters():
-        if parameter.dim() == 1:
-            parameter += 0.2 * torch.randn_like(parameter)
-    return decoder
+    options = {"max_position_embeddings": 64, **options}
+    return random_decoder(spread=0.2, **options).requires_grad_(False)
 
 
 def logits_of(computing, decoder):

@@ -21,7 +21,7 @@ def test_a_power_of_two_is_right_to_the_rounding_of_fp32(exponent):
 def test_what_is_below_the_smallest_normal_number_has_no_mass():
     assert power_of_two(np.float32(-127)) == 0
     assert power_of_two(np.float32(-np.inf)) == 0
-    assert np.isnan(power_of_two(np.float32(np.nan))) or power_of_two(np.float32(np.nan)) == 0
+    assert power_of_two(np.float32(np.nan)) == 0
 
 
 def test_a_gate_is_silu_times_up_even_where_its_exponential_would_overflow():

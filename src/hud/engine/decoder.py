@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
 from hud.engine.kvcache import KVCache
+from hud.engine.layer_chunks import LARGEST, Finished, Heads, Projected
 from hud.engine.layout import AnyLayout, layout_of
 from hud.engine.norms import Normed, NormedRotated, rotate, written_out
-from hud.engine.written_out import LARGEST, Finished, Heads, Projected
 
 
 class RMSNorm(nn.Module):
@@ -86,6 +86,14 @@ class Attention(nn.Module):
             return self.q_norm.rotated(q, cos, sin), self.k_norm.rotated(k, cos, sin), v
         return rotate(q, cos, sin), rotate(k, cos, sin), v
 
+    def heads_scale(self) -> Tensor:
+        """Return what queries and keys that have a length of 1 are scaled by, (heads + kv_heads, D); 1 without norms."""
+        if not self.normalized:
+            return torch.ones(self.heads + self.kv_heads, self.head_dim)
+        norms = ((self.q_norm, self.heads), (self.k_norm, self.kv_heads))
+        rows = [one.weight.expand(count, -1) for one, count in norms]
+        return torch.cat(rows) * math.sqrt(self.head_dim)
+
     def projected(
         self, x: Tensor, norm: RMSNorm, cos: Tensor, sin: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -94,18 +102,13 @@ class Attention(nn.Module):
         bias = None
         if self.q_proj.bias is not None:
             bias = torch.cat([one.bias for one in projections])
-        scale = torch.ones(self.heads + self.kv_heads, self.head_dim)
-        if self.normalized:
-            norms = ((self.q_norm, self.heads), (self.k_norm, self.kv_heads))
-            rows = [one.weight.expand(count, -1) for one, count in norms]
-            scale = torch.cat(rows) * math.sqrt(self.head_dim)
         once = self.head_dim // 2  # Both halves of a head turn by the same angles.
         found: tuple[Tensor, Tensor, Tensor] = Projected.apply(  # type: ignore[no-untyped-call]
             x,
             norm.small,
             norm.joined(*(one.weight for one in projections)),
             bias,
-            scale,
+            self.heads_scale(),
             cos[:, 0, :once].contiguous().numpy(),
             sin[:, 0, :once].contiguous().numpy(),
             self.shape,

@@ -14,7 +14,6 @@ The results are the decoder's own up to the rounding of fp32. What is laid out i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hud.engine.decoder import Decoder, Layer
-from hud.engine.kernels import Floats, Integers, gate, head_kernels, normalize
+from hud.engine.decoder import Decoder, Layer, RMSNorm
+from hud.engine.kernels import Floats, Integers, gate, normalize
 from hud.engine.lora import LoraLinear
 from hud.engine.threads import SMALL_PARAMETERS
 
@@ -72,14 +71,13 @@ class FusedDecoder:
     """Computes new tokens over a key-value cache, as a `Decoder` of fp32 weights does."""
 
     def __init__(self, decoder: Decoder) -> None:
-        self.config = config = decoder.config
+        self.config = decoder.config
         self.device, self.dtype = decoder.device, decoder.dtype
         self._rotary = decoder.rotary
-        self._heads = config.num_attention_heads + config.num_key_value_heads
-        self._small = config.hidden_size * config.rms_norm_eps
-        self._small_of_head = config.head_dim * config.rms_norm_eps
-        group = config.num_attention_heads // config.num_key_value_heads
-        self._kernels = head_kernels(config.head_dim, group, config.query_key_norm)
+        self._small = decoder.model.norm.small
+        first = decoder.model.layers[0]
+        assert isinstance(first, Layer)
+        self._heads = first.self_attn.shape
         self.refresh(decoder)
 
     @torch.no_grad()
@@ -92,7 +90,7 @@ class FusedDecoder:
             self._layers.append(self._laid_out(layer))
         tied = self.config.tie_word_embeddings
         head = decoder.model.embed_tokens if tied else decoder.lm_head
-        self._head = _product([(head.weight, None)], decoder.model.norm.weight)
+        self._head = _product([head], decoder.model.norm)
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
         """Return the last hidden states (N, H), not scaled, of new tokens, where `cache` says which and after what."""
@@ -110,13 +108,13 @@ class FusedDecoder:
         pages = np.array([[*table, *[0] * (widest - len(table))] for table in tables])
         start, size = np.array(starts), cache.size.page_tokens
         page = pages[np.arange(len(start)), start // size]
-        heads = np.arange(self.config.num_key_value_heads)
+        heads = np.arange(self._heads.kv_heads)
         places = (page[:, None] * len(heads) + heads) * size + (start % size)[:, None]
         lengths = start + 1
 
         def attend(layer: int, queries: Tensor) -> Tensor:
             attended = torch.empty(len(queries), queries.shape[1] * queries.shape[2])
-            self._kernels.attend(
+            self._heads.kernels.attend(
                 queries.numpy(),
                 cache.keys[layer].numpy(),
                 cache.values[layer].numpy(),
@@ -143,26 +141,26 @@ class FusedDecoder:
         attend: Callable[[int, Tensor], Tensor],
     ) -> Tensor:
         """Return the last hidden states (N, H), not scaled; keys and values are in the cache then, at `places` (N, K)."""
-        config, count = self.config, len(ids)
+        heads, count = self._heads, len(ids)
         angles = torch.outer(positions.float(), self._rotary)
         cos, sin = angles.cos().numpy(), angles.sin().numpy()
         x = F.embedding(ids, self._embedding)
         normed = torch.empty_like(x)
-        queries = torch.empty(count, config.num_attention_heads, config.head_dim)
-        projected = torch.empty(count, (self._heads + config.num_key_value_heads) * config.head_dim)
-        gate_up = torch.empty(count, 2 * config.intermediate_size)
-        gated = torch.empty(count, config.intermediate_size)
+        queries = torch.empty(count, heads.heads, heads.size)
+        projected = torch.empty(count, (heads.heads + 2 * heads.kv_heads) * heads.size)
+        gate_up = torch.empty(count, 2 * self.config.intermediate_size)
+        gated = torch.empty(count, self.config.intermediate_size)
         for index, layer in enumerate(self._layers):
             normalize(x.numpy(), self._small, normed.numpy())
             layer.queries_keys_values.into(projected, normed)
-            self._kernels.place(
+            self._heads.kernels.place(
                 projected.numpy(),
                 layer.heads_scale,
-                self._small_of_head,
+                self._heads.small,
                 cos,
                 sin,
-                cache.keys[index].view(-1, config.head_dim).numpy(),
-                cache.values[index].view(-1, config.head_dim).numpy(),
+                cache.keys[index].view(-1, heads.size).numpy(),
+                cache.values[index].view(-1, heads.size).numpy(),
                 places,
                 queries.numpy(),
             )
@@ -176,21 +174,13 @@ class FusedDecoder:
 
     def _laid_out(self, layer: Layer) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
-        scale = torch.ones(self._heads, self.config.head_dim)
-        if attention.normalized:
-            norms = (attention.q_norm, attention.heads), (attention.k_norm, attention.kv_heads)
-            rows = [norm.weight.expand(count, -1) for norm, count in norms]
-            scale = torch.cat(rows) * math.sqrt(self.config.head_dim)
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         return _Layer(
-            _product(list(map(_weight_and_bias, projections)), layer.input_layernorm.weight),
-            scale.numpy(),
-            _product([_weight_and_bias(attention.o_proj)]),
-            _product(
-                [_weight_and_bias(mlp.gate_proj), _weight_and_bias(mlp.up_proj)],
-                layer.post_attention_layernorm.weight,
-            ),
-            _product([_weight_and_bias(mlp.down_proj)]),
+            _product(projections, layer.input_layernorm),
+            attention.heads_scale().numpy(),
+            _product([attention.o_proj]),
+            _product([mlp.gate_proj, mlp.up_proj], layer.post_attention_layernorm),
+            _product([mlp.down_proj]),
         )
 
 
@@ -209,17 +199,17 @@ def fused(decoder: AnyDecoder) -> FusedDecoder | None:
 
 
 def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """Return the weight (out, in), with what an adapter adds, and the bias of a linear layer."""
+    """Return the weight (out, in), with what an adapter adds, and the bias of a layer."""
     if isinstance(module, LoraLinear):
         return module.merged_weight(), module.base.bias
-    assert isinstance(module, nn.Linear)
-    return module.weight, module.bias
+    assert isinstance(module, nn.Linear | nn.Embedding)
+    return module.weight, module.bias if isinstance(module, nn.Linear) else None
 
 
-def _product(parts: list[tuple[Tensor, Tensor | None]], scale: Tensor | None = None) -> _Product:
-    """Return the product with several layers at once, behind a norm that scales by `scale` (in,)."""
-    matrix = torch.cat([weight for weight, _ in parts])
-    if scale is not None:
-        matrix = matrix * (scale * math.sqrt(len(scale)))
+def _product(modules: Sequence[nn.Module], norm: RMSNorm | None = None) -> _Product:
+    """Return the product with several layers at once, behind a norm."""
+    parts = [_weight_and_bias(module) for module in modules]
+    weights = [weight for weight, _ in parts]
+    matrix = torch.cat(weights) if norm is None else norm.joined(*weights)
     biases = [bias for _, bias in parts if bias is not None]
     return _Product(matrix.T.contiguous(), torch.cat(biases) if biases else None)

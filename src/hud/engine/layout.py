@@ -1,8 +1,9 @@
 """How packed tokens attend: where each sequence lies, and what it continues.
 
-Sequences are packed end to end, (T, ...). Attention alone needs them side by side: it pads them, and unpads
-what comes out; or it takes one after the other, on a CPU, where padding would be most of what it computes. A sequence may continue another one, its **prefix**: the prompt that a group of runs shares is
-then computed once, and the gradients of all who continue it meet in it.
+Sequences are packed end to end, (T, ...). Attention alone needs them side by side: it pads them, and unpads what comes out.
+On a CPU it takes one after the other where padding would be much of what it computes. A sequence may continue another one,
+its **prefix**: the prompt that a group of runs shares is then computed once, and the gradients of all who continue it meet in
+it.
 """
 
 from __future__ import annotations

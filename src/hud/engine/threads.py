@@ -100,7 +100,8 @@ def side_by_side(works: Sequence[Callable[[], T]]) -> Iterator[T]:
     Threads that have nothing to say to one another lose nothing where others want the cores too. Helpers of OpenMP wait for
     each other in every operation: beside one busy process, a pass of 0.3 s then takes seconds.
     """
-    futures = deque(_beside(_most).submit(work) for work in works)
+    pool = _beside(min(_most, MOST_PASSES))
+    futures = deque(pool.submit(work) for work in works)
     try:
         while futures:
             yield futures.popleft().result()  # No longer held here: it may be large.

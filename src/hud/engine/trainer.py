@@ -44,6 +44,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PASS_TOKENS = 4096
+"""Most tokens computed at once; a longer sequence goes alone."""
+
+APART_FROM = 512
+"""Fewest tokens of a pass for which it is worth to compute it beside others."""
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -53,13 +59,6 @@ class _Found:
     sums: dict[str, float]
     gradients: Sequence[Tensor | None] | None
     """Of what is trained; None where they are in `grad` already."""
-
-
-PASS_TOKENS = 4096
-"""Most tokens computed at once; a longer sequence goes alone."""
-
-APART_FROM = 512
-"""Fewest tokens of a pass for which it is worth to compute it beside others."""
 
 
 class Trainer:

@@ -1,6 +1,6 @@
 """Which sequences share a pass: micro-batches within a token budget, of nearly equal cost.
 
-Sequences are laid end to end without padding; only attention pads, to the longest of a pass, so sequences of
+Sequences are laid end to end without padding; only attention may pad, to the longest of a pass, so sequences of
 like length go together. Sequences of one family begin with the same tokens, which a pass computes once, so
 families stay together too. How sequences are packed changes memory and speed, never the gradient.
 """

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hud.engine.kernels import Floats, gate, head_kernels, normalize
+from hud.engine.kernels import Floats, HeadKernels, gate, head_kernels, normalize
 from hud.engine.training_kernels import gate_gradient, heads_gradient, normalize_gradient
 
 ROWS = 600
@@ -37,6 +37,11 @@ class Heads:
     normalized: bool
     small: float
     """What is added to the square of a head's length, where it is normalized."""
+
+    @property
+    def kernels(self) -> HeadKernels:
+        """What is compiled for them."""
+        return head_kernels(self.size, self.heads // self.kv_heads, self.normalized)
 
 
 class Projected(torch.autograd.Function):
@@ -58,7 +63,6 @@ class Projected(torch.autograd.Function):
         shape: Heads,
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, count = x.detach().contiguous(), len(x)
-        place = head_kernels(shape.size, shape.heads // shape.kv_heads, shape.normalized).place
         projected = x.new_empty(count, len(matrix))
         queries = x.new_empty(count, shape.heads, shape.size)
         keys, values = (x.new_empty(count * shape.kv_heads, shape.size) for _ in range(2))
@@ -71,7 +75,7 @@ class Projected(torch.autograd.Function):
                 torch.mm(here, matrix.T, out=projected[rows])
             else:
                 torch.addmm(bias, here, matrix.T, out=projected[rows])
-            place(
+            shape.kernels.place(
                 projected[rows].numpy(),
                 scale.detach().numpy(),
                 shape.small,
