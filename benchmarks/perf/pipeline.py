@@ -1,16 +1,17 @@
 """Sampling ahead of training against sampling, then training: wall-clock to the same reward, where tools are slow.
 
-The policy and the tasks are the demo's, each tool call is delayed by 50 to 500 ms. Prints the seconds that each way took until
-the mean reward of five steps in a row reached a bar that both passed, their ratio, and what `hud plan --simulate` predicts for
-both from what the first of them recorded.
+The policy and the tasks are the demo's, each tool call is delayed by 50 to 500 ms. For each seed, both ways train a fresh fork
+until the mean reward of five steps in a row has reached a bar. Prints the seconds that each took, and what `hud plan --simulate`
+predicts for as many steps from what that run recorded.
 
-python benchmarks/perf/pipeline.py [--steps 30] [--max-lag 3] [--folder FOLDER]
+python benchmarks/perf/pipeline.py [--reward 0.9] [--max-lag 1] [--seeds 3] [--folder FOLDER]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import os
 import random
 import subprocess
@@ -18,10 +19,16 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from hud.train.progress import SilentReporter
+
+if TYPE_CHECKING:
+    from hud.eval import StopSignal
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "triage"
@@ -48,75 +55,92 @@ def delayed(provider: Any) -> Callable[[Any], AbstractAsyncContextManager[Any]]:
     return play
 
 
-async def trained(name: str, steps: int, max_lag: int) -> tuple[list[float], list[float], Any]:
-    """Train a fresh fork; returns the second at which each step ended, its reward, and what was reported."""
-    from demo import GRPO, TEACHER
+@dataclass
+class Way:
+    """One way to train: how far sampling may be ahead, and what came of it."""
 
-    from hud import Taskset
-    from hud.client import connect
-    from hud.eval.runtimes import LocalRuntime
-    from hud.train.config import TrainConfig
-    from hud.train.loop import train
-    from hud.train.progress import SilentReporter
+    name: str
+    max_lag: int
+    seconds: list[float] = field(default_factory=list)
+    """Until the bar was reached, for each seed."""
 
-    class Clock(SilentReporter):
-        def __init__(self) -> None:
-            self.began, self.ended, self.rewards = perf_counter(), [], []
+    async def train(self, seed: int, options: argparse.Namespace) -> None:
+        """Train a fresh fork until it has reached the bar, and say how that went."""
+        from demo import GRPO, TEACHER
 
-        def stepped(self, step: int, metrics: dict[str, float]) -> None:
-            self.ended.append(perf_counter() - self.began)
-            self.rewards.append(metrics["rollout_reward:mean"])
+        from hud import Taskset
+        from hud.cli.plan import recorded
+        from hud.client import connect
+        from hud.eval import StopSignal
+        from hud.eval.runtimes import LocalRuntime
+        from hud.train.config import TrainConfig
+        from hud.train.loop import train
+        from hud.train.planning.simulation import simulate
 
-    await connect().post("/v2/models/fork", {"source_model_id": TEACHER, "name": name})
-    clock = Clock()
-    config = TrainConfig(
-        **{**GRPO, "model": name, "steps": steps, "max_lag": max_lag, "eval_every": 0}
-    )
-    tasks = Taskset.from_file(DEMO / "tasks.py")
-    report = await train(config, tasks=tasks, runtime=delayed(LocalRuntime()), reporter=clock)
-    return clock.ended, clock.rewards, report
-
-
-def smoothed(rewards: list[float]) -> list[float]:
-    return [fmean(rewards[end - WINDOW : end]) for end in range(WINDOW, len(rewards) + 1)]
-
-
-async def compare(steps: int, max_lag: int) -> None:
-    from hud.cli.plan import _recorded
-    from hud.train.planning.simulation import simulate
-
-    runs = {}
-    for name, lag in (("then", 0), ("ahead", max_lag)):
-        unique = f"{name}-{os.getpid()}"
-        ended, rewards, report = await trained(unique, steps, lag)
-        runs[name] = (ended, smoothed(rewards))
-        measured, setup, _ = await _recorded(unique, None, 512)
-        predicted = simulate(measured, setup)
-        took = report.seconds
+        name = f"{self.name}-{seed}-{os.getpid()}"
+        await connect().post("/v2/models/fork", {"source_model_id": TEACHER, "name": name})
+        stop = StopSignal()
+        clock = Clock(options.reward, stop)
+        config = TrainConfig(
+            **{**GRPO, "model": name, "seed": seed, "steps": options.steps, "eval_every": 0},
+            max_lag=self.max_lag,
+        )
+        config = config.model_copy(update={"max_concurrent": options.max_concurrent})
+        tasks = Taskset.from_file(DEMO / "tasks.py")
+        runtime = delayed(LocalRuntime())
+        report = await train(config, tasks=tasks, runtime=runtime, reporter=clock, stop=stop)
+        took, steps = clock.ended[-1], report.next_step
+        measured, setup, _ = await recorded(name, None, 512)
+        predicted = simulate(measured, dataclasses.replace(setup, steps=steps)).seconds
+        self.seconds.append(took)
         print(
-            f"{name:6} max_lag {lag}: {took:6.1f} s, {took / steps:5.2f} s a step; simulated {predicted.seconds:6.1f} s "
-            f"({predicted.seconds / took:.2f}), reward {runs[name][1][0]:.3f} to {runs[name][1][-1]:.3f}",
+            f"seed {seed}, {self.name:5}: {took:6.1f} s, {steps} steps, reward {clock.reward:.3f}, {took / steps:.2f} s a step; "
+            f"simulated {predicted:6.1f} s ({predicted / took:.2f})",
             flush=True,
         )
-    bar = min(max(means) for _, means in runs.values())
-    reached = {
-        name: next(
-            second
-            for second, mean in zip(ended[WINDOW - 1 :], means, strict=True)
-            if mean >= bar - 1e-9
-        )
-        for name, (ended, means) in runs.items()
-    }
+
+
+class Clock(SilentReporter):
+    """Notes when each step ended and what it was rewarded with; stops at the bar."""
+
+    def __init__(self, bar: float, stop: StopSignal) -> None:
+        self.bar, self.stop = bar, stop
+        self.began = perf_counter()
+        self.ended: list[float] = []
+        self.rewards: list[float] = []
+
+    @property
+    def reward(self) -> float:
+        """Mean of the last steps'."""
+        return fmean(self.rewards[-WINDOW:])
+
+    def stepped(self, step: int, metrics: dict[str, float]) -> None:
+        self.ended.append(perf_counter() - self.began)
+        self.rewards.append(metrics["rollout_reward:mean"])
+        if step + 1 >= WINDOW and self.reward >= self.bar:
+            self.stop.request()
+
+
+async def compare(options: argparse.Namespace) -> None:
+    ways = [Way("then", 0), Way("ahead", options.max_lag)]
+    for seed in range(options.seeds):
+        for way in ways if seed % 2 == 0 else reversed(ways):
+            await way.train(seed, options)
+    then, ahead = (way.seconds for way in ways)
+    ratios = [one / other for one, other in zip(then, ahead, strict=True)]
     print(
-        f"to reward {bar:.3f}: {reached['then']:.1f} s and {reached['ahead']:.1f} s, ratio "
-        f"{reached['then'] / reached['ahead']:.2f}"
+        f"to reward {options.reward}: {sum(then):.1f} s and {sum(ahead):.1f} s, ratio {sum(then) / sum(ahead):.2f}; of each seed "
+        + ", ".join(f"{ratio:.2f}" for ratio in ratios)
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--max-lag", type=int, default=3)
+    parser.add_argument("--reward", type=float, default=0.9, help="the bar")
+    parser.add_argument("--steps", type=int, default=40, help="most that are taken")
+    parser.add_argument("--max-lag", type=int, default=1)
+    parser.add_argument("--max-concurrent", type=int, default=128)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--folder", help="a finished demo's; without it, a short demo is made first"
     )
@@ -127,9 +151,8 @@ def main() -> None:
             made = [sys.executable, str(DEMO / "demo.py"), "--folder", str(folder), "--steps", "1"]
             subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
         os.environ["HUD_HOME"] = str((folder / "home").resolve())
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.path.insert(0, str(DEMO))
-        asyncio.run(compare(options.steps, options.max_lag))
+        asyncio.run(compare(options))
 
 
 if __name__ == "__main__":

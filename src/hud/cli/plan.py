@@ -143,7 +143,7 @@ async def _simulate(model: str, options: dict[str, Any]) -> None:
     from hud.cli.output import console, table
     from hud.train.planning.simulation import simulate
 
-    measured, known, took = await _recorded(model, options["job"], options["most"])
+    measured, known, took = await recorded(model, options["job"], options["most"])
     given = {name: options[name] for name in ("steps", "group", "tasks_per_step") if options[name]}
     base = dataclasses.replace(
         known,
@@ -190,7 +190,7 @@ async def _simulate(model: str, options: dict[str, Any]) -> None:
     out.print(shown)
 
 
-async def _recorded(
+async def recorded(
     model: str, reference: str | None, most: int
 ) -> tuple[Measured, Setup, tuple[int, float] | None]:
     """Return what a model's training recorded, how it was set, and how many steps took how many seconds."""

@@ -211,9 +211,16 @@ class Body(nn.Module):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = _embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+def _embedding(count: int, size: int) -> nn.Embedding:
+    weight = torch.empty(count, size)
+    if not weight.is_meta:  # There is nothing to draw there, but torch would load its compiler for it, for two seconds.
+        nn.init.normal_(weight)
+    return nn.Embedding.from_pretrained(weight, freeze=False)
 
 
 class Decoder(nn.Module):
@@ -309,8 +316,9 @@ def chosen(rows: Tensor | None, x: Tensor, attended: Tensor) -> tuple[Tensor, Te
 
 
 def inverse_frequencies(config: DecoderConfig) -> Tensor:
-    """Return the rotary frequencies (D / 2,), fp32, scaled as the configuration says."""
-    exponent = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+    """Return the rotary frequencies (D / 2,), fp32, on the CPU, scaled as the configuration says."""
+    every_second = torch.arange(0, config.head_dim, 2, dtype=torch.int64, device="cpu")
+    exponent = every_second.float() / config.head_dim
     frequencies: Tensor = 1.0 / (config.rope_theta**exponent)
     scaling = config.rope_scaling
     if scaling is None:

@@ -152,23 +152,11 @@ class HeadKernels:
 
 @cache
 def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
-    """Return kernels for heads of `size` numbers, of which `group` have one head of keys; both are known when they are compiled."""
-    half = size // 2
+    """Return kernels for heads of `size` numbers, of which `group` have one head of keys; both are known when they are compiled.
 
-    @compiled
-    def turn(x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: Any) -> None:
-        factor = f32(1)
-        if normalized:
-            square = f32(0)
-            for place in range(size):
-                square += x[place] * x[place]
-            factor = f32(1) / np.sqrt(square + f32(small))
-        for place in range(half):
-            a, b = x[place] * factor, x[place + half] * factor
-            if normalized:
-                a, b = a * scale[place], b * scale[place + half]
-            out[place] = a * cos[place] - b * sin[place]
-            out[place + half] = b * cos[place] + a * sin[place]
+    What is compiled here may hold numbers and names of this file, but nothing else that is compiled here: such a function is
+    not found again where compiled code is kept, and every process would compile it for seconds.
+    """
 
     @compiled
     def place(
@@ -185,79 +173,110 @@ def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
         heads, kv_heads = queries.shape[1], places.shape[1]
         for row in range(queries.shape[0]):
             parts = projected[row].reshape(heads + 2 * kv_heads, size)
+            lengthen = f32(small) if normalized else f32(-1)
             for head in range(heads):
-                turn(parts[head], scale[head], small, cos[row], sin[row], queries[row, head])
+                into = queries[row, head]
+                _turn(size, parts[head], scale[head], lengthen, cos[row], sin[row], into)
             for head in range(kv_heads):
                 at, own = places[row, head], heads + head
-                turn(parts[own], scale[own], small, cos[row], sin[row], keys[at])
+                _turn(size, parts[own], scale[own], lengthen, cos[row], sin[row], keys[at])
                 values[at] = parts[own + kv_heads]
-
-    @compiled
-    def score(asking: Any, page: Any, count: Any, out: Any) -> None:
-        """Write what `asking` (group, D), scaled, has in common with the first `count` keys of a page (T, D)."""
-        scale = f32(LOG2_E / math.sqrt(size))
-        for token in range(count):
-            for one in range(group):
-                product = f32(0)
-                for number in range(size):
-                    product += page[token, number] * asking[one, number]
-                out[one, token] = product * scale
-
-    @compiled
-    def weigh(scores: Any) -> None:
-        """Replace scores, which are powers of two, by their shares."""
-        highest, total = f32(-np.inf), f32(0)
-        for token in range(len(scores)):
-            highest = max(highest, scores[token])
-        for token in range(len(scores)):
-            scores[token] = power_of_two(scores[token] - highest)
-            total += scores[token]
-        for token in range(len(scores)):
-            scores[token] /= total
-
-    @compiled
-    def add(weights: Any, page: Any, count: Any, into: Any) -> None:
-        """Add the first `count` values of a page (T, D), each as often as `weights` (group, T) says, to `into` (group, D)."""
-        whole = count - count % 4
-        for token in range(
-            0, whole, 4
-        ):  # Four at a time: `into` is read and written once for them.
-            for one in range(group):
-                w = weights[one, token : token + 4]
-                for number in range(size):
-                    into[one, number] += (
-                        w[0] * page[token, number]
-                        + w[1] * page[token + 1, number]
-                        + w[2] * page[token + 2, number]
-                        + w[3] * page[token + 3, number]
-                    )
-        for token in range(whole, count):
-            for one in range(group):
-                for number in range(size):
-                    into[one, number] += weights[one, token] * page[token, number]
 
     @compiled
     def attend(queries: Any, keys: Any, values: Any, tables: Any, lengths: Any, out: Any) -> None:
         kv_heads, tokens = keys.shape[1], keys.shape[2]
-        scores = np.empty((group, lengths.max()), f32)
+        scores, attended = np.empty((group, lengths.max()), f32), np.empty((group, size), f32)
         for row in range(queries.shape[0]):
             count, pages = lengths[row], tables[row]
-            attended = out[row].reshape(kv_heads, group, size)
-            attended[:] = 0
             for head in range(kv_heads):
-                asking = queries[row, head * group : (head + 1) * group]
+                first = head * group
+                # The heads of a group one after the other on each page, while it is in the core's cache.
                 for start in range(0, count, tokens):
-                    here = min(tokens, count - start)
-                    score(asking, keys[pages[start // tokens], head], here, scores[:, start:])
+                    here, page = min(tokens, count - start), keys[pages[start // tokens], head]
+                    for one in range(group):
+                        _score(size, queries[row, first + one], page, here, scores[one, start:])
                 for one in range(group):
-                    weigh(scores[one, :count])
+                    _weigh(scores[one, :count])
+                attended[:] = 0
                 for start in range(0, count, tokens):
-                    here = min(tokens, count - start)
-                    add(
-                        scores[:, start:],
-                        values[pages[start // tokens], head],
-                        here,
-                        attended[head],
-                    )
+                    here, page = min(tokens, count - start), values[pages[start // tokens], head]
+                    for one in range(group):
+                        _add(size, scores[one, start:], page, here, attended[one])
+                out[row, first * size : (first + group) * size] = attended.reshape(group * size)
 
     return HeadKernels(place, attend)
+
+
+# Their sizes are constants where they are used: the compiler puts them there.
+
+
+@compiled
+def _turn(size: Any, x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: Any) -> None:
+    """Write a head x (D,), turned, into `out` (D,): first normalized and scaled, unless `small` is below 0."""
+    half = size // 2
+    factor = f32(1)
+    if small >= 0:
+        square = f32(0)
+        for place in range(size):
+            square += x[place] * x[place]
+        factor = f32(1) / np.sqrt(square + small)
+    for place in range(half):
+        a, b = x[place] * factor, x[place + half] * factor
+        if small >= 0:
+            a, b = a * scale[place], b * scale[place + half]
+        out[place] = a * cos[place] - b * sin[place]
+        out[place + half] = b * cos[place] + a * sin[place]
+
+
+@compiled
+def _score(size: Any, query: Any, page: Any, count: Any, out: Any) -> None:
+    """Write what a query (D,), scaled, has in common with the first `count` keys of a page (T, D)."""
+    scale = f32(LOG2_E / math.sqrt(size))
+    whole = count - count % 4
+    # Four at a time: to sum up one alone leaves most of a vector unit idle.
+    for token in range(0, whole, 4):
+        a, b, c, d = f32(0), f32(0), f32(0), f32(0)
+        for number in range(size):
+            x = query[number]
+            a += page[token, number] * x
+            b += page[token + 1, number] * x
+            c += page[token + 2, number] * x
+            d += page[token + 3, number] * x
+        out[token], out[token + 1] = a * scale, b * scale
+        out[token + 2], out[token + 3] = c * scale, d * scale
+    for token in range(whole, count):
+        a = f32(0)
+        for number in range(size):
+            a += page[token, number] * query[number]
+        out[token] = a * scale
+
+
+@compiled
+def _weigh(scores: Any) -> None:
+    """Replace scores, which are powers of two, by their shares."""
+    highest, total = f32(-np.inf), f32(0)
+    for token in range(len(scores)):
+        highest = max(highest, scores[token])
+    for token in range(len(scores)):
+        scores[token] = power_of_two(scores[token] - highest)
+        total += scores[token]
+    for token in range(len(scores)):
+        scores[token] /= total
+
+
+@compiled
+def _add(size: Any, weights: Any, page: Any, count: Any, into: Any) -> None:
+    """Add the first `count` values of a page (T, D), each as often as `weights` (T,) says, to `into` (D,)."""
+    whole = count - count % 4
+    for token in range(0, whole, 4):  # Four at a time: `into` is read and written once for them.
+        a, b, c, d = weights[token], weights[token + 1], weights[token + 2], weights[token + 3]
+        for number in range(size):
+            into[number] += (
+                a * page[token, number]
+                + b * page[token + 1, number]
+                + c * page[token + 2, number]
+                + d * page[token + 3, number]
+            )
+    for token in range(whole, count):
+        for number in range(size):
+            into[number] += weights[token] * page[token, number]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder, inverse_frequencies
+from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach, lora_layers
 
 _ALIGNED = 64
@@ -97,7 +97,6 @@ def decoder_over(plan: Plan, descriptor: int) -> Decoder:
         owner, _, last = one.name.rpartition(".")
         parameter = nn.Parameter(one.within(memory), requires_grad=False)
         setattr(decoder.get_submodule(owner), last, parameter)
-    decoder.rotary = inverse_frequencies(plan.config)  # Made on the meta device: empty until here.
     return decoder.requires_grad_(False).eval()
 
 
