@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 CAUSES = ("certificate", "deploy", "flag", "index", "leak", "outage", "pool")
 """An expired certificate, a bad deploy, a bad feature flag, a missing index, a memory leak, the outage of a
@@ -113,6 +115,7 @@ class Incident:
         return len(self.chain) + 2
 
 
+@cache
 def wordings(held_out: bool) -> list[str]:
     """Return the sentences that training (or the held-out set) may page with; `{domain}` stands in each."""
     return [
@@ -124,6 +127,7 @@ def wordings(held_out: bool) -> list[str]:
     ]
 
 
+@cache
 def names(held_out: bool) -> dict[str, list[str]]:
     """Return, for each domain, the service names that training (or the held-out set) may use."""
     pool: dict[str, list[str]] = {domain: [] for domain in DOMAINS}
@@ -160,24 +164,32 @@ def incident(seed: int, held_out: bool = False) -> Incident:
 
 def build(case: Incident) -> sqlite3.Connection:
     """Return a fresh in-memory database of the incident's world."""
-    rng = random.Random(f"world {case.seed} {case.held_out}")
     database = sqlite3.connect(":memory:", check_same_thread=False)
-    database.executescript(SCHEMA)
-    rows: dict[str, list[tuple[object, ...]]] = {
-        "services": [(name, *name.split("-")) for name in case.services],
-        "dependencies": _dependencies(case, rng),
-        "issues": _issues(case, rng),
-        "events": _events(case, rng),
-        "metrics": [row for name in case.services for row in _metrics(case, name, rng)],
-        "deploys": _deploys(case, rng),
-        "flags": _flags(case, rng),
-        "certificates": _certificates(case, rng),
-    }
-    for table, values in rows.items():
-        marks = ", ".join("?" * len(values[0]))
-        database.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
-    database.commit()
+    database.deserialize(_image(case))
     return database
+
+
+@lru_cache(maxsize=256)
+def _image(case: Incident) -> bytes:
+    """Return the database's bytes: runs of one incident begin with the same."""
+    rng = random.Random(f"world {case.seed} {case.held_out}")
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(SCHEMA)
+        rows: dict[str, list[tuple[object, ...]]] = {
+            "services": [(name, *name.split("-")) for name in case.services],
+            "dependencies": _dependencies(case, rng),
+            "issues": _issues(case, rng),
+            "events": _events(case, rng),
+            "metrics": [row for name in case.services for row in _metrics(case, name, rng)],
+            "deploys": _deploys(case, rng),
+            "flags": _flags(case, rng),
+            "certificates": _certificates(case, rng),
+        }
+        for table, values in rows.items():
+            marks = ", ".join("?" * len(values[0]))
+            database.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
+        database.commit()
+        return database.serialize()
 
 
 def _dependencies(case: Incident, rng: random.Random) -> list[tuple[object, ...]]:

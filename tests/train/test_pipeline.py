@@ -126,7 +126,19 @@ async def test_nothing_is_begun_for_steps_that_never_come():
     await stream.close()
 
 
-async def test_groups_come_in_the_order_in_which_they_end_and_a_slow_one_holds_up_none():
+async def test_groups_are_learned_from_in_the_order_in_which_they_began():
+    player = Scripted()
+    player.gates = {number: asyncio.Event() for number in (0, 3)}
+    stream = stream_of(player)
+    taking = asyncio.create_task(stream.take())
+    await settled()
+    assert not taking.done()  # Two have ended, but began later than one that has not.
+    player.gates[0].set()
+    assert groups_in(await taking) == ["group 0", "group 1"]
+    await stream.close()
+
+
+async def test_a_slow_group_holds_up_none_once_half_as_many_again_as_a_step_needs_have_ended():
     player = Scripted()
     player.gates[0] = asyncio.Event()
     stream = stream_of(player)

@@ -218,9 +218,12 @@ class Body(nn.Module):
 
 def _embedding(count: int, size: int) -> nn.Embedding:
     weight = torch.empty(count, size)
-    if not weight.is_meta:  # There is nothing to draw there, but torch would load its compiler for it, for two seconds.
+    if (
+        not weight.is_meta
+    ):  # There is nothing to draw there, but torch would load its compiler for it, for two seconds.
         nn.init.normal_(weight)
-    return nn.Embedding.from_pretrained(weight, freeze=False)
+    embedding: nn.Embedding = nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-untyped-call]
+    return embedding
 
 
 class Decoder(nn.Module):

@@ -190,18 +190,16 @@ def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
             count, pages = lengths[row], tables[row]
             for head in range(kv_heads):
                 first = head * group
-                # The heads of a group one after the other on each page, while it is in the core's cache.
+                asking = queries[row, first : first + group]
                 for start in range(0, count, tokens):
-                    here, page = min(tokens, count - start), keys[pages[start // tokens], head]
-                    for one in range(group):
-                        _score(size, queries[row, first + one], page, here, scores[one, start:])
+                    here, page = min(tokens, count - start), pages[start // tokens]
+                    _score(size, group, asking, keys[page, head], here, scores, start)
                 for one in range(group):
                     _weigh(scores[one, :count])
                 attended[:] = 0
                 for start in range(0, count, tokens):
-                    here, page = min(tokens, count - start), values[pages[start // tokens], head]
-                    for one in range(group):
-                        _add(size, scores[one, start:], page, here, attended[one])
+                    here, page = min(tokens, count - start), pages[start // tokens]
+                    _add(size, group, scores, start, values[page, head], here, attended)
                 out[row, first * size : (first + group) * size] = attended.reshape(group * size)
 
     return HeadKernels(place, attend)
@@ -229,26 +227,30 @@ def _turn(size: Any, x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: An
 
 
 @compiled
-def _score(size: Any, query: Any, page: Any, count: Any, out: Any) -> None:
-    """Write what a query (D,), scaled, has in common with the first `count` keys of a page (T, D)."""
+def _score(size: Any, group: Any, asking: Any, page: Any, count: Any, out: Any, start: Any) -> None:
+    """Write what queries (group, D), scaled, have in common with the first `count` keys of a page (T, D) into `out`
+    (group, N), from `start` on."""
     scale = f32(LOG2_E / math.sqrt(size))
     whole = count - count % 4
     # Four at a time: to sum up one alone leaves most of a vector unit idle.
     for token in range(0, whole, 4):
-        a, b, c, d = f32(0), f32(0), f32(0), f32(0)
-        for number in range(size):
-            x = query[number]
-            a += page[token, number] * x
-            b += page[token + 1, number] * x
-            c += page[token + 2, number] * x
-            d += page[token + 3, number] * x
-        out[token], out[token + 1] = a * scale, b * scale
-        out[token + 2], out[token + 3] = c * scale, d * scale
+        for one in range(group):
+            a, b, c, d = f32(0), f32(0), f32(0), f32(0)
+            for number in range(size):
+                x = asking[one, number]
+                a += page[token, number] * x
+                b += page[token + 1, number] * x
+                c += page[token + 2, number] * x
+                d += page[token + 3, number] * x
+            at = start + token
+            out[one, at], out[one, at + 1] = a * scale, b * scale
+            out[one, at + 2], out[one, at + 3] = c * scale, d * scale
     for token in range(whole, count):
-        a = f32(0)
-        for number in range(size):
-            a += page[token, number] * query[number]
-        out[token] = a * scale
+        for one in range(group):
+            a = f32(0)
+            for number in range(size):
+                a += page[token, number] * asking[one, number]
+            out[one, start + token] = a * scale
 
 
 @compiled
@@ -265,18 +267,23 @@ def _weigh(scores: Any) -> None:
 
 
 @compiled
-def _add(size: Any, weights: Any, page: Any, count: Any, into: Any) -> None:
-    """Add the first `count` values of a page (T, D), each as often as `weights` (T,) says, to `into` (D,)."""
+def _add(size: Any, group: Any, weights: Any, start: Any, page: Any, count: Any, into: Any) -> None:
+    """Add the first `count` values of a page (T, D), each as often as `weights` (group, N) say from `start` on, to `into`
+    (group, D)."""
     whole = count - count % 4
     for token in range(0, whole, 4):  # Four at a time: `into` is read and written once for them.
-        a, b, c, d = weights[token], weights[token + 1], weights[token + 2], weights[token + 3]
-        for number in range(size):
-            into[number] += (
-                a * page[token, number]
-                + b * page[token + 1, number]
-                + c * page[token + 2, number]
-                + d * page[token + 3, number]
-            )
+        for one in range(group):
+            at = start + token
+            a, b = weights[one, at], weights[one, at + 1]
+            c, d = weights[one, at + 2], weights[one, at + 3]
+            for number in range(size):
+                into[one, number] += (
+                    a * page[token, number]
+                    + b * page[token + 1, number]
+                    + c * page[token + 2, number]
+                    + d * page[token + 3, number]
+                )
     for token in range(whole, count):
-        for number in range(size):
-            into[number] += weights[token] * page[token, number]
+        for one in range(group):
+            for number in range(size):
+                into[one, number] += weights[one, start + token] * page[token, number]

@@ -4,7 +4,8 @@ A decode step of a small model is many tiny operations, which a second thread do
 process, with half of the sequences, does. This process's own then draws only what needs it: beside the tools, templates and
 records of all rollouts it would wait for the interpreter's lock again and again. The others compute with one copy of the
 weights, which is made anew whenever those have changed. A turn goes where the least is to be done for it: fewest sequences on
-their way, and most of its prompt known.
+their way, and most of its prompt known. Where training goes on meanwhile, only half of them draw: a decode step costs little
+more with twice the sequences, and the cores are wanted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from hud.engine.decoder import Decoder
@@ -21,7 +23,7 @@ from hud.engine.shared_weights import SharedWeights
 from hud.engine.side_sampler import SideSampler
 from hud.engine.slots import shared_length
 from hud.engine.swapping import SwappingSampler
-from hud.engine.threads import sampling_processes
+from hud.engine.threads import passes_under_way, sampling_processes
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
@@ -30,6 +32,8 @@ BUSY_STEPS = 400
 """Steps after which other processes are worth the seconds that they take to start."""
 BUSY_SEQUENCES = 8
 """Fewest sequences on their way that are worth being shared out."""
+TRAINING_SECONDS = 10.0
+"""How long after a turn that began beside training passes more of them are expected."""
 TOKENS_PER_SEQUENCE = 32
 """Prompt tokens whose computing holds up the others as much as one more sequence beside them."""
 
@@ -50,6 +54,7 @@ class Samplers:
         ours = isinstance(decoder, Decoder) and decoder.device.type == "cpu"
         processes = sampling_processes(parameters) if ours else 1
         self._wanted = processes if processes > 1 else 0
+        self._training_until = 0.0
         self._recent: dict[SwappingSampler | SideSampler, deque[Request]] = {}
         """What each drew last, and so holds the keys and values of."""
 
@@ -84,8 +89,9 @@ class Samplers:
         sides = [] if here else [side for side in self._sides if side.ready.is_set()]
         if not sides:
             return self._remember(self.own, self.own.submit(asked, listener))
-        members: list[SwappingSampler | SideSampler] = [*sides]
-        if len(sides) < self._wanted:
+        most = self._most_at_once()
+        members: list[SwappingSampler | SideSampler] = [*sides[:most]]
+        if len(sides) < most:
             members.append(self.own)
         chosen = min(members, key=lambda one: self._cost(one, asked.prompt))
         with suppress(SamplerClosed):
@@ -162,6 +168,13 @@ class Samplers:
         self._weights = None
 
     # -- where a turn goes --------------------------------------------------------------------------
+
+    def _most_at_once(self) -> int:
+        """Return how many other processes turns are shared out to."""
+        now = monotonic()
+        if passes_under_way():
+            self._training_until = now + TRAINING_SECONDS
+        return -(-self._wanted // 2) if now < self._training_until else self._wanted
 
     def _cost(self, one: SwappingSampler | SideSampler, prompt: list[int]) -> float:
         known = 0

@@ -9,6 +9,7 @@ HUD_SAMPLERS how many processes sample a small model.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,11 +31,16 @@ MOST_PROCESSES = 8
 MOST_PASSES = 8
 """Most training passes of a small model at the same time: each holds a gradient of its own, of up to 80 MB."""
 
+TURN_SECONDS = 0.0005
+"""How long a thread may hold the interpreter's lock where training passes want it."""
+
 T = TypeVar("T")
 
 _most = torch.get_num_threads()
 _on_all = ThreadPoolExecutor(1, "hud-compute")
 _here = threading.local()
+_under_way: list[None] = []
+"""As many as there are batches of passes that are computed now."""
 
 
 def use_at_most(count: int) -> None:
@@ -102,18 +108,27 @@ def side_by_side(works: Sequence[Callable[[], T]]) -> Iterator[T]:
     """
     pool = _beside(min(_most, MOST_PASSES))
     futures = deque(pool.submit(work) for work in works)
+    _under_way.append(None)
     try:
         while futures:
             yield futures.popleft().result()  # No longer held here: it may be large.
     finally:
+        _under_way.pop()
         # Whoever stops early may change the weights next.
         for future in futures:
             future.cancel()
         wait(futures)
 
 
+def passes_under_way() -> bool:
+    """Return True while training passes are computed side by side."""
+    return bool(_under_way)
+
+
 @cache
 def _beside(count: int) -> ThreadPoolExecutor:
+    # They ask for the interpreter's lock after each operation, which the loop that plays rollouts holds for as long as it may.
+    sys.setswitchinterval(min(sys.getswitchinterval(), TURN_SECONDS))
     return ThreadPoolExecutor(count, "hud-pass", initializer=_use, initargs=(1,))
 
 

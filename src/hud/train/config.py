@@ -84,7 +84,8 @@ class TrainConfig(BaseModel):
     """Gradients longer than this are scaled down to it."""
 
     loss: str = "importance_sampling"
-    """importance_sampling, ppo, cispo, dro, gspo or dppo."""
+    """importance_sampling, ppo, cispo, dro, gspo or dppo. Where not given with `max_lag` above 0: ppo, as weights of old
+    tokens that nothing bounds have policies collapse."""
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; those it does not take are errors."""
     reward_scale: float = 1.0
@@ -156,6 +157,13 @@ class TrainConfig(BaseModel):
             name: {"model": one} if isinstance(one, str) else one for name, one in value.items()
         }
 
+    @model_validator(mode="before")
+    @classmethod
+    def _bounded_where_tokens_are_old(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("max_lag") and "loss" not in values:
+            return {**values, "loss": "ppo"}
+        return values
+
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         parse_loss(self.loss, self.loss_config)
@@ -163,7 +171,7 @@ class TrainConfig(BaseModel):
             raise ValueError(
                 "subagents that learn along (joined) learn from the same step, so max_lag must be 0 with them"
             )
-        if self.stale == "correct" and not self._bounds_ratios():
+        if self.stale == "correct" and not self.bounds_ratios:
             raise ValueError(
                 f"stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo or dppo, not {self.loss}, "
                 "unless loss_config sets tis_token_cap or tis_sequence_cap"
@@ -174,7 +182,9 @@ class TrainConfig(BaseModel):
             )
         return self
 
-    def _bounds_ratios(self) -> bool:
+    @property
+    def bounds_ratios(self) -> bool:
+        """True when no token counts for more than a bound, however much likelier it has become since it was drawn."""
         caps = {"tis_token_cap", "tis_sequence_cap"} & self.loss_config.keys()
         return bool(caps) or self.loss in ("ppo", "cispo", "gspo", "dppo")
 

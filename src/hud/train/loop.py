@@ -151,6 +151,11 @@ class _Loop:
                 f"There are {len(chosen)} tasks, so that a step plays {len(chosen)} rather than {asked}: none comes "
                 "twice in a step."
             )
+        if config.max_lag and not config.bounds_ratios:
+            shown.note(
+                f"With max_lag, tokens are older than the weights that learn from them, and {config.loss} bounds their "
+                "importance by nothing: if the reward falls, use ppo or cispo, or set tis_token_cap in loss_config."
+            )
         subagents = subagents_of(config, [*chosen, *scored], played_as)
         await refuse_efforts(connect(), config, subagents)
         if runtime is None:

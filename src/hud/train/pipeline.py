@@ -5,6 +5,10 @@ How far sampling may run ahead is bounded when a group is begun (as in AReaL, ar
 stream that is faster than the trainer waits for it, and one that is slower is waited for. Groups that took so long that they
 are older all the same are left out, or kept for losses that correct for it.
 
+Groups are learned from in the order in which they began, whichever ends first: short rollouts first, step after step, is a
+bias, and policies learned worse with it. Only where half as many groups again as a step needs have ended, it does not wait
+for a slow one before them.
+
 Knows groups, rewards and the age of tokens; knows no weights.
 """
 
@@ -14,6 +18,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -52,10 +57,14 @@ class GroupStream:
         self._begun = 0
         self._left_out = 0
         self._versions: dict[str | None, int] = {}
-        self._ended: asyncio.Queue[_Played | BaseException] = asyncio.Queue()
+        self._ended: dict[int, _Played] = {}
+        """Groups that wait to be learned from, by their place among those that were begun."""
+        self._playing: dict[int, asyncio.Task[None]] = {}
+        self._failed: BaseException | None = None
+        self._heard = asyncio.Event()
+        """Set when a group has ended."""
         self._lags: list[int] = []
         """Of the groups that were taken last: steps done since the oldest of their tokens."""
-        self._playing: set[asyncio.Task[None]] = set()
         self._limit = asyncio.Semaphore(self.config.max_concurrent)
         self._places = self._tasks_from(first_step)
 
@@ -82,7 +91,7 @@ class GroupStream:
         most = (1 + config.dynamic_sampling) * config.tasks_per_step
         self.player.reporter.phase("rollouts", self.version, config.tasks_per_step * config.group)
         while len(found.groups) < config.tasks_per_step and found.drawn < most:
-            played = await self._next()
+            played = await self._next(len(found.groups))
             if played is None:
                 break
             self._sort(played, found)
@@ -92,14 +101,15 @@ class GroupStream:
     async def close(self) -> None:
         """Stop playing. What is in flight ends first where the player was asked to stop, and is cancelled otherwise."""
         if not self.player.stop.stopping:
-            for one in self._playing:
+            for one in self._playing.values():
                 one.cancel()
         while self._playing:
-            await asyncio.wait(self._playing)
+            await asyncio.wait(self._playing.values())
+            await asyncio.sleep(0)  # Each then says so itself.
 
     def metrics(self) -> dict[str, float]:
         """Return what was measured of the last step's groups."""
-        found = {"groups_waiting:mean": float(self._ended.qsize())}
+        found = {"groups_waiting:mean": float(len(self._ended))}
         if self._lags:
             found["group_lag:mean"] = fmean(self._lags)
             found["group_lag:max"] = float(max(self._lags))
@@ -121,32 +131,35 @@ class GroupStream:
             number = self._begun
             self._begun += 1
             playing = asyncio.create_task(self._play(next(self._places), number))
-            self._playing.add(playing)
-            playing.add_done_callback(self._over)
+            self._playing[number] = playing
+            playing.add_done_callback(partial(self._over, number))
 
     async def _play(self, task: Task, number: int) -> None:
         place = ("stream", self._first, number)
         runs = await self.player.play_group(self.cast, task, place, self.job, self._limit)
         versions = [self._version_of(run) for run in runs]
-        self._ended.put_nowait(_Played(runs, min(versions, default=self.version)))
+        self._ended[number] = _Played(runs, min(versions, default=self.version))
 
-    def _over(self, playing: asyncio.Task[None]) -> None:
-        self._playing.discard(playing)
-        if playing.cancelled():
-            return
-        error = playing.exception()
-        if error is not None:
-            self._ended.put_nowait(error)
+    def _over(self, number: int, playing: asyncio.Task[None]) -> None:
+        del self._playing[number]
+        if not playing.cancelled():
+            self._failed = self._failed or playing.exception()
+        self._heard.set()
 
-    async def _next(self) -> _Played | None:
-        """Return the next group that ended; None once the player is to stop."""
+    async def _next(self, taken: int) -> _Played | None:
+        """Return the next group to learn from, of a step that has taken some; None once the player is to stop."""
         while not self.player.stop.stopping:
-            # A stop is not an event of the queue's; half a second is soon enough to hear of it.
+            if self._failed is not None:
+                raise self._failed
+            if self._ended:
+                oldest = min(self._ended)
+                enough = 2 * (taken + len(self._ended)) >= 3 * self.config.tasks_per_step
+                if enough or not any(number < oldest for number in self._playing):
+                    return self._ended.pop(oldest)
+            self._heard.clear()
+            # A stop is not an event of the stream's; half a second is soon enough to hear of it.
             with suppress(TimeoutError):
-                ended = await asyncio.wait_for(self._ended.get(), 0.5)
-                if isinstance(ended, BaseException):
-                    raise ended
-                return ended
+                await asyncio.wait_for(self._heard.wait(), 0.5)
         return None
 
     def _sort(self, played: _Played, found: Sampled) -> None:

@@ -40,12 +40,14 @@ def draw_tasks(tasks: Sequence[Item], seed: int, step: int, count: int) -> Itera
     came out without spread. No task comes twice in a step.
     """
     size = len(tasks)
-    first = [_shuffled(size, seed, place // size)[place % size]
-             for place in range(step * count, step * count + min(count, size))]  # fmt: skip
-    order = list(dict.fromkeys(first))
-    rest = [place for place in _shuffled(size, seed, f"more {step}") if place not in set(order)]
-    for place in (*order, *rest):
-        yield tasks[place]
+    places = range(step * count, step * count + min(count, size))
+    # They may end one pass over all tasks and begin the next.
+    passes = {one: _shuffled(size, seed, one) for one in {place // size for place in places}}
+    chosen = dict.fromkeys(passes[place // size][place % size] for place in places)
+    yield from (tasks[number] for number in chosen)
+    for number in _shuffled(size, seed, f"more {step}"):
+        if number not in chosen:
+            yield tasks[number]
 
 
 def _shuffled(size: int, seed: int, pass_: object) -> list[int]:
