@@ -19,8 +19,8 @@ ONE = Shape(1.0, (Turn(10, 2.0),))
 """1 s of setup, 10 tokens, 2 s of grading."""
 
 
-def known(*shapes, base=0.1, each=0.0, update=3.0):
-    return Measured(shapes or (ONE,), DecodeCost(base, each), update)
+def known(*shapes, base=0.1, each=0.0, update=3.0, overlapping=False):
+    return Measured(shapes or (ONE,), DecodeCost(base, each), update, overlapping)
 
 
 def alone(**changes):
@@ -77,6 +77,14 @@ def test_sampling_ahead_hides_the_shorter_of_the_two_sides():
     two = simulate(measured, alone(**apart, max_lag=2))
     assert two.seconds == pytest.approx(4.0 + 20 * 3.0, rel=0.05)
     assert 1 < two.lag <= 2
+
+
+def test_what_was_measured_while_both_sides_worked_is_not_slowed_down_again():
+    ahead = {"steps": 20, "environments": 8, "max_lag": 1}
+    apart = simulate(known(), alone(**ahead)).seconds
+    assert simulate(known(), alone(**ahead, shared_device=True)).seconds > 1.3 * apart
+    measured = known(overlapping=True)
+    assert simulate(measured, alone(**ahead, shared_device=True)).seconds == pytest.approx(apart)
 
 
 @given(

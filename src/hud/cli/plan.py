@@ -243,7 +243,8 @@ async def recorded(
         max_lag=config.get("max_lag", 0),
         environments=config["max_concurrent"],
     )
-    return measure(rollouts, updates), setup, (len(took), sum(took)) if took else None
+    measured = measure(rollouts, updates, overlapping=setup.max_lag > 0)
+    return measured, setup, (len(took), sum(took)) if took else None
 
 
 def _seconds(moment: str) -> float:

@@ -58,9 +58,16 @@ class Measured:
     decode: DecodeCost
     update_seconds: float
     """Of one step's update, checkpoint included."""
+    overlapping: bool = False
+    """True where training went on beside these rollouts, so that each has slowed down the other already."""
 
 
-def measure(traces: Iterable[tuple[float, Trace, float]], updates: Sequence[float]) -> Measured:
+def measure(
+    traces: Iterable[tuple[float, Trace, float]],
+    updates: Sequence[float],
+    *,
+    overlapping: bool = False,
+) -> Measured:
     """Return what `(started, trace, ended)` of each rollout, in seconds, and the steps' update times say.
 
     Raises `UsageError` where there is nothing to learn from.
@@ -77,7 +84,7 @@ def measure(traces: Iterable[tuple[float, Trace, float]], updates: Sequence[floa
             "There is nothing to plan from: the job has no recorded turns with tokens, or the run no finished step. Train a "
             "few steps first."
         )
-    return Measured(tuple(shapes), _fit(drawn), median(updates))
+    return Measured(tuple(shapes), _fit(drawn), median(updates), overlapping)
 
 
 def _turns(trace: Trace) -> list[tuple[float, float, int]]:

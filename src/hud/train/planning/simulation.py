@@ -89,6 +89,7 @@ class _Sampler:
 class _Group:
     """Rollouts of one task."""
 
+    number: int
     left: int
     version: int | None = None
     """Steps done when its first rollout began."""
@@ -106,7 +107,9 @@ class _Run:
         self.begun = 0
         self.waiting: deque[tuple[_Group, Shape]] = deque()
         self.free = setup.environments
-        self.done: deque[_Group] = deque()
+        self.playing: set[int] = set()
+        """Numbers of the groups that are not done."""
+        self.done: list[_Group] = []
         self.training = False
         self.rollouts = self.tokens = 0
         self.sampling_seconds = self.training_seconds = 0.0
@@ -128,8 +131,7 @@ class _Run:
 
     def _advance(self) -> None:
         """Go to the next event, and let it happen."""
-        # On a shared device each side gets half while both work.
-        slow = 0.5 if self.training and self.setup.shared_device else 1.0
+        slow = 0.5 if self.training and self._contended else 1.0
         following, busiest = (self.timers[0][0] if self.timers else float("inf")), None
         for sampler in self.samplers:
             if sampler.ends:
@@ -149,13 +151,20 @@ class _Run:
             busiest.steps = busiest.ends[0][0]
             heapq.heappop(busiest.ends)[2]()
 
+    @property
+    def _contended(self) -> bool:
+        """True where each side gets half of a shared device while both work, and got all of it in what was measured."""
+        setup = self.setup
+        return setup.shared_device and setup.max_lag > 0 and not self.measured.overlapping
+
     def _admit(self) -> None:
         """Begin the groups that may be begun, as the training loop does."""
         setup = self.setup
         ahead = min(self.version + setup.max_lag + 1, setup.steps)
         while self.begun < ahead * setup.tasks_per_step:
+            group = _Group(self.begun, setup.group)
             self.begun += 1
-            group = _Group(setup.group)
+            self.playing.add(group.number)
             self.waiting.extend((group, self._drawn()) for _ in range(setup.group))
         self._begin()
 
@@ -189,6 +198,7 @@ class _Run:
         self.rollouts += 1
         group.left -= 1
         if not group.left:
+            self.playing.remove(group.number)
             self.done.append(group)
             self._learn()
         self._begin()
@@ -197,10 +207,15 @@ class _Run:
         setup = self.setup
         if self.training or len(self.done) < setup.tasks_per_step:
             return
-        taken = [self.done.popleft() for _ in range(setup.tasks_per_step)]
+        self.done.sort(key=lambda group: group.number)
+        taken, rest = self.done[: setup.tasks_per_step], self.done[setup.tasks_per_step :]
+        slow = any(number < taken[-1].number for number in self.playing)
+        if slow and 2 * len(self.done) < 3 * setup.tasks_per_step:
+            return
+        self.done = rest
         self.lags += [self.version - (group.version or 0) for group in taken]
         self.training = True
-        contended = 2.0 if setup.shared_device and setup.max_lag else 1.0
+        contended = 2.0 if self._contended else 1.0
         self._after(self.measured.update_seconds * contended / setup.trainers, self._learned)
 
     def _learned(self) -> None:
