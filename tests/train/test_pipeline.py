@@ -248,6 +248,27 @@ async def test_a_run_ahead_that_was_stopped_goes_on_where_it_was(home):
     assert (second.resumed, second.first_step, second.finished) == (True, 1, True)
 
 
+def test_a_loss_that_is_not_given_bounds_the_weights_of_old_tokens():
+    assert make_config({"model": "m"}).loss == "importance_sampling"
+    assert make_config({"model": "m", "max_lag": 1}).loss == "ppo"
+    assert make_config({"model": "m", "max_lag": 1, "loss": "dro"}).loss == "dro"
+
+
+@pytest.mark.parametrize(("loss", "said"), [("importance_sampling", 1), ("cispo", 0)])
+async def test_a_loss_that_bounds_no_weights_is_remarked_on_where_tokens_are_old(home, loss, said):
+    class Listening(SilentReporter):
+        def __init__(self):
+            self.notes = []
+
+        def note(self, text):
+            self.notes.append(text)
+
+    heard = Listening()
+    config = TrainConfig(**{**SMALL, "steps": 1}, max_lag=1, loss=loss)
+    await train(config, tasks=words(say), reporter=heard)
+    assert sum("use ppo or cispo" in text for text in heard.notes) == said
+
+
 async def test_correcting_needs_a_loss_that_can():
     with pytest.raises(UsageError, match="bounds its importance weights"):
         make_config({**SMALL, "stale": "correct"})

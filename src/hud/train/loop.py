@@ -154,7 +154,7 @@ class _Loop:
         if config.max_lag and not config.bounds_ratios:
             shown.note(
                 f"With max_lag, tokens are older than the weights that learn from them, and {config.loss} bounds their "
-                "importance by nothing: if the reward falls, use ppo or cispo, or set tis_token_cap in loss_config."
+                "importance by nothing. If the reward falls, use ppo or cispo."
             )
         subagents = subagents_of(config, [*chosen, *scored], played_as)
         await refuse_efforts(connect(), config, subagents)
