@@ -81,11 +81,15 @@ class Way:
         await connect().post("/v2/models/fork", {"source_model_id": TEACHER, "name": name})
         stop = StopSignal()
         clock = Clock(options.reward, stop)
-        config = TrainConfig(
-            **{**GRPO, "model": name, "seed": seed, "steps": options.steps, "eval_every": 0},
-            max_lag=self.max_lag,
-        )
-        config = config.model_copy(update={"max_concurrent": options.max_concurrent})
+        changed = {
+            "model": name,
+            "seed": seed,
+            "steps": options.steps,
+            "eval_every": 0,
+            "max_lag": self.max_lag,
+            "max_concurrent": options.max_concurrent,
+        }
+        config = TrainConfig(**{**GRPO, **changed})
         tasks = Taskset.from_file(DEMO / "tasks.py")
         runtime = delayed(LocalRuntime())
         report = await train(config, tasks=tasks, runtime=runtime, reporter=clock, stop=stop)

@@ -22,9 +22,8 @@ PREFIXES = [-1, -1, 0, 1]
 def one_thread(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr(
-        layer_chunks, "ROWS", 24
-    )  # So that there are several chunks, of unlike size.
+    # So that there are several chunks, of unlike size.
+    monkeypatch.setattr(layer_chunks, "ROWS", 24)
     yield
     torch.set_num_threads(before)
 

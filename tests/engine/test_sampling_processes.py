@@ -14,7 +14,7 @@ from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sampler import Sampler
 from hud.engine.sequence import Asked
 from hud.engine.side_sampler import SideRequest
-from hud.engine.threads import sampling_processes
+from hud.engine.threads import sampling_processes, side_by_side
 from hud.engine.trainer import Trainer
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
@@ -78,6 +78,14 @@ async def test_turns_are_shared_out_and_the_same_tokens_are_drawn(policy):
     assert [one.token_ids for one in together] == [one.token_ids for one in alone]
     for one, other in zip(together, alone, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+async def test_half_of_the_processes_draw_while_training_passes_are_computed(policy):
+    first, _ = await spread(policy)
+    passes = side_by_side([lambda: None, lambda: None])
+    next(passes)  # The second is still to be asked for.
+    assert {place(submitted(policy, prompt)) for prompt in PROMPTS} == {first}
+    passes.close()
 
 
 async def test_a_seed_draws_the_same_in_any_process(policy):
@@ -147,11 +155,11 @@ async def test_a_swap_in_flight_is_told_of_everywhere(policy):
 
     await asyncio.to_thread(change)
     await until(lambda: all(one.outcome for one in turns))
-    told = [one.outcome for one in turns if one.outcome.swaps]  # Others had ended or not begun.
-    assert {place(one) for one in turns if one.outcome.swaps} == set(policy._samplers._sides)
+    told = [one for one in turns if one.outcome.swaps]  # Others had ended or not begun.
+    assert {place(one) for one in told} == set(policy._samplers._sides)
     for one in told:
-        assert one.version is None
-        ((where, version),) = one.swaps
+        assert one.outcome.version is None
+        ((where, version),) = one.outcome.swaps
         assert version == "new"
         assert 0 < where < 480
 

@@ -171,15 +171,15 @@ def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
         queries: Any,
     ) -> None:
         heads, kv_heads = queries.shape[1], places.shape[1]
+        added = f32(small) if normalized else f32(-1)
         for row in range(queries.shape[0]):
             parts = projected[row].reshape(heads + 2 * kv_heads, size)
-            lengthen = f32(small) if normalized else f32(-1)
             for head in range(heads):
                 into = queries[row, head]
-                _turn(size, parts[head], scale[head], lengthen, cos[row], sin[row], into)
+                _turn(size, parts[head], scale[head], added, cos[row], sin[row], into)
             for head in range(kv_heads):
                 at, own = places[row, head], heads + head
-                _turn(size, parts[own], scale[own], lengthen, cos[row], sin[row], keys[at])
+                _turn(size, parts[own], scale[own], added, cos[row], sin[row], keys[at])
                 values[at] = parts[own + kv_heads]
 
     @compiled

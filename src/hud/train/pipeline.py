@@ -26,6 +26,7 @@ from hud.eval.job import Job
 from hud.eval.run import Run
 from hud.trace import AgentStep
 from hud.train.casting import Cast
+from hud.train.group_order import next_group
 from hud.train.sampling import Player, Sampled, sort, subagents_runs
 from hud.train.seeds import draw_tasks
 
@@ -105,7 +106,6 @@ class GroupStream:
                 one.cancel()
         while self._playing:
             await asyncio.wait(self._playing.values())
-            await asyncio.sleep(0)  # Each then says so itself.
 
     def metrics(self) -> dict[str, float]:
         """Return what was measured of the last step's groups."""
@@ -151,11 +151,11 @@ class GroupStream:
         while not self.player.stop.stopping:
             if self._failed is not None:
                 raise self._failed
-            if self._ended:
-                oldest = min(self._ended)
-                enough = 2 * (taken + len(self._ended)) >= 3 * self.config.tasks_per_step
-                if enough or not any(number < oldest for number in self._playing):
-                    return self._ended.pop(oldest)
+            number = next_group(
+                self._ended, self._playing, taken=taken, per_step=self.config.tasks_per_step
+            )
+            if number is not None:
+                return self._ended.pop(number)
             self._heard.clear()
             # A stop is not an event of the stream's; half a second is soon enough to hear of it.
             with suppress(TimeoutError):

@@ -16,6 +16,7 @@ from functools import partial
 from statistics import fmean
 
 from hud.errors import UsageError
+from hud.train.group_order import next_group
 from hud.train.planning.measured import DecodeCost, Measured, Shape
 
 
@@ -109,7 +110,9 @@ class _Run:
         self.free = setup.environments
         self.playing: set[int] = set()
         """Numbers of the groups that are not done."""
-        self.done: list[_Group] = []
+        self.done: dict[int, _Group] = {}
+        self.taken: list[_Group] = []
+        """What the next step learns from."""
         self.training = False
         self.rollouts = self.tokens = 0
         self.sampling_seconds = self.training_seconds = 0.0
@@ -199,21 +202,23 @@ class _Run:
         group.left -= 1
         if not group.left:
             self.playing.remove(group.number)
-            self.done.append(group)
+            self.done[group.number] = group
             self._learn()
         self._begin()
 
     def _learn(self) -> None:
         setup = self.setup
-        if self.training or len(self.done) < setup.tasks_per_step:
+        if self.training:
             return
-        self.done.sort(key=lambda group: group.number)
-        taken, rest = self.done[: setup.tasks_per_step], self.done[setup.tasks_per_step :]
-        slow = any(number < taken[-1].number for number in self.playing)
-        if slow and 2 * len(self.done) < 3 * setup.tasks_per_step:
-            return
-        self.done = rest
-        self.lags += [self.version - (group.version or 0) for group in taken]
+        while len(self.taken) < setup.tasks_per_step:
+            number = next_group(
+                self.done, self.playing, taken=len(self.taken), per_step=setup.tasks_per_step
+            )
+            if number is None:
+                return
+            self.taken.append(self.done.pop(number))
+        self.lags += [self.version - (group.version or 0) for group in self.taken]
+        self.taken.clear()
         self.training = True
         contended = 2.0 if self._contended else 1.0
         self._after(self.measured.update_seconds * contended / setup.trainers, self._learned)

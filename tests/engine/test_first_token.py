@@ -1,8 +1,12 @@
-"""Compiled code is kept: only the first process on a machine compiles."""
+"""What a process needs before its first token: code that an earlier one compiled, and no compiler of torch's."""
 
 import os
 import subprocess
 import sys
+
+from tests.engine.random_decoder import random_decoder
+
+from hud.engine.folder import save_decoder
 
 PROGRAM = """
 import numpy as np
@@ -32,3 +36,18 @@ def test_what_one_process_compiled_the_next_one_finds(tmp_path):
         for _ in range(2)
     ]
     assert [int(misses) for misses in found] == [2, 0]
+
+
+def test_a_policy_is_loaded_without_a_compiler(tmp_path):
+    save_decoder(random_decoder(), tmp_path)
+    program = """
+import sys
+from pathlib import Path
+from hud.engine.folder import load_decoder
+
+load_decoder(Path(sys.argv[1]))
+print("torch._dynamo" in sys.modules)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "False"
