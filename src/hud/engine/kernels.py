@@ -47,8 +47,30 @@ def _reinterpreted(_context: Any, _bits: Any) -> Any:
     return types.float32(types.int32), code
 
 
+def _bits(_context: Any, _number: Any) -> Any:
+    def code(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), code
+
+
 _float_of: Any = intrinsic(_reinterpreted)
 """Returns the fp32 number that has these 32 bits."""
+_bits_of: Any = intrinsic(_bits)
+"""Returns the 32 bits of an fp32 number."""
+
+
+@compiled
+def highest(x: Floats) -> Any:
+    """Return the largest of some numbers (N,); a NaN among them may be it.
+
+    As integers in the same order, whose maximum has vector instructions here, as that of floats has not.
+    """
+    most = i32(-0x80000000)
+    for place in range(len(x)):
+        bits = _bits_of(x[place])
+        most = max(most, bits ^ ((bits >> i32(31)) & i32(0x7FFFFFFF)))
+    return _float_of(most ^ ((most >> i32(31)) & i32(0x7FFFFFFF)))
 
 
 @compiled
@@ -180,7 +202,7 @@ def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
             for head in range(kv_heads):
                 at, own = places[row, head], heads + head
                 _turn(size, parts[own], scale[own], added, cos[row], sin[row], keys[at])
-                values[at] = parts[own + kv_heads]
+                _copy(parts[own + kv_heads], values[at])
 
     @compiled
     def attend(queries: Any, keys: Any, values: Any, tables: Any, lengths: Any, out: Any) -> None:
@@ -195,17 +217,27 @@ def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
                     here, page = min(tokens, count - start), pages[start // tokens]
                     _score(size, group, asking, keys[page, head], here, scores, start)
                 for one in range(group):
-                    _weigh(scores[one, :count])
-                attended[:] = 0
+                    weigh(scores[one, :count])
+                for one in range(group):
+                    for number in range(size):
+                        attended[one, number] = f32(0)
                 for start in range(0, count, tokens):
                     here, page = min(tokens, count - start), pages[start // tokens]
                     _add(size, group, scores, start, values[page, head], here, attended)
-                out[row, first * size : (first + group) * size] = attended.reshape(group * size)
+                for one in range(group):
+                    _copy(attended[one], out[row, (first + one) * size : (first + one + 1) * size])
 
     return HeadKernels(place, attend)
 
 
 # Their sizes are constants where they are used: the compiler puts them there.
+
+
+@compiled
+def _copy(x: Any, out: Any) -> None:
+    """Write x (N,) into `out` (N,), as an assignment of slices does in several times as long."""
+    for place in range(len(x)):
+        out[place] = x[place]
 
 
 @compiled
@@ -254,16 +286,15 @@ def _score(size: Any, group: Any, asking: Any, page: Any, count: Any, out: Any, 
 
 
 @compiled
-def _weigh(scores: Any) -> None:
+def weigh(scores: Any) -> None:
     """Replace scores, which are powers of two, by their shares."""
-    highest, total = f32(-np.inf), f32(0)
+    most, total = highest(scores), f32(0)
     for token in range(len(scores)):
-        highest = max(highest, scores[token])
-    for token in range(len(scores)):
-        scores[token] = power_of_two(scores[token] - highest)
+        scores[token] = power_of_two(scores[token] - most)
         total += scores[token]
+    share = f32(1) / total
     for token in range(len(scores)):
-        scores[token] /= total
+        scores[token] *= share
 
 
 @compiled
