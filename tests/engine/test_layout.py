@@ -69,7 +69,7 @@ def test_in_tiles_they_attend_as_side_by_side(alone, continued, scores, monkeypa
 def test_scores_far_apart_leave_no_hole():
     """The shares of tokens that no power of two reaches are 0, and those of the others sum up to 1."""
     q = torch.tensor([[[300.0] * SIZE]] * 3)
-    k = torch.tensor([[[-300.0] * SIZE], [[300.0] * SIZE], [[299.99] * SIZE]])
+    k = torch.tensor([[[-300.0] * SIZE], [[300.0] * SIZE], [[299.0] * SIZE]])
     v = torch.tensor([[[1.0] * SIZE], [[2.0] * SIZE], [[4.0] * SIZE]])
     found = Tiles([0, 3], None).attend(q, k, v)
     assert found[:, 0].tolist() == [1.0, 2.0, 2.0]

@@ -46,9 +46,10 @@ class RMSNorm(nn.Module):
         """What is added to the square of a row's length."""
         return self.weight.shape[0] * self.eps
 
-    def joined(self, *matrices: Tensor) -> Tensor:
-        """Return as one the matrices (out, in) behind this norm, for rows that are normalized to a length of 1."""
-        return torch.cat(matrices) * (self.weight * math.sqrt(self.weight.shape[0]))
+    @property
+    def scale(self) -> Tensor:
+        """What a row with a length of 1 is multiplied by, (H,)."""
+        return self.weight * math.sqrt(self.weight.shape[0])
 
     def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the norm of x (N, heads, D), positions applied."""
@@ -105,13 +106,14 @@ class Attention(nn.Module):
         once = self.head_dim // 2  # Both halves of a head turn by the same angles.
         found: tuple[Tensor, Tensor, Tensor] = Projected.apply(  # type: ignore[no-untyped-call]
             x,
+            norm.scale,
             norm.small,
-            norm.joined(*(one.weight for one in projections)),
             bias,
             self.heads_scale(),
             cos[:, 0, :once].contiguous().numpy(),
             sin[:, 0, :once].contiguous().numpy(),
             self.shape,
+            *(one.weight for one in projections),
         )
         return found
 
@@ -183,9 +185,11 @@ class Layer(nn.Module):
         output: Tensor = Finished.apply(  # type: ignore[no-untyped-call]
             x,
             attended,
+            norm.scale,
             norm.small,
             self.self_attn.o_proj.weight,
-            norm.joined(mlp.gate_proj.weight, mlp.up_proj.weight),
+            mlp.gate_proj.weight,
+            mlp.up_proj.weight,
             mlp.down_proj.weight,
         )
         return output

@@ -210,6 +210,9 @@ def _product(modules: Sequence[nn.Module], norm: RMSNorm | None = None) -> _Prod
     """Return the product with several layers at once, behind a norm."""
     parts = [_weight_and_bias(module) for module in modules]
     weights = [weight for weight, _ in parts]
-    matrix = torch.cat(weights) if norm is None else norm.joined(*weights)
+    joined = torch.cat(weights) if len(weights) > 1 else weights[0]
+    matrix = joined.T.clone(memory_format=torch.contiguous_format)
+    if norm is not None:
+        matrix.mul_(norm.scale[:, None])
     biases = [bias for _, bias in parts if bias is not None]
-    return _Product(matrix.T.contiguous(), torch.cat(biases) if biases else None)
+    return _Product(matrix, torch.cat(biases) if biases else None)

@@ -1,9 +1,8 @@
 """A transformer layer's forward pass and gradient written out, but for attention, for training small models on one core.
 
 Rows go through all of a part of the layer in chunks that stay in the core's cache, by torch's matrix products and the
-kernels between them; little is kept for the gradient, and the rest computed again from it. Scales of norms are part of the
-matrices behind them, x / √(|x|² + n ε) being left of a root mean square norm over n numbers, and autograd itself takes
-their gradients apart.
+kernels between them; little is kept for the gradient, and the rest computed again from it. A norm is x / √(|x|² + n ε) here,
+times its scale and √n.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hud.engine.kernels import Floats, HeadKernels, gate, head_kernels, normalize
-from hud.engine.training_kernels import gate_gradient, heads_gradient, normalize_gradient
+from hud.engine.kernels import Floats, HeadKernels, gate, head_kernels
+from hud.engine.training_kernels import gate_gradient, heads_gradient, scaled, scaled_gradient
 
 ROWS = 600
 """Most rows of a chunk. With fewer, products are slower: each reads and writes a whole weight or its gradient."""
@@ -45,7 +44,7 @@ class Heads:
 
 
 class Projected(torch.autograd.Function):
-    """Queries (N, H, D), keys and values (N, K, D) of x (N, W), normalized by matrix ((H + 2 K) D, W), bias and scale.
+    """Queries (N, H, D), keys and values (N, K, D) of x (N, W), normalized and times `norm` (W,), by matrices and a bias.
 
     `scale` (H + K, D) is that of the norms of queries and keys; `cos` and `sin` (N, D / 2) are of positions.
     """
@@ -54,15 +53,16 @@ class Projected(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
+        norm: Tensor,
         small: float,
-        matrix: Tensor,
         bias: Tensor | None,
         scale: Tensor,
         cos: Floats,
         sin: Floats,
         shape: Heads,
+        *matrices: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        x, count = x.detach().contiguous(), len(x)
+        x, count, matrix = x.detach().contiguous(), len(x), torch.cat(matrices)
         projected = x.new_empty(count, len(matrix))
         queries = x.new_empty(count, shape.heads, shape.size)
         keys, values = (x.new_empty(count * shape.kv_heads, shape.size) for _ in range(2))
@@ -70,7 +70,7 @@ class Projected(torch.autograd.Function):
         normed = _room(x, x.shape[1])
         for rows in _chunks(count):
             here = normed[: rows.stop - rows.start]
-            normalize(x[rows].numpy(), small, here.numpy())
+            scaled(x[rows].numpy(), norm.detach().numpy(), small, here.numpy())
             if bias is None:
                 torch.mm(here, matrix.T, out=projected[rows])
             else:
@@ -86,7 +86,7 @@ class Projected(torch.autograd.Function):
                 places[rows],
                 queries[rows].numpy(),
             )
-        ctx.save_for_backward(x, projected, matrix, scale)
+        ctx.save_for_backward(x, norm, projected, matrix, scale)
         ctx.rest = small, cos, sin, shape
         of_tokens = count, shape.kv_heads, shape.size
         return queries, keys.view(of_tokens), values.view(of_tokens)
@@ -96,15 +96,12 @@ class Projected(torch.autograd.Function):
     def backward(
         ctx: Any, queries: Tensor, keys: Tensor, values: Tensor
     ) -> tuple[Tensor | None, ...]:
-        x, projected, matrix, scale = ctx.saved_tensors
+        x, norm, projected, matrix, scale = ctx.saved_tensors
         small, cos, sin, shape = ctx.rest
-        _, _, to_matrix, to_bias = (
-            torch.zeros_like(like) if wanted else None
-            for like, wanted in zip(
-                (x, x, matrix, matrix[:, 0]), ctx.needs_input_grad[:4], strict=True
-            )
-        )
-        dx, to_scale = torch.zeros_like(x), torch.zeros_like(scale)
+        wanted = ctx.needs_input_grad[8:]
+        to_matrix = torch.empty_like(matrix) if any(wanted) else None
+        to_bias = torch.zeros_like(matrix[:, 0]) if ctx.needs_input_grad[3] else None
+        dx, to_norm, to_scale = (torch.zeros_like(like) for like in (x, norm, scale))
         queries, keys, values = (one.contiguous() for one in (queries, keys, values))
         normed, to_normed, to_projected = (
             _room(x, width) for width in (x.shape[1], x.shape[1], len(matrix))
@@ -126,56 +123,76 @@ class Projected(torch.autograd.Function):
                 to_scale.numpy(),
             )
             if to_matrix is not None:
-                normalize(x[rows].numpy(), small, normed[:size].numpy())
-                torch.addmm(to_matrix, g.T, normed[:size], out=to_matrix)
+                scaled(x[rows].numpy(), norm.detach().numpy(), small, normed[:size].numpy())
+                _sum(to_matrix, g.T, normed[:size], rows)
             if to_bias is not None:
                 to_bias += g.sum(0)
             torch.mm(g, matrix, out=to_normed[:size])
-            normalize_gradient(to_normed[:size].numpy(), x[rows].numpy(), small, dx[rows].numpy())
-        return dx, None, to_matrix, to_bias, to_scale, None, None, None
+            scaled_gradient(
+                to_normed[:size].numpy(),
+                x[rows].numpy(),
+                norm.detach().numpy(),
+                small,
+                dx[rows].numpy(),
+                to_norm.numpy(),
+            )
+        to_matrices: tuple[Tensor | None, ...] = (None,) * len(wanted)
+        if to_matrix is not None:
+            keys_values = shape.kv_heads * shape.size
+            to_matrices = to_matrix.tensor_split(
+                (len(matrix) - 2 * keys_values, len(matrix) - keys_values)
+            )
+        return dx, to_norm, None, to_bias, to_scale, None, None, None, *to_matrices
 
 
 class Finished(torch.autograd.Function):
-    """y (N, W) = z + gated(z normalized · gate_upᵀ) · downᵀ, where z = x (N, W) + attended (N, A) · outputᵀ."""
+    """y (N, W) = z + (silu(n · gateᵀ) n · upᵀ) · downᵀ, where z = x (N, W) + attended (N, A) · outputᵀ.
+
+    n (N, W) is z, normalized and times `norm` (W,).
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
         attended: Tensor,
+        norm: Tensor,
         small: float,
         output: Tensor,
-        gate_up: Tensor,
+        gates: Tensor,
+        ups: Tensor,
         down: Tensor,
     ) -> Tensor:
         x, attended = x.detach(), attended.detach().contiguous()
-        between, y = torch.empty_like(x), torch.empty_like(x)
-        gates_ups = x.new_empty(len(x), len(gate_up))
-        normed, gated = _room(x, x.shape[1]), _room(x, down.shape[1])
+        between, y, wide = torch.empty_like(x), torch.empty_like(x), len(gates)
+        gates_ups = x.new_empty(len(x), 2 * wide)
+        normed, gated = _room(x, x.shape[1]), _room(x, wide)
         for rows in _chunks(len(x)):
             size = rows.stop - rows.start
             torch.addmm(x[rows], attended[rows], output.T, out=between[rows])
-            normalize(between[rows].numpy(), small, normed[:size].numpy())
-            torch.mm(normed[:size], gate_up.T, out=gates_ups[rows])
+            scaled(between[rows].numpy(), norm.detach().numpy(), small, normed[:size].numpy())
+            torch.mm(normed[:size], gates.T, out=gates_ups[rows, :wide])
+            torch.mm(normed[:size], ups.T, out=gates_ups[rows, wide:])
             gate(gates_ups[rows].numpy(), gated[:size].numpy())
             torch.addmm(between[rows], gated[:size], down.T, out=y[rows])
-        ctx.save_for_backward(between, attended, gates_ups, output, gate_up, down)
+        ctx.save_for_backward(between, attended, norm, gates_ups, output, gates, ups, down)
         ctx.small = small
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        between, attended, gates_ups, output, gate_up, down = ctx.saved_tensors
-        to_output, to_gate_up, to_down = (
-            torch.zeros_like(like) if wanted else None
-            for like, wanted in zip((output, gate_up, down), ctx.needs_input_grad[3:], strict=True)
+        between, attended, norm, gates_ups, output, gates, ups, down = ctx.saved_tensors
+        to_output, to_gates, to_ups, to_down = (
+            torch.empty_like(like) if wanted else None
+            for like, wanted in zip(
+                (output, gates, ups, down), ctx.needs_input_grad[4:], strict=True
+            )
         )
-        g = g.contiguous()
-        dx, to_attended = g.clone(), torch.empty_like(attended)
+        g, wide = g.contiguous(), len(gates)
+        dx, to_attended, to_norm = g.clone(), torch.empty_like(attended), torch.zeros_like(norm)
         normed, to_normed, gated, to_gated, to_gates_ups = (
-            _room(g, width)
-            for width in (g.shape[1], g.shape[1], down.shape[1], down.shape[1], len(gate_up))
+            _room(g, width) for width in (g.shape[1], g.shape[1], wide, wide, 2 * wide)
         )
         for rows in _chunks(len(g)):
             size = rows.stop - rows.start
@@ -186,24 +203,41 @@ class Finished(torch.autograd.Function):
                 gated[:size].numpy(),
                 to_gates_ups[:size].numpy(),
             )
+            back_gates, back_ups = to_gates_ups[:size, :wide], to_gates_ups[:size, wide:]
             if to_down is not None:
-                torch.addmm(to_down, g[rows].T, gated[:size], out=to_down)
-            if to_gate_up is not None:
-                normalize(between[rows].numpy(), ctx.small, normed[:size].numpy())
-                torch.addmm(to_gate_up, to_gates_ups[:size].T, normed[:size], out=to_gate_up)
-            torch.mm(to_gates_ups[:size], gate_up, out=to_normed[:size])
-            normalize_gradient(
-                to_normed[:size].numpy(), between[rows].numpy(), ctx.small, dx[rows].numpy()
+                _sum(to_down, g[rows].T, gated[:size], rows)
+            if to_gates is not None or to_ups is not None:
+                scaled(
+                    between[rows].numpy(), norm.detach().numpy(), ctx.small, normed[:size].numpy()
+                )
+            if to_gates is not None:
+                _sum(to_gates, back_gates.T, normed[:size], rows)
+            if to_ups is not None:
+                _sum(to_ups, back_ups.T, normed[:size], rows)
+            torch.mm(back_gates, gates, out=to_normed[:size])
+            to_normed[:size].addmm_(back_ups, ups)
+            scaled_gradient(
+                to_normed[:size].numpy(),
+                between[rows].numpy(),
+                norm.detach().numpy(),
+                ctx.small,
+                dx[rows].numpy(),
+                to_norm.numpy(),
             )
             torch.mm(dx[rows], output, out=to_attended[rows])
             if to_output is not None:
-                torch.addmm(to_output, dx[rows].T, attended[rows], out=to_output)
-        return dx, to_attended, None, to_output, to_gate_up, to_down
+                _sum(to_output, dx[rows].T, attended[rows], rows)
+        return dx, to_attended, to_norm, None, to_output, to_gates, to_ups, to_down
+
+
+def _sum(total: Tensor, a: Tensor, b: Tensor, rows: slice) -> None:
+    """Add the product of a chunk's matrices to what those before it gave."""
+    total.addmm_(a, b, beta=1 if rows.start else 0)
 
 
 def _chunks(count: int) -> Iterator[slice]:
     """Yield slices of `count` rows, of like size."""
-    chunks = -(-count // ROWS)
+    chunks = max(1, -(-count // ROWS))
     for chunk in range(chunks):
         yield slice(count * chunk // chunks, count * (chunk + 1) // chunks)
 

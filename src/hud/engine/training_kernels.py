@@ -11,21 +11,37 @@ from hud.engine.kernels import LOG2_E, Floats, compiled, f32, power_of_two
 
 
 @compiled
-def normalize_gradient(g: Floats, x: Floats, small: float, out: Floats) -> None:
-    """Add to `out` (N, H) the gradient of x (N, H), g (N, H) being that of what `normalize` makes of it.
+def scaled(x: Floats, scale: Floats, small: float, out: Floats) -> None:
+    """Write w x / √(|x|² + small) of the rows of x (N, H), w being `scale` (H,), into `out` (N, H)."""
+    for row in range(x.shape[0]):
+        square = f32(0)
+        for place in range(x.shape[1]):
+            square += x[row, place] * x[row, place]
+        factor = f32(1) / np.sqrt(square + f32(small))
+        for place in range(x.shape[1]):
+            out[row, place] = x[row, place] * scale[place] * factor
 
-    With s = 1 / √(|x|² + small):  dx = s g - s³ x Σ g x.
+
+@compiled
+def scaled_gradient(
+    g: Floats, x: Floats, scale: Floats, small: float, out: Floats, to_scale: Floats
+) -> None:
+    """Add to `out` (N, H) the gradient of x (N, H), g (N, H) being that of what `scaled` makes of it; likewise `to_scale`.
+
+    With s = 1 / √(|x|² + small):  dx = s w g - s³ x Σ w g x,  dw = Σ s g x over the rows.
     """
     size = x.shape[1]
     for row in range(x.shape[0]):
         square, along = f32(0), f32(0)
         for place in range(size):
             square += x[row, place] * x[row, place]
-            along += g[row, place] * x[row, place]
-        scale = f32(1) / np.sqrt(square + f32(small))
-        back = along * scale * scale * scale
+            along += g[row, place] * x[row, place] * scale[place]
+        factor = f32(1) / np.sqrt(square + f32(small))
+        back = along * factor * factor * factor
         for place in range(size):
-            out[row, place] += g[row, place] * scale - x[row, place] * back
+            pulled = g[row, place] * factor
+            out[row, place] += pulled * scale[place] - x[row, place] * back
+            to_scale[place] += pulled * x[row, place]
 
 
 @compiled
