@@ -19,8 +19,8 @@ ONE = Shape(1.0, (Turn(10, 2.0),))
 """1 s of setup, 10 tokens, 2 s of grading."""
 
 
-def known(*shapes, base=0.1, each=0.0, update=3.0, overlapping=False):
-    return Measured(shapes or (ONE,), DecodeCost(base, each), update, overlapping)
+def known(*shapes, base=0.1, each=0.0, update=3.0, overlapping=False, left_out=0.0):
+    return Measured(shapes or (ONE,), DecodeCost(base, each), update, overlapping, left_out)
 
 
 def alone(**changes):
@@ -87,7 +87,27 @@ def test_what_was_measured_while_both_sides_worked_is_not_slowed_down_again():
     assert simulate(measured, alone(**ahead, shared_device=True)).seconds == pytest.approx(apart)
 
 
+def test_groups_that_teach_nothing_are_drawn_again_once_all_have_ended_and_cost_no_update():
+    setup = alone(steps=2, group=3, tasks_per_step=4, environments=12, dynamic_sampling=2)
+    nothing = simulate(known(left_out=1.0), setup)
+    assert nothing.seconds == pytest.approx(2 * 3 * (1 + 10 * 0.1 + 2))
+    assert nothing.rollouts == 2 * 3 * 4 * 3
+    once = simulate(known(left_out=1.0), alone(steps=2, dynamic_sampling=0))
+    assert once.seconds == pytest.approx(2 * (1 + 10 * 0.1 + 2))
+
+
+def test_sampling_ahead_draws_others_beside_those_that_still_play():
+    changes = {"steps": 30, "tasks_per_step": 4, "environments": 8, "dynamic_sampling": 3}
+    measured = known(left_out=0.5)
+    behind, ahead = (simulate(measured, alone(**changes, max_lag=lag)) for lag in (0, 1))
+    assert ahead.seconds < behind.seconds
+    for found in (behind, ahead):
+        assert 1.5 * 30 * 4 < found.rollouts < 2.5 * 30 * 4
+
+
 @given(
+    left_out=st.sampled_from([0.0, 0.3, 1.0]),
+    again=st.integers(0, 2),
     lag=st.integers(0, 3),
     group=st.integers(1, 4),
     tasks=st.integers(1, 4),
@@ -96,15 +116,17 @@ def test_what_was_measured_while_both_sides_worked_is_not_slowed_down_again():
     shared=st.booleans(),
 )
 def test_whatever_the_setup_every_step_gets_its_rollouts_and_none_is_too_old(
-    lag, group, tasks, environments, samplers, shared
+    left_out, again, lag, group, tasks, environments, samplers, shared
 ):
     shapes = (ONE, Shape(0.1, (Turn(3, 0.5), Turn(8, 0.2), Turn(1, 0.0))))
-    setup = Setup(6, group, tasks, lag, environments, samplers, 1, shared)
-    found = simulate(known(*shapes, each=0.01), setup)
+    setup = Setup(6, group, tasks, lag, environments, samplers, 1, shared, 0, again)
+    found = simulate(known(*shapes, each=0.01, left_out=left_out), setup)
     assert found.rollouts >= 6 * group * tasks
-    assert found.rollouts <= (6 + lag) * group * tasks
+    # Ahead, one is begun in place of each that is left out, also where a step draws no more.
+    others = 6 * (1 + again) if left_out else 0
+    assert found.rollouts <= (6 + lag + others) * group * tasks
     assert 0 <= found.lag <= lag
-    assert 0 < found.trainer_busy <= 1
+    assert 0 < found.trainer_busy <= 1 or left_out
     assert 0 < found.sampler_busy <= 1 + 1e-9
 
 

@@ -218,7 +218,10 @@ async def recorded(
         reference = jobs[0]["id"]
     job = await client.get(f"/v2/jobs/{reference}")
     rollouts = []
-    async for row in pages(f"/v2/jobs/{job['id']}/traces", most):
+    traces = f"/v2/jobs/{job['id']}/traces"
+    # From its middle: at its start everything is loaded, and compiled, for the first time.
+    total = (await client.get(traces, params={"limit": 1}))["total"]
+    async for row in pages(traces, most, first=max(0, (total - most) // 2)):
         recorded = await client.get(f"/v2/trace/{row['id']}/full")
         run = recorded["run"]
         if run["started_at"] and run["ended_at"]:
@@ -241,10 +244,24 @@ async def recorded(
         group=config["group"],
         tasks_per_step=config["tasks_per_step"],
         max_lag=config.get("max_lag", 0),
+        dynamic_sampling=config["dynamic_sampling"],
         environments=config["max_concurrent"],
     )
-    measured = measure(rollouts, updates, overlapping=setup.max_lag > 0)
+    measured = measure(
+        rollouts,
+        updates,
+        overlapping=setup.max_lag > 0,
+        left_out=_left_out([row["metrics"] for row in steps]),
+    )
     return measured, setup, (len(took), sum(took)) if took else None
+
+
+def _left_out(steps: list[dict[str, float]]) -> float:
+    """Return the share of groups that no step learned from."""
+    reasons = ("groups_without_spread:sum", "groups_broken:sum", "groups_stale:sum")
+    drawn = sum(metrics.get("groups_drawn:sum", 0.0) for metrics in steps)
+    left = sum(metrics.get(name, 0.0) for metrics in steps for name in reasons)
+    return left / drawn if drawn else 0.0
 
 
 def _seconds(moment: str) -> float:

@@ -17,11 +17,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-async def pages(path: str, most: int | None = None) -> AsyncIterator[dict[str, Any]]:
-    """Yield the items of a paged route, page by page, at most `most` of them."""
-    offset = 0
-    while most is None or offset < most:
-        limit = PAGE if most is None else min(PAGE, most - offset)
+async def pages(
+    path: str, most: int | None = None, *, first: int = 0
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield the items of a paged route from the `first` on, page by page, at most `most` of them."""
+    offset, end = first, None if most is None else first + most
+    while end is None or offset < end:
+        limit = PAGE if end is None else min(PAGE, end - offset)
         page = await connect().get(path, params={"limit": limit, "offset": offset})
         for item in page["items"]:
             yield item

@@ -60,6 +60,8 @@ class Measured:
     """Of one step's update, checkpoint included."""
     overlapping: bool = False
     """True where training went on beside these rollouts, so that each has slowed down the other already."""
+    left_out: float = 0.0
+    """Share of groups that no step learned from, as those whose runs had all the same reward."""
 
 
 def measure(
@@ -67,6 +69,7 @@ def measure(
     updates: Sequence[float],
     *,
     overlapping: bool = False,
+    left_out: float = 0.0,
 ) -> Measured:
     """Return what `(started, trace, ended)` of each rollout, in seconds, and the steps' update times say.
 
@@ -84,7 +87,7 @@ def measure(
             "There is nothing to plan from: the job has no recorded turns with tokens, or the run no finished step. Train a "
             "few steps first."
         )
-    return Measured(tuple(shapes), _fit(drawn), median(updates), overlapping)
+    return Measured(tuple(shapes), _fit(drawn), median(updates), overlapping, left_out)
 
 
 def _turns(trace: Trace) -> list[tuple[float, float, int]]:

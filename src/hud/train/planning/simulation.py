@@ -36,6 +36,8 @@ class Setup:
     shared_device: bool = True
     """Sampling and training take turns on the same cores or device."""
     seed: int = 0
+    dynamic_sampling: int = 0
+    """How often a step may draw tasks in place of those whose groups teach nothing."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "group", "tasks_per_step", "environments", "samplers", "trainers"):
@@ -105,7 +107,8 @@ class _Run:
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self.order = 0
         self.version = 0
-        self.begun = 0
+        self.begun = self.replaced = 0
+        """Groups that were begun, and how many of them in place of others."""
         self.waiting: deque[tuple[_Group, Shape]] = deque()
         self.free = setup.environments
         self.playing: set[int] = set()
@@ -113,6 +116,8 @@ class _Run:
         self.done: dict[int, _Group] = {}
         self.taken: list[_Group] = []
         """What the next step learns from."""
+        self.drawn = self.waves = 0
+        """Groups that ended for the next step, and how often it began others in place of those that were left out."""
         self.training = False
         self.rollouts = self.tokens = 0
         self.sampling_seconds = self.training_seconds = 0.0
@@ -129,7 +134,7 @@ class _Run:
             tokens=self.tokens,
             sampler_busy=self.sampling_seconds / (self.now * len(self.samplers)),
             trainer_busy=self.training_seconds / self.now,
-            lag=fmean(self.lags),
+            lag=fmean(self.lags) if self.lags else 0.0,
         )
 
     def _advance(self) -> None:
@@ -164,7 +169,7 @@ class _Run:
         """Begin the groups that may be begun, as the training loop does."""
         setup = self.setup
         ahead = min(self.version + setup.max_lag + 1, setup.steps)
-        while self.begun < ahead * setup.tasks_per_step:
+        while self.begun < ahead * setup.tasks_per_step + self.replaced:
             group = _Group(self.begun, setup.group)
             self.begun += 1
             self.playing.add(group.number)
@@ -207,21 +212,54 @@ class _Run:
         self._begin()
 
     def _learn(self) -> None:
-        setup = self.setup
+        """Take groups that ended, and learn from them once the step has all that it gets."""
         if self.training:
             return
-        while len(self.taken) < setup.tasks_per_step:
+        while self._waits():
             number = next_group(
-                self.done, self.playing, taken=len(self.taken), per_step=setup.tasks_per_step
+                self.done,
+                self.playing,
+                taken=len(self.taken),
+                per_step=self.setup.tasks_per_step,
             )
             if number is None:
                 return
-            self.taken.append(self.done.pop(number))
+            self._sort(self.done.pop(number))
+        self._update()
+
+    def _waits(self) -> bool:
+        """Return whether the step gets more groups. A loop that is not ahead begins those that it lacks when all have ended."""
+        setup = self.setup
+        missing = setup.tasks_per_step - len(self.taken)
+        if setup.max_lag:
+            most = (1 + setup.dynamic_sampling) * setup.tasks_per_step
+            return missing > 0 and self.drawn < most
+        if not (self.playing or self.done) and missing and self.waves < setup.dynamic_sampling:
+            self.waves += 1
+            self.replaced += missing
+            self._admit()
+        return bool(self.playing or self.done)
+
+    def _sort(self, group: _Group) -> None:
+        """Take a group, or leave it out; a loop that is ahead begins another in its place."""
+        self.drawn += 1
+        old = self.version - (group.version or 0) > self.setup.max_lag
+        if not old and self.random.random() >= self.measured.left_out:
+            self.taken.append(group)
+        elif self.setup.max_lag:
+            self.replaced += 1
+            self._admit()
+
+    def _update(self) -> None:
+        setup = self.setup
         self.lags += [self.version - (group.version or 0) for group in self.taken]
-        self.taken.clear()
-        self.training = True
         contended = 2.0 if self._contended else 1.0
-        self._after(self.measured.update_seconds * contended / setup.trainers, self._learned)
+        share = len(self.taken) / setup.tasks_per_step
+        self.taken.clear()
+        self.drawn = self.waves = 0
+        self.training = True
+        seconds = self.measured.update_seconds * share * contended
+        self._after(seconds / setup.trainers, self._learned)
 
     def _learned(self) -> None:
         self.training = False
