@@ -7,11 +7,13 @@ import json
 import pytest
 
 from hud import Environment
+from hud.cli.plan import recorded
 from hud.client import connect, disconnect
 from hud.errors import UsageError
 from hud.eval import StopSignal, Taskset
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train, warm_up
+from hud.train.planning.simulation import simulate
 from hud.train.progress import SilentReporter
 from hud.train.seeds import draw_tasks, seed_of
 
@@ -216,3 +218,20 @@ def _stopped_at_once():
     stop = StopSignal()
     stop.request()
     return stop
+
+
+async def test_a_run_is_simulated_from_what_it_recorded_with_groups_that_are_drawn_again(home):
+    mixed = Taskset(
+        "words", [(say if row % 2 else hopeless)(word=word) for row, word in enumerate(WORDS)]
+    )
+    config = TrainConfig(model="m", **SMALL, dynamic_sampling=2)
+    await train(config, tasks=mixed, reporter=SilentReporter())
+    measured, setup, took = await recorded("m", None, 8)
+    assert (setup.steps, setup.group, setup.tasks_per_step, setup.dynamic_sampling) == (2, 4, 2, 2)
+    assert len(measured.shapes) == 8
+    assert 0 < measured.left_out < 1
+    steps, seconds = took
+    assert steps == 2
+    predicted = simulate(measured, setup)
+    assert predicted.rollouts >= 2 * 2 * 4
+    assert 0 < predicted.seconds < 10 * seconds
