@@ -28,7 +28,11 @@ LOG2_E = f32(math.log2(math.e))
 
 
 def compiled(function: Function) -> Function:
-    """Return a function's compiled form. Sums may be taken in any order; infinities and NaN keep their meaning."""
+    """Return a function's compiled form. Sums may be taken in any order; infinities and NaN keep their meaning.
+
+    What is kept is compiled again when the function's file changes, and not when one does whose functions it calls: whoever
+    changes those touches the files that import them.
+    """
     options: dict[str, Any] = {
         "nogil": True,
         "error_model": "numpy",
@@ -40,23 +44,23 @@ def compiled(function: Function) -> Function:
         return cast(Function, njit(function, **options))
 
 
-def _reinterpreted(_context: Any, _bits: Any) -> Any:
+def _as_float(_context: Any, _bits: Any) -> Any:
     def code(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), code
 
 
-def _bits(_context: Any, _number: Any) -> Any:
+def _as_bits(_context: Any, _number: Any) -> Any:
     def code(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))
 
     return types.int32(types.float32), code
 
 
-_float_of: Any = intrinsic(_reinterpreted)
+_float_of: Any = intrinsic(_as_float)
 """Returns the fp32 number that has these 32 bits."""
-_bits_of: Any = intrinsic(_bits)
+_bits_of: Any = intrinsic(_as_bits)
 """Returns the 32 bits of an fp32 number."""
 
 

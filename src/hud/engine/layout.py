@@ -1,10 +1,9 @@
 """How packed tokens attend: where each sequence lies, and what it continues.
 
 Sequences are packed end to end, (T, ...). Attention alone needs them side by side: it pads them, and unpads what comes out.
-On a CPU it takes one after the other where padding would be much of what it computes, and tiles of all of them (`tiles`) in
-fp32 on one thread. A sequence may continue another one,
-its **prefix**: the prompt that a group of runs shares is then computed once, and the gradients of all who continue it meet in
-it.
+On a CPU it takes one after the other where padding would be much of what it computes, and in fp32 on one thread it cuts all of
+them into tiles (`tiles`). A sequence may continue another one, its **prefix**: the prompt that a group of runs shares is then
+computed once, and the gradients of all who continue it meet in it.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ class _Batch:
         shown = np.zeros_like(asking)
         for row, one in enumerate(tiles):
             asking[row, : one.count] = np.arange(one.first, one.end)
-            seen[row, : one.reach] = [*one.prefix, *range(one.start, one.end)]
+            before = np.arange(one.prefix.start, one.prefix.stop)
+            seen[row, : one.reach] = np.concatenate((before, np.arange(one.start, one.end)))
             shown[row, : one.count] = np.arange(one.reach - one.count, one.reach) + 1
         return cls(asking, seen, shown)
 
