@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.engine.random_decoder import random_decoder
 
 from hud.engine.fused import FusedDecoder
-from hud.engine.kernels import gate, head_kernels, normalize, power_of_two
+from hud.engine.kernels import gate, head_kernels, highest, normalize, power_of_two, weigh
 from hud.engine.kvcache import CacheSize, KVCache
 
 
@@ -22,6 +22,20 @@ def test_what_is_below_the_smallest_normal_number_has_no_mass():
     assert power_of_two(np.float32(-127)) == 0
     assert power_of_two(np.float32(-np.inf)) == 0
     assert power_of_two(np.float32(np.nan)) == 0
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=70))
+def test_the_largest_of_some_numbers_is_found_whatever_their_signs(numbers):
+    x = np.array(numbers, np.float32)
+    assert highest(x) == x.max()
+
+
+@given(st.lists(st.floats(-200, 200, width=32), min_size=1, max_size=70))
+def test_shares_are_a_softmax_to_the_base_of_two(scores):
+    x = np.array(scores, np.float32)
+    expected = torch.softmax(torch.from_numpy(x).double() * np.log(2.0), dim=0)
+    weigh(x)
+    np.testing.assert_allclose(x, expected.numpy(), rtol=1e-5, atol=1e-30)
 
 
 def test_a_gate_is_silu_times_up_even_where_its_exponential_would_overflow():
