@@ -270,7 +270,7 @@ class Decoder(nn.Module):
         starts, and the total. A token attends to those before it in its own sequence, and to the sequence that
         its own continues: `prefixes` (S,) int64 holds that one's row, or -1, and rows with -1 come first.
         """
-        layout = layout_of(cu_seqlens, prefixes, self.dtype)
+        layout = layout_of(cu_seqlens, prefixes)
         cos, sin = self._angles(positions)
         x = self.model.embed_tokens(input_ids)
         # What the last layer makes of other tokens nobody asks for: only their keys and values are.

@@ -1,9 +1,9 @@
 """How packed tokens attend: where each sequence lies, and what it continues.
 
 Sequences are packed end to end, (T, ...). Attention alone needs them side by side: it pads them, and unpads what comes out.
-On a CPU it takes one after the other where padding would be much of what it computes, and in fp32 on one thread it cuts all of
-them into tiles (`tiles`). A sequence may continue another one, its **prefix**: the prompt that a group of runs shares is then
-computed once, and the gradients of all who continue it meet in it.
+On a CPU it takes one after the other where padding would be much of what it computes. A sequence may continue another one,
+its **prefix**: the prompt that a group of runs shares is then computed once, and the gradients of all who continue it meet in
+it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hud.engine.tiles import Tiles
-
 BLOCK = 128
 """Queries of one sequence that attend at once, to no key behind the last of them."""
 MOST_PADDED = 1.5
 """How many times the scores that are needed may be computed before sequences attend one after the other."""
 
 
-def layout_of(cu_seqlens: Tensor, prefixes: Tensor | None, dtype: torch.dtype) -> AnyLayout:
+def layout_of(cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyLayout:
     """Return how packed sequences attend best; see `Decoder.hidden_packed` for the arguments."""
     if cu_seqlens.device.type == "cpu":
-        starts, rows = cu_seqlens.tolist(), None if prefixes is None else prefixes.tolist()
-        if dtype == torch.float32 and torch.get_num_threads() == 1:
-            return Tiles(starts, rows)
-        apart = Unpadded(starts, rows)
+        apart = Unpadded(cu_seqlens.tolist(), None if prefixes is None else prefixes.tolist())
         if apart.padded() > MOST_PADDED * apart.needed():
             return apart
     return Layout(cu_seqlens) if prefixes is None else SharedLayout(cu_seqlens, prefixes)
@@ -202,4 +197,4 @@ class SharedLayout:
         return seen.view(rows, reach, *x.shape[1:]).transpose(1, 2)
 
 
-AnyLayout = Layout | SharedLayout | Unpadded | Tiles
+AnyLayout = Layout | SharedLayout | Unpadded
