@@ -1,8 +1,8 @@
 """Sampling ahead of training against sampling, then training: wall-clock to the same reward, where tools are slow.
 
-The policy and the tasks are the demo's, each tool call is delayed by 50 to 500 ms. The loss is ppo, which bounds weights of
-old tokens; of new ones its gradient is that of the demo's own loss. For each seed, both ways train a fresh fork until the mean
-reward of five steps in a row has reached a bar. Prints the seconds that each took, and what `hud plan --simulate` predicts for
+The policy and the tasks are the demo's, each tool call is delayed by 50 to 500 ms. The loss is the one that `hud train`
+takes where none is given: ahead it is ppo, whose gradient of new tokens is that of the demo's own loss. For each seed, both ways
+train a fresh fork until the mean reward of five steps in a row has reached a bar. Prints the seconds that each took, and what `hud plan --simulate` predicts for
 as many steps from what that run recorded.
 
 python benchmarks/perf/pipeline.py [--reward 0.9] [--max-lag 2] [--seeds 3] [--folder FOLDER]
@@ -87,11 +87,11 @@ class Way:
             "seed": seed,
             "steps": options.steps,
             "eval_every": 0,
-            "loss": "ppo",
             "max_lag": self.max_lag,
             "max_concurrent": options.max_concurrent,
         }
-        config = TrainConfig(**{**GRPO, **changed})
+        usual = {key: value for key, value in GRPO.items() if key != "loss"}
+        config = TrainConfig(**{**usual, **changed})
         tasks = Taskset.from_file(DEMO / "tasks.py")
         runtime = delayed(LocalRuntime())
         report = await train(config, tasks=tasks, runtime=runtime, reporter=clock, stop=stop)

@@ -49,6 +49,11 @@ def _kl(d, estimator):
     return math.exp(-d) - 1 + d
 
 
+def _clipped(r, A, keys):
+    value = min(r * A, _clamp(r, keys["lo"], keys["hi"]) * A)
+    return max(value, keys["dual_clip"] * A) if A < 0 and "dual_clip" in keys else value
+
+
 def token_loss(name, sequence, t, keys):
     lp, q, A, w = sequence[t][:4]
     r = _ratio(lp, q)
@@ -57,14 +62,14 @@ def token_loss(name, sequence, t, keys):
     if name == "importance_sampling":
         return -r * A
     if name == "ppo":
-        return -min(r * A, _clamp(r, keys["lo"], keys["hi"]) * A)
+        return -_clipped(r, A, keys)
     if name == "cispo":
         return -_clamp(r, keys["lo"], keys["hi"]) * lp * A
     if name == "dro":
         return -(lp * A - keys["beta"] / 2 * (lp - q) ** 2)
     if name == "gspo":
         s = math.exp(sum(token[0] - token[1] for token in sequence) / len(sequence))
-        return -min(s * A, _clamp(s, keys["lo"], keys["hi"]) * A)
+        return -_clipped(s, A, keys)
     if name == "dppo":
         moved = math.exp(lp) - math.exp(q)
         dropped = (A > 0 and moved > keys["high"]) or (A < 0 and moved < -keys["low"])

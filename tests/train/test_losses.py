@@ -28,6 +28,8 @@ CASES = {
         {"clip_low_threshold": 0.9, "clip_high_threshold": 1.3},
         {"lo": 0.9, "hi": 1.3},
     ),
+    "ppo, dual": ("ppo", {"dual_clip": 1.5}, {"lo": 0.8, "hi": 1.2, "dual_clip": 1.5}),
+    "gspo, dual": ("gspo", {"dual_clip": 1.1}, {"lo": 0.9997, "hi": 1.0004, "dual_clip": 1.1}),
     "dppo": ("dppo", {}, {"low": 0.2, "high": 0.2, "square": 0.0}),
     "dppo square": (
         "dppo",
@@ -227,6 +229,8 @@ def test_sampler_gap_is_zero_on_policy():
         ("ppo", {"clip_low_threshold": 1.3}, "must be below clip_high_threshold"),
         ("ppo", {"epsilon": float("nan")}, "must be finite"),
         ("dro", {"beta": -1.0}, "must not be negative"),
+        ("ppo", {"dual_clip": 1.1}, "must be above clip_high_threshold"),
+        ("cispo", {"dual_clip": 3.0}, "takes no key 'dual_clip'"),
         ("ppo", {"kl_estimator": 4.0}, "must be 1, 2 or 3"),
         ("ppo", {"token_mean": 1.0, "sequence_mean": 1.0}, "Choose one normalization"),
     ],
@@ -236,10 +240,28 @@ def test_what_a_loss_does_not_take_is_refused_by_name(name, config, says):
         parse_loss(name, config)
 
 
+@pytest.mark.parametrize("advantage", [-1.0, 1.0])
+def test_with_a_dual_clip_no_token_pushes_once_it_has_become_that_much_likelier(advantage):
+    logprobs = torch.tensor([-0.1], dtype=torch.float64, requires_grad=True)
+    one = torch.ones(1, dtype=torch.float64)
+    tokens = ActionTokens(
+        logprobs=logprobs,
+        sampling_logprobs=-9 * one,
+        advantages=advantage * one,
+        weights=one,
+        sequence=torch.zeros(1, dtype=torch.long),
+        sequences=1,
+    )
+    total, sums = compute_loss(tokens, parse_loss("ppo", {"dual_clip": 3.0}))
+    total.backward()
+    assert logprobs.grad.item() == 0
+    assert sums["dual_clip_fraction"] == (advantage < 0)
+
+
 def test_every_documented_key_is_taken_and_listed():
     for name in available_losses():
         for key in keys_of(name):
-            value = {"kl_estimator": 2.0, "epsilon": 0.1}.get(key)
+            value = {"kl_estimator": 2.0, "epsilon": 0.1, "dual_clip": 3.0}.get(key)
             if value is None:
                 low, high = ("low" in key), ("high" in key)
                 value = 0.4 if low else 1.7 if high else 1.0

@@ -250,7 +250,8 @@ async def test_a_run_ahead_that_was_stopped_goes_on_where_it_was(home):
 
 def test_a_loss_that_is_not_given_bounds_the_weights_of_old_tokens():
     assert make_config({"model": "m"}).loss == "importance_sampling"
-    assert make_config({"model": "m", "max_lag": 1}).loss == "ppo"
+    ahead = make_config({"model": "m", "max_lag": 1, "loss_config": {"token_mean": 1.0}})
+    assert (ahead.loss, ahead.loss_config) == ("ppo", {"dual_clip": 3.0, "token_mean": 1.0})
     assert make_config({"model": "m", "max_lag": 1, "loss": "dro"}).loss == "dro"
 
 

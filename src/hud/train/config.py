@@ -84,8 +84,8 @@ class TrainConfig(BaseModel):
     """Gradients longer than this are scaled down to it."""
 
     loss: str = "importance_sampling"
-    """importance_sampling, ppo, cispo, dro, gspo or dppo. Where not given with `max_lag` above 0: ppo, as weights of old
-    tokens that nothing bounds have policies collapse."""
+    """importance_sampling, ppo, cispo, dro, gspo or dppo. Where not given with `max_lag` above 0: ppo, with a dual_clip of 3,
+    as weights of old tokens that nothing bounds have policies collapse."""
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; those it does not take are errors."""
     reward_scale: float = 1.0
@@ -161,7 +161,8 @@ class TrainConfig(BaseModel):
     @classmethod
     def _bounded_where_tokens_are_old(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("max_lag") and "loss" not in values:
-            return {**values, "loss": "ppo"}
+            given = values.get("loss_config") or {}
+            return {**values, "loss": "ppo", "loss_config": {"dual_clip": 3.0, **given}}
         return values
 
     @model_validator(mode="after")

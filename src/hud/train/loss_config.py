@@ -7,6 +7,7 @@ error, never ignored.
 |---|---|---|
 | `clip_low_threshold`, `clip_high_threshold` | ppo 0.8, 1.2; cispo 0, 4; gspo 0.9997, 1.0004 | bounds on the ratio itself |
 | `epsilon` | | ppo only: e is short for bounds 1 - e and 1 + e |
+| `dual_clip` | off; 3 is usual | ppo and gspo: bound on the ratio where the advantage is negative (arXiv 1912.09729) |
 | `beta` | dro 0.05 | strength of the quadratic pull |
 | `mask_low`, `mask_high` | dppo 0.2, 0.2 | how far a probability may move |
 | `square_coef` | dppo 0 | weight of (lp - q)²; prime-rl uses 1e-3 |
@@ -58,6 +59,8 @@ _SHARED = {
 }
 # These need the sampler's logprobs or an advantage, which supervised data does not have.
 _POLICY_ONLY = {"kl_advantage_coef": 0.0}
+_DUAL = ("ppo", "gspo")
+"""Losses whose clip leaves a negative advantage's weight without a bound."""
 _PAIRS = {"icepop": (0.5, 2.0), "sequence_mask": (0.99, 1.01), "outlier_mask": (1e-4, 100.0)}
 _CAPS = ("tis_token_cap", "tis_sequence_cap")
 _NON_NEGATIVE = ("beta", "square_coef", "dr_grpo_length", "mask_low", "mask_high", "kl_coef")
@@ -130,6 +133,8 @@ def parse_loss(loss_fn: str, config: Mapping[str, float] | None = None) -> LossC
 def keys_of(loss_fn: str) -> list[str]:
     """Return the configuration keys that a loss takes."""
     keys = [*DEFAULTS[loss_fn], *(["epsilon"] if loss_fn == "ppo" else []), *_SHARED]
+    if loss_fn in _DUAL:
+        keys.append("dual_clip")
     if loss_fn != "cross_entropy":
         bounds = [f"{pair}_{side}" for pair in _PAIRS for side in ("low", "high")]
         keys += [*_POLICY_ONLY, *_CAPS, *bounds]
@@ -156,6 +161,10 @@ def _check_values(values: Mapping[str, float]) -> None:
     for key in (*_NON_NEGATIVE, *_CAPS):
         if values.get(key, 0.0) < 0:
             raise UsageError(f"{key} is {values[key]}; it must not be negative.")
+    if values.get("dual_clip", math.inf) <= values.get("clip_high_threshold", 0.0):
+        raise UsageError(
+            f"dual_clip ({values['dual_clip']}) must be above clip_high_threshold ({values['clip_high_threshold']})."
+        )
     if values["kl_estimator"] not in (1, 2, 3):
         raise UsageError(f"kl_estimator is {values['kl_estimator']}; it must be 1, 2 or 3.")
 

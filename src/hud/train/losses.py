@@ -11,6 +11,7 @@ never changes the accumulated gradient.
     cispo                -Σ stop(clamp(r, lo, hi)) lp A                              arXiv 2506.13585
     dro                  -Σ (lp A - ½ β (lp - q)²)                                   arXiv 2405.19107
     gspo                 -Σ min(s A, clamp(s, lo, hi) A),  s = exp(mean_t(lp - q))   arXiv 2507.18071
+    ppo, gspo            with dual_clip c, where A < 0: no less than c A          arXiv 1912.09729
     dppo                 -Σ keep r A + c Σ (lp - q)²,  keep = not (A > 0 and p - p_q > high)
                                                           and not (A < 0 and p - p_q < -low)
 
@@ -99,7 +100,14 @@ def dppo(tokens: ActionTokens, config: LossConfig) -> LossTerms:
 def _clipped(ratio: Tensor, advantages: Tensor, config: LossConfig) -> LossTerms:
     low, high = config["clip_low_threshold"], config["clip_high_threshold"]
     free, held = ratio * advantages, ratio.clamp(low, high) * advantages
-    return LossTerms(-torch.minimum(free, held), {"clip_fraction": (held < free).detach().sum()})
+    values, sums = torch.minimum(free, held), {"clip_fraction": (held < free).detach().sum()}
+    if "dual_clip" in config:
+        # A clip stops what goes too far the way its advantage points; what went the other way it pushes back with all its ratio.
+        least = config["dual_clip"] * advantages
+        bounded = (advantages < 0) & (values < least)
+        values = torch.where(bounded, least, values)
+        sums["dual_clip_fraction"] = bounded.detach().sum()
+    return LossTerms(-values, sums)
 
 
 LOSSES: dict[str, Callable[[ActionTokens, LossConfig], LossTerms]] = {
