@@ -215,7 +215,7 @@ class Finished(torch.autograd.Function):
             if to_ups is not None:
                 _sum(to_ups, back_ups.T, normed[:size], rows)
             torch.mm(back_gates, gates, out=to_normed[:size])
-            to_normed[:size].addmm_(back_ups, ups)
+            torch.addmm(to_normed[:size], back_ups, ups, out=to_normed[:size])
             scaled_gradient(
                 to_normed[:size].numpy(),
                 between[rows].numpy(),
@@ -232,7 +232,7 @@ class Finished(torch.autograd.Function):
 
 def _sum(total: Tensor, a: Tensor, b: Tensor, rows: slice) -> None:
     """Add the product of a chunk's matrices to what those before it gave."""
-    total.addmm_(a, b, beta=1 if rows.start else 0)
+    torch.addmm(total, a, b, beta=1 if rows.start else 0, out=total)
 
 
 def _chunks(count: int) -> Iterator[slice]:
