@@ -2,8 +2,8 @@
 
 The policy and the tasks are the demo's, each tool call is delayed by 50 to 500 ms. The loss is the one that `hud train`
 takes where none is given: ahead it is ppo, whose gradient of new tokens is that of the demo's own loss. For each seed, both ways
-train a fresh fork until the mean reward of five steps in a row has reached a bar. Prints the seconds that each took, and what `hud plan --simulate` predicts for
-as many steps from what that run recorded.
+train a fresh fork until the mean reward of five steps in a row has reached a bar. Prints the seconds that each took, and what
+`hud plan --simulate` predicts for as many steps from what that run recorded.
 
 python benchmarks/perf/pipeline.py [--reward 0.9] [--max-lag 2] [--seeds 3] [--folder FOLDER]
 """

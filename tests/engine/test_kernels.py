@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.engine.random_decoder import random_decoder
 
 from hud.engine.fused import FusedDecoder
-from hud.engine.kernels import gate, head_kernels, highest, normalize, power_of_two, weigh
+from hud.engine.kernels import gate, head_kernels, largest, normalize, power_of_two, weigh
 from hud.engine.kvcache import CacheSize, KVCache
 
 
@@ -27,7 +27,7 @@ def test_what_is_below_the_smallest_normal_number_has_no_mass():
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=70))
 def test_the_largest_of_some_numbers_is_found_whatever_their_signs(numbers):
     x = np.array(numbers, np.float32)
-    assert highest(x) == x.max()
+    assert largest(x) == x.max()
 
 
 @given(st.lists(st.floats(-200, 200, width=32), min_size=1, max_size=70))

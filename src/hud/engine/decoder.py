@@ -92,8 +92,7 @@ class Attention(nn.Module):
         if not self.normalized:
             return torch.ones(self.heads + self.kv_heads, self.head_dim)
         norms = ((self.q_norm, self.heads), (self.k_norm, self.kv_heads))
-        rows = [one.weight.expand(count, -1) for one, count in norms]
-        return torch.cat(rows) * math.sqrt(self.head_dim)
+        return torch.cat([one.scale.expand(count, -1) for one, count in norms])
 
     def projected(
         self, x: Tensor, norm: RMSNorm, cos: Tensor, sin: Tensor

@@ -65,7 +65,7 @@ _bits_of: Any = intrinsic(_as_bits)
 
 
 @compiled
-def highest(x: Floats) -> Any:
+def largest(x: Floats) -> Any:
     """Return the largest of some numbers (N,); a NaN among them may be it.
 
     As integers in the same order, whose maximum has vector instructions here, as that of floats has not.
@@ -99,13 +99,19 @@ def power_of_two(x: Any) -> Any:
 
 
 @compiled
+def inverse_length(x: Floats, small: Any) -> Any:
+    """Return 1 / √(|x|² + small) of some numbers (N,)."""
+    square = f32(0)
+    for place in range(len(x)):
+        square += x[place] * x[place]
+    return f32(1) / np.sqrt(square + f32(small))
+
+
+@compiled
 def normalize(x: Floats, small: float, out: Floats) -> None:
     """Write x / √(|x|² + small) of the rows of x (N, H) into `out` (N, H)."""
     for row in range(x.shape[0]):
-        square = f32(0)
-        for place in range(x.shape[1]):
-            square += x[row, place] * x[row, place]
-        scale = f32(1) / np.sqrt(square + f32(small))
+        scale = inverse_length(x[row], small)
         for place in range(x.shape[1]):
             out[row, place] = x[row, place] * scale
 
@@ -222,7 +228,6 @@ def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
                     _score(size, group, asking, keys[page, head], here, scores, start)
                 for one in range(group):
                     weigh(scores[one, :count])
-                for one in range(group):
                     for number in range(size):
                         attended[one, number] = f32(0)
                 for start in range(0, count, tokens):
@@ -248,12 +253,7 @@ def _copy(x: Any, out: Any) -> None:
 def _turn(size: Any, x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: Any) -> None:
     """Write a head x (D,), turned, into `out` (D,): first normalized and scaled, unless `small` is below 0."""
     half = size // 2
-    factor = f32(1)
-    if small >= 0:
-        square = f32(0)
-        for place in range(size):
-            square += x[place] * x[place]
-        factor = f32(1) / np.sqrt(square + small)
+    factor = inverse_length(x, small) if small >= 0 else f32(1)
     for place in range(half):
         a, b = x[place] * factor, x[place + half] * factor
         if small >= 0:
@@ -292,7 +292,7 @@ def _score(size: Any, group: Any, asking: Any, page: Any, count: Any, out: Any, 
 @compiled
 def weigh(scores: Any) -> None:
     """Replace scores, which are powers of two, by their shares."""
-    most, total = highest(scores), f32(0)
+    most, total = largest(scores), f32(0)
     for token in range(len(scores)):
         scores[token] = power_of_two(scores[token] - most)
         total += scores[token]

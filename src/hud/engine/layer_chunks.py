@@ -146,7 +146,7 @@ class Projected(torch.autograd.Function):
 
 
 class Finished(torch.autograd.Function):
-    """y (N, W) = z + (silu(n · gateᵀ) n · upᵀ) · downᵀ, where z = x (N, W) + attended (N, A) · outputᵀ.
+    """y (N, W) = z + (silu(n · gatesᵀ) * (n · upsᵀ)) · downᵀ, where z = x (N, W) + attended (N, A) · outputᵀ.
 
     n (N, W) is z, normalized and times `norm` (W,).
     """

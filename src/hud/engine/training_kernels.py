@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from hud.engine.kernels import LOG2_E, Floats, compiled, f32, power_of_two
+from hud.engine.kernels import LOG2_E, Floats, compiled, f32, inverse_length, power_of_two
 
 
 @compiled
 def scaled(x: Floats, scale: Floats, small: float, out: Floats) -> None:
     """Write w x / √(|x|² + small) of the rows of x (N, H), w being `scale` (H,), into `out` (N, H)."""
     for row in range(x.shape[0]):
-        square = f32(0)
-        for place in range(x.shape[1]):
-            square += x[row, place] * x[row, place]
-        factor = f32(1) / np.sqrt(square + f32(small))
+        factor = inverse_length(x[row], small)
         for place in range(x.shape[1]):
             out[row, place] = x[row, place] * scale[place] * factor
 
@@ -32,11 +29,9 @@ def scaled_gradient(
     """
     size = x.shape[1]
     for row in range(x.shape[0]):
-        square, along = f32(0), f32(0)
+        factor, along = inverse_length(x[row], small), f32(0)
         for place in range(size):
-            square += x[row, place] * x[row, place]
             along += g[row, place] * x[row, place] * scale[place]
-        factor = f32(1) / np.sqrt(square + f32(small))
         back = along * factor * factor * factor
         for place in range(size):
             pulled = g[row, place] * factor
@@ -97,11 +92,9 @@ def heads_gradient(
                 back[place] = a * cos[row, place] + b * sin[row, place]
                 back[place + half] = b * cos[row, place] - a * sin[row, place]
             if normalized:
-                square, along = f32(0), f32(0)
+                factor, along = inverse_length(x, small), f32(0)
                 for place in range(size):
-                    square += x[place] * x[place]
                     along += back[place] * weight[place] * x[place]
-                factor = f32(1) / np.sqrt(square + f32(small))
                 less = along * factor * factor * factor
                 for place in range(size):
                     to_weight[place] += back[place] * x[place] * factor
