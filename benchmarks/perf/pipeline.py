@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--reward", type=float, default=0.9, help="the bar")
     parser.add_argument("--steps", type=int, default=40, help="most that are taken")
     parser.add_argument("--max-lag", type=int, default=2)
-    parser.add_argument("--max-concurrent", type=int, default=128)
+    parser.add_argument("--max-concurrent", type=int, default=64, help="the demo has 64")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--folder", help="a finished demo's; without it, a short demo is made first"

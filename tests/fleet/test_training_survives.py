@@ -72,8 +72,11 @@ class Trainer:
 
         return answer
 
-    async def update(self):
-        return await updating.update(self.of("pass"), self.of("step"))
+    async def update(self, *parts):
+        update = updating.Update()
+        for part in parts:
+            await update.add(self.of(part))
+        return await update.apply(self.of("step"))
 
 
 LOST = ConflictError("send the whole batch again")
@@ -99,7 +102,25 @@ def no_waiting(monkeypatch, request):
 )
 async def test_what_is_asked_again(script, asked):
     trainer = Trainer(*script)
-    assert await trainer.update() == ("p", "s")
+    assert await trainer.update("pass") == "s"
+    assert trainer.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("script", "asked"),
+    [
+        (["1", "2", "s"], ["one", "two", "step"]),
+        (["1", DOWN, "2", "s"], ["one", "two", "two", "step"]),
+        (["1", LOST, "1", "2", "s"], ["one", "two", "one", "two", "step"]),
+        (
+            ["1", "2", LOST, "1", DOWN, "2", "s"],
+            ["one", "two", "step", "one", "two", "two", "step"],
+        ),
+    ],
+)
+async def test_a_gradient_that_was_lost_is_made_again_of_all_its_parts(script, asked):
+    trainer = Trainer(*script)
+    assert await trainer.update("one", "two") == "s"
     assert trainer.asked == asked
 
 
@@ -109,6 +130,6 @@ async def test_what_is_asked_again(script, asked):
 async def test_what_stays_in_the_way_is_told(script):
     trainer = Trainer(*script)
     with pytest.raises(type(script[-1])) as told:
-        await trainer.update()
+        await trainer.update("pass")
     assert told.value is script[-1]
     assert trainer.script == []

@@ -253,6 +253,8 @@ def test_metrics_merge_by_the_reduction_in_their_name():
                 "action_tokens:sum": 1,
                 "gap:max": 5,
                 "reward:min": 2,
+                "reward:mean": 0.5,
+                "runs:sum": 3,
             },
             {
                 "loss:sum": 2,
@@ -260,6 +262,8 @@ def test_metrics_merge_by_the_reduction_in_their_name():
                 "action_tokens:sum": 2,
                 "gap:max": 3,
                 "reward:min": 1,
+                "reward:mean": 1.0,
+                "runs:sum": 1,
             },
         ]
     )
@@ -269,6 +273,8 @@ def test_metrics_merge_by_the_reduction_in_their_name():
         "action_tokens:sum": 3,
         "gap:max": 5,
         "reward:min": 1,
+        "reward:mean": 0.625,
+        "runs:sum": 4,
     }
 
 

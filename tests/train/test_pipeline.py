@@ -150,6 +150,39 @@ async def test_a_slow_group_holds_up_none_once_half_as_many_again_as_a_step_need
     await stream.close()
 
 
+def listener():
+    learned = []
+
+    async def learn(groups):
+        learned.append([group[0].group_id for group in groups])
+
+    return learned, learn
+
+
+async def test_groups_are_learned_from_as_they_come():
+    player = Scripted()
+    player.gates = {number: asyncio.Event() for number in (1, 2, 3)}
+    stream = stream_of(player)
+    learned, learn = listener()
+    taking = asyncio.create_task(stream.take(learn))
+    await settled()
+    assert learned == [["group 0"]]
+    assert not taking.done()
+    player.gates[1].set()
+    assert groups_in(await taking) == ["group 0", "group 1"]
+    assert learned == [["group 0"], ["group 1"]]
+    await stream.close()
+
+
+async def test_groups_that_are_there_are_learned_from_together_and_none_without_spread():
+    player = Scripted(rewards={0: [1.0] * 4})
+    stream = stream_of(player)
+    learned, learn = listener()
+    assert groups_in(await stream.take(learn)) == ["group 1", "group 2"]
+    assert learned == [["group 1", "group 2"]]
+    await stream.close()
+
+
 async def test_groups_without_spread_are_replaced():
     player = Scripted(rewards={0: [1.0] * 4, 1: [0.0] * 4})
     stream = stream_of(player)
@@ -219,6 +252,11 @@ async def test_training_ahead_takes_every_step_on_tokens_no_older_than_it_may(ho
     report = await train(config, tasks=words(slowly))
     assert report.finished
     assert [row["step"] for row in report.history] == [0, 1, 2, 3]
+    for row in report.history:  # However many parts a step's groups came in.
+        found = row["metrics"]
+        left = found["groups_drawn:sum"] - found["groups_without_spread:sum"]
+        assert found["runs:sum"] == SMALL["group"] * (left - found["groups_stale:sum"])
+        assert 0 < found["seconds_apply:sum"] < found["seconds_update:sum"] < found["seconds:sum"]
     lags = [row["metrics"]["group_lag:max"] for row in report.history]
     assert max(lags) <= 2
     assert lags[1] > 0  # Begun with the weights before the first step.

@@ -19,8 +19,9 @@ ONE = Shape(1.0, (Turn(10, 2.0),))
 """1 s of setup, 10 tokens, 2 s of grading."""
 
 
-def known(*shapes, base=0.1, each=0.0, update=3.0, overlapping=False, left_out=0.0):
-    return Measured(shapes or (ONE,), DecodeCost(base, each), update, overlapping, left_out)
+def known(*shapes, base=0.1, each=0.0, update=3.0, overlapping=False, left_out=0.0, last=0.0):
+    decode = DecodeCost(base, each)
+    return Measured(shapes or (ONE,), decode, update, overlapping, left_out, last)
 
 
 def alone(**changes):
@@ -77,6 +78,13 @@ def test_sampling_ahead_hides_the_shorter_of_the_two_sides():
     two = simulate(measured, alone(**apart, max_lag=2))
     assert two.seconds == pytest.approx(4.0 + 20 * 3.0, rel=0.05)
     assert 1 < two.lag <= 2
+
+
+def test_sampling_ahead_learns_from_groups_as_they_end():
+    measured, setup = known(update=3.0, last=0.5), {"steps": 1, "tasks_per_step": 2}
+    assert simulate(measured, alone(**setup)).seconds == pytest.approx(2 * 4 + 3)
+    ahead = simulate(measured, alone(**setup, max_lag=1))
+    assert ahead.seconds == pytest.approx(2 * 4 + 2.5 / 2 + 0.5)
 
 
 def test_what_was_measured_while_both_sides_worked_is_not_slowed_down_again():
@@ -160,10 +168,10 @@ def test_the_cost_of_a_step_is_found_in_turns_whose_neighbours_are_known():
     for batch, size in enumerate((1, 2, 4, 8, 16)):  # Apart in time, each batch drawn together.
         cost = base + each * size
         rollouts += [rollout(1000.0 * batch, (40 * cost, 40)) for _ in range(size)]
-    found = measure(rollouts, [1.0, 5.0, 2.0])
+    found = measure(rollouts, [1.0, 5.0, 2.0], applying=[0.1, 0.3, 0.2])
     assert found.decode.base == pytest.approx(base, rel=1e-3)
     assert found.decode.each == pytest.approx(each, rel=1e-3)
-    assert found.update_seconds == 2.0
+    assert (found.update_seconds, found.apply_seconds) == (2.0, 0.2)
 
 
 def test_what_passes_between_turns_is_the_environments():

@@ -232,11 +232,10 @@ async def recorded(
                     _seconds(run["ended_at"]),
                 )
             )
-    updates = [
-        row["metrics"]["seconds_update:sum"]
-        for row in steps
-        if "seconds_update:sum" in row["metrics"]
-    ]
+    updates, applying = (
+        [row["metrics"][name] for row in steps if name in row["metrics"]]
+        for name in ("seconds_update:sum", "seconds_apply:sum")
+    )
     took = [row["metrics"]["seconds:sum"] for row in steps if "seconds:sum" in row["metrics"]]
     config = newest["config"]
     setup = Setup(
@@ -252,6 +251,7 @@ async def recorded(
         updates,
         overlapping=setup.max_lag > 0,
         left_out=_left_out([row["metrics"] for row in steps]),
+        applying=applying,
     )
     return measured, setup, (len(took), sum(took)) if took else None
 

@@ -14,7 +14,7 @@ from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.journal import TrainingRun, close_session, open_run
 from hud.train.pruning import prune
-from hud.train.updating import update
+from hud.train.updating import Update
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -65,34 +65,9 @@ class Learner:
         pinned = self.run.checkpoint_before(step) if self.run.next_step > step else None
         return await self.client.chat_model(self.config.model, pinned)
 
-    async def learn(self, groups: list[list[Run]], step: int) -> tuple[dict[str, float], str]:
-        """Learn from the groups; returns what was measured, and the new checkpoint."""
-        config = self.config
-        runs = [run for group in groups for run in group]
-        result, made = await update(
-            lambda: self.trainer.forward_backward(
-                runs,
-                loss_fn=config.loss,
-                loss_fn_config=config.loss_config or None,
-                group_ids=[run.group_id or "" for run in runs],
-                reward_scale=0.0 if config.zero_advantages else config.reward_scale,
-                advantages=config.advantages,
-                idempotency_key=self.run.key(step),
-            ),
-            lambda: self.trainer.optim_step(
-                learning_rate=config.learning_rate_of(step),
-                beta1=config.beta1,
-                beta2=config.beta2,
-                eps=config.eps,
-                weight_decay=config.weight_decay,
-                max_grad_norm=config.max_grad_norm,
-                in_flight=config.max_lag > 0 and config.swap == "in_flight",
-                idempotency_key=self.run.key(step),
-            ),
-        )
-        path = f"/v2/models/{self.run.model_id}/checkpoints/{made.checkpoint_id}"
-        node = await self.client.get(path)
-        return {**result.metrics, **node["metrics"]}, made.checkpoint_id
+    def lesson(self, step: int) -> Lesson:
+        """Return what a step is to learn."""
+        return Lesson(self, step)
 
     async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
         """Record a step that is done."""
@@ -114,3 +89,48 @@ class Learner:
     async def close(self) -> None:
         """Give the model's lease back."""
         await close_session(self.client, self.run.model_id, self.run.owner)
+
+
+class Lesson:
+    """What a model learns in one step: groups that are accumulated as they come, then applied."""
+
+    def __init__(self, learner: Learner, step: int) -> None:
+        self.learner, self.step = learner, step
+        self._update = Update()
+        self._parts = 0
+
+    async def add(self, groups: list[list[Run]]) -> None:
+        """Accumulate the gradient of some groups."""
+        config, runs = self.learner.config, [run for group in groups for run in group]
+        key = f"{self.learner.run.key(self.step)}:{self._parts}"
+        self._parts += 1
+        await self._update.add(
+            lambda: self.learner.trainer.forward_backward(
+                runs,
+                loss_fn=config.loss,
+                loss_fn_config=config.loss_config or None,
+                group_ids=[run.group_id or "" for run in runs],
+                reward_scale=0.0 if config.zero_advantages else config.reward_scale,
+                advantages=config.advantages,
+                idempotency_key=key,
+            )
+        )
+
+    async def apply(self) -> tuple[dict[str, float], str]:
+        """Change the weights; returns what was measured of the whole step, and the new checkpoint."""
+        learner, config = self.learner, self.learner.config
+        made = await self._update.apply(
+            lambda: learner.trainer.optim_step(
+                learning_rate=config.learning_rate_of(self.step),
+                beta1=config.beta1,
+                beta2=config.beta2,
+                eps=config.eps,
+                weight_decay=config.weight_decay,
+                max_grad_norm=config.max_grad_norm,
+                in_flight=config.max_lag > 0 and config.swap == "in_flight",
+                idempotency_key=learner.run.key(self.step),
+            )
+        )
+        path = f"/v2/models/{learner.run.model_id}/checkpoints/{made.checkpoint_id}"
+        node = await learner.client.get(path)
+        return node["metrics"], made.checkpoint_id

@@ -9,6 +9,7 @@ any instant and started again goes on from its last checkpoint as if nothing had
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from hud.eval.scheduling import StopSignal
 from hud.eval.taskset import Taskset
 from hud.train.casting import Cast, cast_of, refuse_efforts, subagents_of
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.learner import Learner
+from hud.train.learner import Learner, Lesson
 from hud.train.pipeline import GroupStream
 from hud.train.plots import draw_curves
 from hud.train.progress import Reporter, Score, SilentReporter, Stopwatch
@@ -32,6 +33,7 @@ from hud.train.warm_up import WarmUpReport, warm_up
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.eval.rollouts import Provider
+    from hud.eval.run import Run
 
 __all__ = ["Score", "TrainReport", "WarmUpReport", "train", "warm_up"]
 
@@ -125,6 +127,8 @@ class _Loop:
         self.empty_steps = 0
         self.stream: GroupStream | None = None
         """Where sampling may lag behind: the groups that are played ahead."""
+        self.pruning: asyncio.Task[None] | None = None
+        """What deletes the files of older checkpoints."""
 
     @classmethod
     async def open(
@@ -188,6 +192,8 @@ class _Loop:
                 if run.next_step >= config.steps or self.stop.stopping:
                     break
                 await self._step(run.next_step, job)
+            if self.pruning is not None:
+                await self.pruning
         finally:
             if self.stream is not None:
                 await self.stream.close()
@@ -200,6 +206,9 @@ class _Loop:
 
     async def close(self) -> None:
         """Give the models' leases back, and close what the runtime holds."""
+        if self.pruning is not None:
+            self.pruning.cancel()
+            await asyncio.gather(self.pruning, return_exceptions=True)
         await _close([self.learner, *self.joined])
         aclose = getattr(self.player.runtime, "aclose", None)
         if aclose is not None:
@@ -215,8 +224,8 @@ class _Loop:
     async def _step(self, step: int, job: Job) -> None:
         watch, config = Stopwatch(), self.config
         started = perf_counter()
-        with watch.measure("rollouts"):
-            cast, sampled = await self._rollouts(step, job)
+        lesson = self.learner.lesson(step)
+        cast, sampled = await self._rollouts(step, job, lesson, watch)
         # The job is for the record; holding every run of training in memory would be for nothing.
         job.runs.clear()
         if self.stop.stopping:
@@ -231,8 +240,11 @@ class _Loop:
                 # It calls itself: what it did as its own subagent it learns from too.
                 groups = [*groups, *of_subagent(sampled, cast.policy.name, config).groups]
             self._count(sampled, any(taught) or bool(groups))
+            if groups and self.stream is None:
+                await lesson.add(groups)
             if groups:
-                metrics, checkpoint = await self.learner.learn(groups, step)
+                with watch.measure("apply"):
+                    metrics, checkpoint = await lesson.apply()
         seconds = perf_counter() - started
         metrics |= sampled.metrics()
         metrics |= {f"seconds_{name}:sum": value for name, value in watch.seconds.items()}
@@ -247,19 +259,36 @@ class _Loop:
             self.stream.advance(self.run.head)
         self.reporter.stepped(step, metrics)
         if checkpoint is not None:
-            await self.learner.prune(spare_head=self._due())
+            await self._make_room()
 
-    async def _rollouts(self, step: int, job: Job) -> tuple[Cast, Sampled]:
-        """Return what a step learns from, and who played it: now, or ahead of it."""
+    async def _make_room(self) -> None:
+        """Have the files of older checkpoints deleted beside the next step; no more than one step is taken meanwhile."""
+        if self.pruning is not None:
+            await self.pruning
+        self.pruning = asyncio.create_task(self.learner.prune(spare_head=self._due()))
+
+    async def _rollouts(
+        self, step: int, job: Job, lesson: Lesson, watch: Stopwatch
+    ) -> tuple[Cast, Sampled]:
+        """Return what a step learns from, and who played it: now, or ahead of it, where groups are learned from as they end."""
         if self.stream is None:
             for learner in (self.learner, *self.joined):
                 await learner.begin_step()
             cast = await self._cast(step)
             if not self.config.max_lag:
-                return cast, await self.player.sample(cast, self.tasks, step, job)
+                with watch.measure("rollouts"):
+                    return cast, await self.player.sample(cast, self.tasks, step, job)
             self.stream = GroupStream(self.player, cast, self.tasks, job, step)
             self.stream.start(self.run.head)
-        return self.stream.cast, await self.stream.take()
+
+        async def learn(groups: list[list[Run]]) -> None:
+            with watch.measure("update"):
+                await lesson.add(groups)
+
+        with watch.measure("rollouts"):
+            sampled = await self.stream.take(learn)
+        watch.seconds["rollouts"] -= watch.seconds.get("update", 0.0)
+        return self.stream.cast, sampled
 
     async def _teach(self, learner: Learner, cast: Cast, sampled: Sampled, step: int) -> bool:
         """Have a subagent's model learn from its runs, unless it has; returns whether there was anything to learn."""
@@ -269,7 +298,9 @@ class _Loop:
         metrics: dict[str, float] = {}
         checkpoint = None
         if own.groups:
-            metrics, checkpoint = await learner.learn(own.groups, step)
+            lesson = learner.lesson(step)
+            await lesson.add(own.groups)
+            metrics, checkpoint = await lesson.apply()
         await learner.report(step, {**metrics, **own.metrics()}, checkpoint)
         if checkpoint is not None:
             await learner.prune()

@@ -1,7 +1,7 @@
 """Metrics of several passes as one: every name carries its reduction.
 
-`loss:sum` adds, `entropy:mean` averages over action tokens, `gap:max` and `reward:min` take extremes. Anything
-else keeps its last value.
+`loss:sum` adds, `entropy:mean` averages over action tokens, `reward:mean` over runs, `gap:max` and `reward:min` take extremes.
+Anything else keeps its last value.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from collections.abc import Sequence
 
 TOKENS = "action_tokens:sum"
 """What means are weighed by."""
+RUNS = "runs:sum"
+"""What the mean reward is weighed by."""
 
 
 def merge(passes: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the metrics of several passes together. Means are weighed by action tokens where known."""
+    """Return the metrics of several passes together. Means are weighed by action tokens, that of rewards by runs, where known."""
     merged: dict[str, float] = {}
     for name in dict.fromkeys(name for one in passes for name in one):
-        values = [(one[name], one.get(TOKENS, 1.0)) for one in passes if name in one]
+        weight_name = RUNS if name == "reward:mean" else TOKENS
+        values = [(one[name], one.get(weight_name, 1.0)) for one in passes if name in one]
         numbers = [value for value, _ in values]
         reduction = name.rpartition(":")[2]
         if reduction == "sum":

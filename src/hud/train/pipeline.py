@@ -7,7 +7,7 @@ are older all the same are left out, or kept for losses that correct for it.
 
 Groups are learned from in the order in which they began, whichever ends first: short rollouts first, step after step, is a
 bias, and policies learned worse with it. Only where half as many groups again as a step needs have ended, it does not wait
-for a slow one before them.
+for a slow one before them. Those that are there go into the gradient while the rest of their step's still play.
 
 Knows groups, rewards and the age of tokens; knows no weights.
 """
@@ -15,7 +15,7 @@ Knows groups, rewards and the age of tokens; knows no weights.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,10 @@ from hud.train.seeds import draw_tasks
 
 if TYPE_CHECKING:
     from hud.environment import Task
+
+
+Learn = Callable[[list[list[Run]]], Awaitable[None]]
+"""What is done with groups, each one's runs, as soon as they are there."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +84,27 @@ class GroupStream:
         self._versions[checkpoint] = self.version
         self._admit()
 
-    async def take(self) -> Sampled:
-        """Return the groups that the next step learns from, as soon as there are enough.
+    async def take(self, learn: Learn | None = None) -> Sampled:
+        """Return the groups that the next step learns from, as soon as there are enough; `learn` gets them as they come.
 
         Fewer where too many in a row had no spread, and none once the player is to stop. Raises what ends a job: the runtime
         cannot be used, or the store cannot be written.
         """
         config = self.config
-        found = Sampled()
+        found, learned = Sampled(), 0
         self._lags = []
         most = (1 + config.dynamic_sampling) * config.tasks_per_step
         self.player.reporter.phase("rollouts", self.version, config.tasks_per_step * config.group)
         while len(found.groups) < config.tasks_per_step and found.drawn < most:
-            played = await self._next(len(found.groups))
+            if learn is not None and found.groups[learned:] and self._following(found) is None:
+                learned, new = len(found.groups), found.groups[learned:]
+                await learn(new)
+            played = await self._next(found)
             if played is None:
                 break
             self._sort(played, found)
+        if learn is not None and found.groups[learned:] and not self.player.stop.stopping:
+            await learn(found.groups[learned:])
         found.replaced = max(0, found.drawn - config.tasks_per_step)
         return found
 
@@ -146,14 +155,12 @@ class GroupStream:
             self._failed = self._failed or playing.exception()
         self._heard.set()
 
-    async def _next(self, taken: int) -> _Played | None:
-        """Return the next group to learn from, of a step that has taken some; None once the player is to stop."""
+    async def _next(self, found: Sampled) -> _Played | None:
+        """Return the next group that a step learns from, which has found some; None once the player is to stop."""
         while not self.player.stop.stopping:
             if self._failed is not None:
                 raise self._failed
-            number = next_group(
-                self._ended, self._playing, taken=taken, per_step=self.config.tasks_per_step
-            )
+            number = self._following(found)
             if number is not None:
                 return self._ended.pop(number)
             self._heard.clear()
@@ -161,6 +168,11 @@ class GroupStream:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heard.wait(), 0.5)
         return None
+
+    def _following(self, found: Sampled) -> int | None:
+        """Return the number of the group that a step takes next, which has found some; None: it has to wait."""
+        taken, per_step = len(found.groups), self.config.tasks_per_step
+        return next_group(self._ended, self._playing, taken=taken, per_step=per_step)
 
     def _sort(self, played: _Played, found: Sampled) -> None:
         before = len(found.groups)

@@ -62,6 +62,8 @@ class Measured:
     """True where training went on beside these rollouts, so that each has slowed down the other already."""
     left_out: float = 0.0
     """Share of groups that no step learned from, as those whose runs had all the same reward."""
+    apply_seconds: float = 0.0
+    """What of an update comes when all of its groups are in the gradient: the optimizer, and the checkpoint."""
 
 
 def measure(
@@ -70,8 +72,11 @@ def measure(
     *,
     overlapping: bool = False,
     left_out: float = 0.0,
+    applying: Sequence[float] = (),
 ) -> Measured:
     """Return what `(started, trace, ended)` of each rollout, in seconds, and the steps' update times say.
+
+    `applying` holds the last part of each update, where it is known.
 
     Raises `UsageError` where there is nothing to learn from.
     """
@@ -87,7 +92,8 @@ def measure(
             "There is nothing to plan from: the job has no recorded turns with tokens, or the run no finished step. Train a "
             "few steps first."
         )
-    return Measured(tuple(shapes), _fit(drawn), median(updates), overlapping, left_out)
+    last = median(applying) if applying else 0.0
+    return Measured(tuple(shapes), _fit(drawn), median(updates), overlapping, left_out, last)
 
 
 def _turns(trace: Trace) -> list[tuple[float, float, int]]:

@@ -116,6 +116,8 @@ class _Run:
         self.done: dict[int, _Group] = {}
         self.taken: list[_Group] = []
         """What the next step learns from."""
+        self.learned = 0
+        """How many of them went into the gradient."""
         self.drawn = self.waves = 0
         """Groups that ended for the next step, and how often it began others in place of those that were left out."""
         self.training = False
@@ -212,10 +214,10 @@ class _Run:
         self._begin()
 
     def _learn(self) -> None:
-        """Take groups that ended, and learn from them once the step has all that it gets."""
+        """Take groups that ended and learn from them: where sampling is ahead as they come, else once the step has all."""
         if self.training:
             return
-        while self._waits():
+        while waits := self._waits():
             number = next_group(
                 self.done,
                 self.playing,
@@ -223,9 +225,15 @@ class _Run:
                 per_step=self.setup.tasks_per_step,
             )
             if number is None:
-                return
+                break
             self._sort(self.done.pop(number))
-        self._update()
+        measured, new = self.measured, len(self.taken) - self.learned
+        if new and (self.setup.max_lag or not waits):
+            self.learned += new
+            passes = measured.update_seconds - measured.apply_seconds
+            self._train(passes * new / self.setup.tasks_per_step, self._learn)
+        elif not waits:
+            self._train(measured.apply_seconds if self.taken else 0.0, self._learned)
 
     def _waits(self) -> bool:
         """Return whether the step gets more groups. A loop that is not ahead begins those that it lacks when all have ended."""
@@ -250,19 +258,22 @@ class _Run:
             self.replaced += 1
             self._admit()
 
-    def _update(self) -> None:
-        setup = self.setup
-        self.lags += [self.version - (group.version or 0) for group in self.taken]
+    def _train(self, seconds: float, then: Callable[[], None]) -> None:
+        """Let the trainer work for some seconds, more of them where it shares its device, and go on."""
         contended = 2.0 if self._contended else 1.0
-        share = len(self.taken) / setup.tasks_per_step
-        self.taken.clear()
-        self.drawn = self.waves = 0
         self.training = True
-        seconds = self.measured.update_seconds * share * contended
-        self._after(seconds / setup.trainers, self._learned)
+
+        def done() -> None:
+            self.training = False
+            then()
+
+        self._after(seconds * contended / self.setup.trainers, done)
 
     def _learned(self) -> None:
-        self.training = False
+        """End a step."""
+        self.lags += [self.version - (group.version or 0) for group in self.taken]
+        self.taken.clear()
+        self.learned = self.drawn = self.waves = 0
         self.version += 1
         self._admit()
         self._learn()
