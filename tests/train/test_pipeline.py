@@ -308,10 +308,28 @@ async def test_a_loss_that_bounds_no_weights_is_remarked_on_where_tokens_are_old
     assert sum("use ppo or cispo" in text for text in heard.notes) == said
 
 
-async def test_correcting_needs_a_loss_that_can():
-    with pytest.raises(UsageError, match="bounds its importance weights"):
-        make_config({**SMALL, "stale": "correct"})
-    make_config({**SMALL, "stale": "correct", "loss_config": {"tis_token_cap": 2.0}})
+@pytest.mark.parametrize(
+    ("loss", "keys", "bounded"),
+    [
+        ("importance_sampling", {}, False),
+        # It multiplies by the ratio whose own share stays without a bound.
+        ("importance_sampling", {"tis_token_cap": 2.0}, False),
+        ("importance_sampling", {"tis_sequence_cap": 5.0}, False),
+        ("importance_sampling", {"icepop_high": 2.0}, True),
+        ("importance_sampling", {"outlier_mask_low": 0.01}, True),
+        ("importance_sampling", {"sequence_mask_low": 0.9}, False),
+        ("dro", {}, False),
+        ("dro", {"tis_token_cap": 2.0}, True),
+        ("ppo", {}, True),
+    ],
+)
+def test_correcting_needs_a_loss_that_can(loss, keys, bounded):
+    values = {**SMALL, "stale": "correct", "loss": loss, "loss_config": keys}
+    if bounded:
+        assert make_config(values).bounds_ratios
+    else:
+        with pytest.raises(UsageError, match=f"bounds its importance weights: .* not {loss}"):
+            make_config(values)
 
 
 async def model_id():

@@ -174,8 +174,8 @@ class TrainConfig(BaseModel):
             )
         if self.stale == "correct" and not self.bounds_ratios:
             raise ValueError(
-                f"stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo or dppo, not {self.loss}, "
-                "unless loss_config sets tis_token_cap or tis_sequence_cap"
+                "stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo, dppo, or one whose loss_config "
+                f"drops tokens (icepop_high, outlier_mask_high), not {self.loss}"
             )
         if self.loss == "cross_entropy":
             raise ValueError(
@@ -186,8 +186,12 @@ class TrainConfig(BaseModel):
     @property
     def bounds_ratios(self) -> bool:
         """True when no token counts for more than a bound, however much likelier it has become since it was drawn."""
-        caps = {"tis_token_cap", "tis_sequence_cap"} & self.loss_config.keys()
-        return bool(caps) or self.loss in ("ppo", "cispo", "gspo", "dppo")
+        if self.loss in ("ppo", "cispo", "gspo", "dppo"):
+            return True
+        drops = ("icepop_low", "icepop_high", "outlier_mask_low", "outlier_mask_high")
+        # A cap bounds what it multiplies by; importance_sampling has the ratio itself beside that.
+        caps = ("tis_token_cap", "tis_sequence_cap") if self.loss == "dro" else ()
+        return any(key in self.loss_config for key in (*drops, *caps))
 
     @property
     def advantages(self) -> AdvantageOptions:
