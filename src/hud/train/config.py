@@ -188,10 +188,10 @@ class TrainConfig(BaseModel):
         """True when no token counts for more than a bound, however much likelier it has become since it was drawn."""
         if self.loss in ("ppo", "cispo", "gspo", "dppo"):
             return True
-        drops = ("icepop_low", "icepop_high", "outlier_mask_low", "outlier_mask_high")
         # A cap bounds what it multiplies by; importance_sampling has the ratio itself beside that.
         caps = ("tis_token_cap", "tis_sequence_cap") if self.loss == "dro" else ()
-        return any(key in self.loss_config for key in (*drops, *caps))
+        known = parse_loss(self.loss, self.loss_config)
+        return any(key in known for key in ("icepop_high", "outlier_mask_high", *caps))
 
     @property
     def advantages(self) -> AdvantageOptions:

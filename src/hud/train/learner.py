@@ -65,10 +65,6 @@ class Learner:
         pinned = self.run.checkpoint_before(step) if self.run.next_step > step else None
         return await self.client.chat_model(self.config.model, pinned)
 
-    def lesson(self, step: int) -> Lesson:
-        """Return what a step is to learn."""
-        return Lesson(self, step)
-
     async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
         """Record a step that is done."""
         await self.run.report(step, metrics, checkpoint)

@@ -224,7 +224,7 @@ class _Loop:
     async def _step(self, step: int, job: Job) -> None:
         watch, config = Stopwatch(), self.config
         started = perf_counter()
-        lesson = self.learner.lesson(step)
+        lesson = Lesson(self.learner, step)
         cast, sampled = await self._rollouts(step, job, lesson, watch)
         # The job is for the record; holding every run of training in memory would be for nothing.
         job.runs.clear()
@@ -298,7 +298,7 @@ class _Loop:
         metrics: dict[str, float] = {}
         checkpoint = None
         if own.groups:
-            lesson = learner.lesson(step)
+            lesson = Lesson(learner, step)
             await lesson.add(own.groups)
             metrics, checkpoint = await lesson.apply()
         await learner.report(step, {**metrics, **own.metrics()}, checkpoint)
