@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hud.engine.decoder import Decoder, Layer, chosen
-from hud.engine.layout import AnyLayout
+from hud.engine.decoder import Decoder, Layer
+from hud.engine.layout import AnyLayout, chosen
 from hud.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def compile_layers(decoder: AnyDecoder) -> None:
         rows: Tensor | None = None,
     ) -> Tensor:
         q, k, v = before(layer, x, cos, sin)
-        output: Tensor = after(layer, *chosen(rows, x, layout.attend(q, k, v)))
+        output: Tensor = after(layer, chosen(rows, x), layout.attend(q, k, v, rows))
         return output
 
     for layer in decoder.model.layers:

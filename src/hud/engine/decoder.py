@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from hud.engine.config import DecoderConfig
 from hud.engine.kvcache import KVCache
 from hud.engine.layer_chunks import LARGEST, Finished, Heads, Projected
-from hud.engine.layout import AnyLayout, layout_of
+from hud.engine.layout import AnyLayout, chosen, layout_of
 from hud.engine.norms import Normed, NormedRotated, rotate, written_out
+from hud.engine.one_core import OneCore
 
 
 class RMSNorm(nn.Module):
@@ -162,9 +163,9 @@ class Layer(nn.Module):
         """Return the layer's output for packed sequences x (T, H), or for `rows` (N,) of them alone."""
         if self._in_chunks(x):
             q, k, v = self.self_attn.projected(x, self.input_layernorm, cos, sin)
-            return self._finish_in_chunks(*chosen(rows, x, layout.attend(q, k, v)))
+            return self._finish_in_chunks(chosen(rows, x), layout.attend(q, k, v, rows))
         q, k, v = self.self_attn.project(self.input_layernorm(x), cos, sin)
-        return self._finish(*chosen(rows, x, layout.attend(q, k, v)))
+        return self._finish(chosen(rows, x), layout.attend(q, k, v, rows))
 
     def cached(self, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache, layer: int) -> Tensor:
         """Return the layer's output for new tokens x (N, H), which the cache then holds too."""
@@ -197,9 +198,7 @@ class Layer(nn.Module):
         """Return whether the layer is better computed in chunks: by one thread, small, and as it was made."""
         return (
             self._small
-            and x.dtype == torch.float32
-            and x.device.type == "cpu"
-            and torch.get_num_threads() == 1
+            and by_one_core(x)
             and all(type(one) is nn.Linear for one in self._projections())
         )
 
@@ -269,9 +268,10 @@ class Decoder(nn.Module):
         starts, and the total. A token attends to those before it in its own sequence, and to the sequence that
         its own continues: `prefixes` (S,) int64 holds that one's row, or -1, and rows with -1 come first.
         """
-        layout = layout_of(cu_seqlens, prefixes)
         cos, sin = self._angles(positions)
         x = self.model.embed_tokens(input_ids)
+        one_core = by_one_core(x) and OneCore.takes(self.config.head_dim)
+        layout = layout_of(cu_seqlens, prefixes, on_one_core=one_core)
         # What the last layer makes of other tokens nobody asks for: only their keys and values are.
         *lower, last = self.model.layers
         for layer in lower:
@@ -314,11 +314,9 @@ class Decoder(nn.Module):
         return both.cos().to(self.dtype), both.sin().to(self.dtype)
 
 
-def chosen(rows: Tensor | None, x: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows (N,) of both, all of them where none are named."""
-    if rows is None:
-        return x, attended
-    return x.index_select(0, rows), attended.index_select(0, rows)
+def by_one_core(x: Tensor) -> bool:
+    """Return whether one core alone computes with such numbers, for which there is compiled code."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and torch.get_num_threads() == 1
 
 
 def inverse_frequencies(config: DecoderConfig) -> Tensor:

@@ -1,9 +1,12 @@
 """How packed tokens attend: where each sequence lies, and what it continues.
 
 Sequences are packed end to end, (T, ...). Attention alone needs them side by side: it pads them, and unpads what comes out.
-On a CPU it takes one after the other where padding would be much of what it computes. A sequence may continue another one,
-its **prefix**: the prompt that a group of runs shares is then computed once, and the gradients of all who continue it meet in
-it.
+On a CPU it takes one after the other where padding would be much of what it computes, and in one call of compiled code where
+one core is to compute it all. A sequence may continue another one, its **prefix**: the prompt that a group of runs shares is
+then computed once, and the gradients of all who continue it meet in it.
+
+Every layout has `attend(q, k, v, rows)`, which returns (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D); or
+(N, heads * D) of the tokens `rows` (N,) alone, where there are any.
 """
 
 from __future__ import annotations
@@ -15,14 +18,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hud.engine.one_core import OneCore
+
 BLOCK = 128
 """Queries of one sequence that attend at once, to no key behind the last of them."""
 MOST_PADDED = 1.5
 """How many times the scores that are needed may be computed before sequences attend one after the other."""
 
 
-def layout_of(cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyLayout:
-    """Return how packed sequences attend best; see `Decoder.hidden_packed` for the arguments."""
+def layout_of(
+    cu_seqlens: Tensor, prefixes: Tensor | None, *, on_one_core: bool = False
+) -> AnyLayout:
+    """Return how packed sequences attend best; see `Decoder.hidden_packed` for the arguments.
+
+    `on_one_core` says that one core has all of it to compute, in fp32, of heads that `OneCore` can take.
+    """
+    if on_one_core:
+        return OneCore(cu_seqlens, prefixes)
     if cu_seqlens.device.type == "cpu":
         apart = Unpadded(cu_seqlens.tolist(), None if prefixes is None else prefixes.tolist())
         if apart.padded() > MOST_PADDED * apart.needed():
@@ -62,8 +74,8 @@ class Unpadded:
                 found += len(rows) * max(row[0] for row in rows) * max(row[1] for row in rows)
         return found
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D)."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
+        """See the module."""
         grouped = q.shape[1] != k.shape[1]
         later = self._later(q)
         reach = later.shape[1] - BLOCK
@@ -85,7 +97,7 @@ class Unpadded:
                     enable_gqa=grouped,
                 )
                 found.append(attended.squeeze(0).transpose(0, 1).flatten(1))
-        return torch.cat(found)
+        return chosen(rows, torch.cat(found))
 
     def _later(self, q: Tensor) -> Tensor:
         """Return what is added to scores, (BLOCK, R + BLOCK): minus infinity behind the diagonal that begins in column R."""
@@ -118,12 +130,12 @@ class Layout:
         starts = cu_seqlens[:-1] - cu_seqlens[0]
         self.index = row * self.longest + torch.arange(len(row), device=device) - starts[row]
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D)."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
+        """See the module."""
         grouped = q.shape[1] != k.shape[1]
         q, k, v = self.pad(q), self.pad(k), self.pad(v)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
-        return self.unpad(attended)
+        return chosen(rows, self.unpad(attended))
 
     def pad(self, x: Tensor) -> Tensor:
         """(T, heads, D) to (S, heads, L, D). Padding stands behind every real token, so causality hides it."""
@@ -167,8 +179,8 @@ class SharedLayout:
         self.allowed = (mine[:, None, :] <= steps[:, None]).unsqueeze(1)  # (S', 1, L, K)
         self._added: Tensor | None = None
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D)."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
+        """See the module."""
         border = self.border
         queries, continued = q.tensor_split(
             (border,)
@@ -181,7 +193,7 @@ class SharedLayout:
             attn_mask=self._mask(q.dtype),
             enable_gqa=q.shape[1] != k.shape[1],
         )
-        return torch.cat((first, self.continued.unpad(attended)))
+        return chosen(rows, torch.cat((first, self.continued.unpad(attended))))
 
     def _mask(self, dtype: torch.dtype) -> Tensor:
         """Return what is added to scores: made once, where attention would make it of `allowed` in every layer."""
@@ -197,4 +209,9 @@ class SharedLayout:
         return seen.view(rows, reach, *x.shape[1:]).transpose(1, 2)
 
 
-AnyLayout = Layout | SharedLayout | Unpadded
+def chosen(rows: Tensor | None, x: Tensor) -> Tensor:
+    """Return the rows (N,) of x, all of them where none are named."""
+    return x if rows is None else x.index_select(0, rows)
+
+
+AnyLayout = Layout | SharedLayout | Unpadded | OneCore

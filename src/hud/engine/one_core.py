@@ -1,0 +1,83 @@
+"""Packed sequences that one core attends with, in compiled code: nothing is padded, gathered or copied for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hud.engine.attention_kernels import attend, attend_gradient
+from hud.engine.kernels import Integers
+from hud.engine.tiles import COLUMNS
+
+
+class OneCore:
+    """Sequences, what continues which being as for `SharedLayout`."""
+
+    def __init__(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> None:
+        self.starts = cu_seqlens.numpy()
+        count = len(self.starts) - 1
+        self.prefixes = np.full(count, -1) if prefixes is None else prefixes.numpy()
+        self.whole = np.stack([np.arange(count), self.starts[:-1], self.starts[1:]], axis=1)
+
+    @staticmethod
+    def takes(head_size: int) -> bool:
+        """Return whether heads have a size that the compiled code can take."""
+        return head_size % COLUMNS == 0
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
+        """See `layout`."""
+        spans = self.whole if rows is None else self.spans(rows.numpy())
+        attended: Tensor = Attended.apply(q, k, v, self.starts, self.prefixes, spans)  # type: ignore[no-untyped-call]
+        return attended if rows is None else attended.index_select(0, rows)
+
+    def spans(self, rows: Integers) -> Integers:
+        """Return (M, 3): the sequence, and from and up to which token, of tokens (N,) that lie side by side."""
+        tokens = np.unique(rows)
+        sequences = np.searchsorted(self.starts, tokens, side="right") - 1
+        apart = (np.diff(tokens) != 1) | (np.diff(sequences) != 0)
+        first = np.flatnonzero(np.concatenate([[True], apart]))
+        last = np.append(first[1:], len(tokens)) - 1
+        return np.stack([sequences[first], tokens[first], tokens[last] + 1], axis=1)
+
+
+class Attended(torch.autograd.Function):
+    """What queries (T, H, D) attend to, (T, H D), among keys and values (T, K, D); see `attention_kernels.attend`.
+
+    What is not asked for is undefined.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        starts: Integers,
+        prefixes: Integers,
+        spans: Integers,
+    ) -> Tensor:
+        q, k, v = (one.detach().contiguous() for one in (q, k, v))
+        out, masses = torch.empty_like(q), q.new_empty(q.shape[:2])
+        arrays = [one.numpy() for one in (q, k, v)]
+        attend(*arrays, starts, prefixes, spans, out.numpy(), masses.numpy())
+        ctx.save_for_backward(q, k, v, out, masses)
+        ctx.places = starts, prefixes, spans
+        return out.flatten(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, masses = ctx.saved_tensors
+        # Those of queries that nobody asks for are nothing.
+        to_q, to_k, to_v = (torch.zeros_like(one) for one in (q, k, v))
+        attend_gradient(
+            *(one.numpy() for one in (q, k, v)),
+            *ctx.places,
+            *(one.numpy() for one in (out, masses, g.contiguous().view(q.shape))),
+            *(one.numpy() for one in (to_q, to_k, to_v)),
+        )
+        return to_q, to_k, to_v, None, None, None
