@@ -6,11 +6,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.random_decoder import random_decoder
 
-from hud.engine.fused import FusedDecoder
-from hud.engine.kernels import gate, head_kernels, largest, normalize, power_of_two, weigh
-from hud.engine.kvcache import CacheSize, KVCache
+from hud.engine.kernels import gate, largest, normalize, power_of_two, weigh
 
 
 @given(st.floats(-126, 0, width=32))
@@ -51,68 +48,3 @@ def test_rows_are_divided_by_their_lengths():
     out = torch.empty_like(x)
     normalize(x.numpy(), 1e-6, out.numpy())
     torch.testing.assert_close(out, x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt())
-
-
-@given(
-    size=st.sampled_from([8, 20, 64]),
-    group=st.integers(1, 4),
-    kv_heads=st.integers(1, 3),
-    page_tokens=st.sampled_from([3, 16, 50]),
-    lengths=st.lists(st.integers(1, 50), min_size=1, max_size=5),
-)
-def test_each_row_attends_to_all_it_has_and_to_nothing_else(
-    size, group, kv_heads, page_tokens, lengths
-):
-    generator = torch.manual_seed(len(lengths))
-    widest = -(-max(lengths) // page_tokens)
-    pages = len(lengths) * widest
-    keys, values = (
-        torch.randn(pages, kv_heads, page_tokens, size, generator=generator) for _ in range(2)
-    )
-    tables = torch.randperm(pages, generator=generator).view(len(lengths), widest)
-    queries = torch.randn(len(lengths), kv_heads * group, size, generator=generator)
-    found = torch.full((len(lengths), kv_heads * group * size), torch.nan)
-    head_kernels(size, group, True).attend(
-        queries.numpy(),
-        keys.numpy(),
-        values.numpy(),
-        tables.numpy(),
-        np.array(lengths),
-        found.numpy(),
-    )
-    for row, length in enumerate(lengths):
-        seen = (
-            stored[tables[row]].transpose(0, 1).flatten(1, 2)[:, :length]
-            for stored in (keys, values)
-        )
-        wanted = F.scaled_dot_product_attention(queries[row, :, None], *seen, enable_gqa=True)
-        torch.testing.assert_close(found[row], wanted.flatten(), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("whole", [True, False], ids=["whole pages", "small pages"])
-@pytest.mark.parametrize("family", ["qwen3", "llama"])
-def test_rows_of_unlike_lengths_take_a_step_together_as_each_would_alone(family, whole):
-    decoder = random_decoder(model_type=family, max_position_embeddings=200)
-    decoder.requires_grad_(False)
-    size = CacheSize.within(
-        1 << 24, decoder.config, torch.float32, slots=3, max_context=None, tables=not whole
-    )
-    assert size.whole == whole
-    computing = FusedDecoder(decoder)
-    each = 1 if whole else -(-200 // size.page_tokens)
-    tables = [[row * each + page for page in range(each)] for row in (2, 0, 1)]
-    prompts = [torch.arange(length) % 50 for length in (70, 5, 131)]
-    cache, alone = (KVCache(decoder.config, size, torch.float32, torch.device("cpu")) for _ in "12")
-    wanted = []
-    with torch.inference_mode():
-        for table, prompt in zip(tables, prompts, strict=True):
-            for one, it in ((cache, computing), (alone, decoder)):
-                positions = one.aim([table], [0], [len(prompt)], len(prompt))
-                it.hidden_cached(prompt, positions, one)
-            positions = alone.aim([table], [len(prompt)], [len(prompt) + 1], 1)
-            hidden = decoder.hidden_cached(torch.tensor([7]), positions, alone)
-            wanted.append(decoder.logits(hidden))
-        hidden = computing.run([7] * 3, tables, [len(prompt) for prompt in prompts], cache)
-        torch.testing.assert_close(
-            computing.logits(hidden), torch.cat(wanted), rtol=1e-5, atol=2e-5
-        )

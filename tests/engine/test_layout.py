@@ -1,10 +1,11 @@
-"""Packed sequences attend to the same, side by side or one after the other."""
+"""Packed sequences attend to the same, side by side or one after the other, in torch's code or in compiled code."""
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud.engine.layout import BLOCK, Layout, SharedLayout, Unpadded, layout_of
+from hud.engine.one_core import OneCore
 
 HEADS, KV_HEADS, SIZE = 4, 2, 16
 
@@ -13,14 +14,14 @@ def ends(lengths):
     return torch.tensor([0, *lengths]).cumsum(0)
 
 
-def attended(layout, tokens):
+def attended(layout, tokens, rows=None):
     """What comes out, and the gradients of queries, keys and values, all of them random."""
     generator = torch.manual_seed(0)
     parts = [
         torch.randn(tokens, heads, SIZE, generator=generator).requires_grad_()
         for heads in (HEADS, KV_HEADS, KV_HEADS)
     ]
-    found = layout.attend(*parts)
+    found = layout.attend(*parts, rows)
     weights = torch.randn(found.shape, generator=generator)
     return [found, *torch.autograd.grad((found * weights).sum(), parts)]
 
@@ -30,16 +31,20 @@ def attended(layout, tokens):
     alone=st.lists(st.integers(1, 2 * BLOCK + 5), min_size=1, max_size=4),
     continued=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2 * BLOCK + 5)), max_size=4),
 )
-def test_one_after_the_other_they_attend_as_side_by_side(alone, continued):
+def test_however_they_are_laid_out_they_attend_to_the_same(alone, continued):
     lengths = [*alone, *(length for _, length in continued)]
     prefixes = [*[-1] * len(alone), *(row % len(alone) for row, _ in continued)]
     places = ends(lengths)
     beside = SharedLayout(places, torch.tensor(prefixes)) if continued else Layout(places)
     apart = Unpadded(places.tolist(), prefixes if continued else None)
-    for one, other in zip(
-        attended(apart, sum(lengths)), attended(beside, sum(lengths)), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    by_one_core = OneCore(places, torch.tensor(prefixes) if continued else None)
+    tokens = sum(lengths)
+    some = torch.randint(0, tokens, (tokens // 2 + 1,), generator=torch.manual_seed(tokens))
+    for rows in (None, some.sort().values):
+        wanted = attended(beside, tokens, rows)
+        for layout in (apart, by_one_core):
+            for one, other in zip(attended(layout, tokens, rows), wanted, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
 
 
 def test_sequences_of_one_length_are_computed_at_once_and_unlike_ones_are_not_padded():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hud.engine.kernels import LOG2_E, Floats, Integers, compiled, f32, largest, power_of_two
-from hud.engine.tiles import COLUMNS, multiply
+from hud.engine.tiles import COLUMNS, add_product, multiply
 
 QUERIES = 24
 """Queries of a head that attend at once; so few that their scores stay in the core's cache."""
@@ -57,12 +57,16 @@ def attend(
                 scores = all_scores[: until - query]
                 for head in range(kv_head * group, (kv_head + 1) * group):
                     into = out[query:until, head]
-                    multiply(q[query:until, head], keys[:, : _whole(shown)], scores[:, : _whole(shown)], False)
+                    multiply(
+                        q[query:until, head], keys[:, : _whole(shown)], scores[:, : _whole(shown)]
+                    )
                     for one in range(until - query):
-                        masses[query + one, head] = _weigh(scores[one], scale, hidden + one + 1, shown)
-                    multiply(scores[:, :before], v[first : first + before, kv_head], into, False)
+                        masses[query + one, head] = _weigh(
+                            scores[one], scale, hidden + one + 1, shown
+                        )
+                    multiply(scores[:, :before], v[first : first + before, kv_head], into)
                     own = v[start : start + shown - before, kv_head]
-                    multiply(scores[:, before:shown], own, into, True)
+                    add_product(scores[:, before:shown], own, into)
 
 
 @compiled
@@ -112,23 +116,29 @@ def attend_gradient(
                 for head in range(kv_head * group, (kv_head + 1) * group):
                     asking, upstream = q[query:until, head], g[query:until, head]
                     columns = _whole(shown)
-                    multiply(asking, keys[:, :columns], weights[:, :columns], False)
-                    multiply(upstream, values[:, :columns], slopes[:, :columns], False)
+                    multiply(asking, keys[:, :columns], weights[:, :columns])
+                    multiply(upstream, values[:, :columns], slopes[:, :columns])
                     for one in range(until - query):
                         at = query + one
                         along = f32(0)
                         for number in range(size):
                             along += g[at, head, number] * out[at, head, number]
                         _slope(
-                            weights[one], slopes[one], scale, masses[at, head], along, hidden + one + 1, shown
+                            weights[one],
+                            slopes[one],
+                            scale,
+                            masses[at, head],
+                            along,
+                            hidden + one + 1,
+                            shown,
                         )
                     of_prefix, of_own = slopes[:, :before], slopes[:, before:shown]
-                    multiply(of_prefix, k[shared, kv_head], to_q[query:until, head], False)
-                    multiply(of_own, k[own, kv_head], to_q[query:until, head], True)
-                    multiply(of_prefix.T, asking, to_k[shared, kv_head], True)
-                    multiply(of_own.T, asking, to_k[own, kv_head], True)
-                    multiply(weights[:, :before].T, upstream, to_v[shared, kv_head], True)
-                    multiply(weights[:, before:shown].T, upstream, to_v[own, kv_head], True)
+                    multiply(of_prefix, k[shared, kv_head], to_q[query:until, head])
+                    add_product(of_own, k[own, kv_head], to_q[query:until, head])
+                    add_product(of_prefix.T, asking, to_k[shared, kv_head])
+                    add_product(of_own.T, asking, to_k[own, kv_head])
+                    add_product(weights[:, :before].T, upstream, to_v[shared, kv_head])
+                    add_product(weights[:, before:shown].T, upstream, to_v[own, kv_head])
 
 
 @compiled

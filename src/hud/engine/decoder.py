@@ -76,8 +76,8 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
             self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
         self.normalized = config.query_key_norm
-        small = config.head_dim * config.rms_norm_eps
-        self.shape = Heads(self.heads, self.kv_heads, self.head_dim, self.normalized, small)
+        small = config.head_dim * config.rms_norm_eps if self.normalized else -1.0
+        self.shape = Heads(self.heads, self.kv_heads, self.head_dim, small)
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (N, heads, D), k and v (N, kv_heads, D) of x (N, H), positions applied."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -169,90 +167,38 @@ def draw_rows(
         logprobs[row] = np.float64((logits[row, chosen] - highest) * scale) - np.log(total)
 
 
-@dataclass(frozen=True)
-class HeadKernels:
-    """What is compiled for heads of one size."""
+@compiled
+def place(
+    projected: Floats,
+    scale: Floats,
+    small: float,
+    cos: Floats,
+    sin: Floats,
+    queries: Floats,
+    keys: Floats,
+    values: Floats,
+) -> None:
+    """Take N tokens' projections (N, (H + 2 K) D) apart: into queries (N, H, D), and keys and values (N, K, D).
 
-    place: Callable[..., None]
-    """`place(projected, scale, small, cos, sin, keys, values, places, queries)`: take N tokens' projections (N, (H + 2 K) D)
-    apart; normalize queries and keys by `scale` (H + K, D), where these heads are, and turn them by the angles' `cos` and
-    `sin` (N, D / 2); write queries (N, H, D), and keys and values into the rows `places` (N, K) of what is stored (R, D)."""
-    attend: Callable[..., None]
-    """`attend(queries, keys, values, tables, lengths, out)`: write what queries (N, H, D) attend to, (N, H D), among the
-    first `lengths` (N,) tokens of the pages `tables` (N, P) of keys and values (pages, K, T, D)."""
-
-
-@cache
-def head_kernels(size: int, group: int, normalized: bool) -> HeadKernels:
-    """Return kernels for heads of `size` numbers, of which `group` have one head of keys; both are known when they are compiled.
-
-    What is compiled here may hold numbers and names of this file, but nothing else that is compiled here: such a function is
-    not found again where compiled code is kept, and every process would compile it for seconds.
+    Queries and keys are normalized and scaled by `scale` (H + K, D), unless `small` is below 0, and turned by the angles'
+    `cos` and `sin` (N, D / 2).
     """
-
-    @compiled
-    def place(
-        projected: Any,
-        scale: Any,
-        small: Any,
-        cos: Any,
-        sin: Any,
-        keys: Any,
-        values: Any,
-        places: Any,
-        queries: Any,
-    ) -> None:
-        heads, kv_heads = queries.shape[1], places.shape[1]
-        added = f32(small) if normalized else f32(-1)
-        for row in range(queries.shape[0]):
-            parts = projected[row].reshape(heads + 2 * kv_heads, size)
-            for head in range(heads):
-                into = queries[row, head]
-                _turn(size, parts[head], scale[head], added, cos[row], sin[row], into)
-            for head in range(kv_heads):
-                at, own = places[row, head], heads + head
-                _turn(size, parts[own], scale[own], added, cos[row], sin[row], keys[at])
-                _copy(parts[own + kv_heads], values[at])
-
-    @compiled
-    def attend(queries: Any, keys: Any, values: Any, tables: Any, lengths: Any, out: Any) -> None:
-        kv_heads, tokens = keys.shape[1], keys.shape[2]
-        scores, attended = np.empty((group, lengths.max()), f32), np.empty((group, size), f32)
-        for row in range(queries.shape[0]):
-            count, pages = lengths[row], tables[row]
-            for head in range(kv_heads):
-                first = head * group
-                asking = queries[row, first : first + group]
-                for start in range(0, count, tokens):
-                    here, page = min(tokens, count - start), pages[start // tokens]
-                    _score(size, group, asking, keys[page, head], here, scores, start)
-                for one in range(group):
-                    weigh(scores[one, :count])
-                    for number in range(size):
-                        attended[one, number] = f32(0)
-                for start in range(0, count, tokens):
-                    here, page = min(tokens, count - start), pages[start // tokens]
-                    _add(size, group, scores, start, values[page, head], here, attended)
-                for one in range(group):
-                    _copy(attended[one], out[row, (first + one) * size : (first + one + 1) * size])
-
-    return HeadKernels(place, attend)
-
-
-# Their sizes are constants where they are used: the compiler puts them there.
+    heads, kv_heads, size = queries.shape[1], keys.shape[1], queries.shape[2]
+    for row in range(queries.shape[0]):
+        parts = projected[row].reshape(heads + 2 * kv_heads, size)
+        for head in range(heads):
+            turn(parts[head], scale[head], small, cos[row], sin[row], queries[row, head])
+        for head in range(kv_heads):
+            own = heads + head
+            turn(parts[own], scale[own], small, cos[row], sin[row], keys[row, head])
+            for number in range(size):
+                values[row, head, number] = parts[own + kv_heads, number]
 
 
 @compiled
-def _copy(x: Any, out: Any) -> None:
-    """Write x (N,) into `out` (N,), as an assignment of slices does in several times as long."""
-    for place in range(len(x)):
-        out[place] = x[place]
-
-
-@compiled
-def _turn(size: Any, x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: Any) -> None:
+def turn(x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: Any) -> None:
     """Write a head x (D,), turned, into `out` (D,): first normalized and scaled, unless `small` is below 0."""
-    half = size // 2
+    half = len(x) // 2
     factor = inverse_length(x, small) if small >= 0 else f32(1)
     for place in range(half):
         a, b = x[place] * factor, x[place + half] * factor
@@ -260,33 +206,6 @@ def _turn(size: Any, x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: An
             a, b = a * scale[place], b * scale[place + half]
         out[place] = a * cos[place] - b * sin[place]
         out[place + half] = b * cos[place] + a * sin[place]
-
-
-@compiled
-def _score(size: Any, group: Any, asking: Any, page: Any, count: Any, out: Any, start: Any) -> None:
-    """Write what queries (group, D), scaled, have in common with the first `count` keys of a page (T, D) into `out`
-    (group, N), from `start` on."""
-    scale = f32(LOG2_E / math.sqrt(size))
-    whole = count - count % 4
-    # Four at a time: to sum up one alone leaves most of a vector unit idle.
-    for token in range(0, whole, 4):
-        for one in range(group):
-            a, b, c, d = f32(0), f32(0), f32(0), f32(0)
-            for number in range(size):
-                x = asking[one, number]
-                a += page[token, number] * x
-                b += page[token + 1, number] * x
-                c += page[token + 2, number] * x
-                d += page[token + 3, number] * x
-            at = start + token
-            out[one, at], out[one, at + 1] = a * scale, b * scale
-            out[one, at + 2], out[one, at + 3] = c * scale, d * scale
-    for token in range(whole, count):
-        for one in range(group):
-            a = f32(0)
-            for number in range(size):
-                a += page[token, number] * asking[one, number]
-            out[one, start + token] = a * scale
 
 
 @compiled
@@ -299,26 +218,3 @@ def weigh(scores: Any) -> None:
     share = f32(1) / total
     for token in range(len(scores)):
         scores[token] *= share
-
-
-@compiled
-def _add(size: Any, group: Any, weights: Any, start: Any, page: Any, count: Any, into: Any) -> None:
-    """Add the first `count` values of a page (T, D), each as often as `weights` (group, N) say from `start` on, to `into`
-    (group, D)."""
-    whole = count - count % 4
-    for token in range(0, whole, 4):  # Four at a time: `into` is read and written once for them.
-        for one in range(group):
-            at = start + token
-            a, b = weights[one, at], weights[one, at + 1]
-            c, d = weights[one, at + 2], weights[one, at + 3]
-            for number in range(size):
-                into[one, number] += (
-                    a * page[token, number]
-                    + b * page[token + 1, number]
-                    + c * page[token + 2, number]
-                    + d * page[token + 3, number]
-                )
-    for token in range(whole, count):
-        for one in range(group):
-            for number in range(size):
-                into[one, number] += weights[one, start + token] * page[token, number]

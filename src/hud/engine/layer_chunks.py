@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hud.engine.kernels import Floats, HeadKernels, gate, head_kernels
+from hud.engine.kernels import Floats, gate, place
 from hud.engine.training_kernels import gate_gradient, heads_gradient, scaled, scaled_gradient
 
 ROWS = 600
@@ -33,14 +32,8 @@ class Heads:
     heads: int
     kv_heads: int
     size: int
-    normalized: bool
     small: float
-    """What is added to the square of a head's length, where it is normalized."""
-
-    @property
-    def kernels(self) -> HeadKernels:
-        """What is compiled for them."""
-        return head_kernels(self.size, self.heads // self.kv_heads, self.normalized)
+    """What is added to the square of a head's length; -1 where heads are not normalized."""
 
 
 class Projected(torch.autograd.Function):
@@ -65,8 +58,7 @@ class Projected(torch.autograd.Function):
         x, count, matrix = x.detach().contiguous(), len(x), torch.cat(matrices)
         projected = x.new_empty(count, len(matrix))
         queries = x.new_empty(count, shape.heads, shape.size)
-        keys, values = (x.new_empty(count * shape.kv_heads, shape.size) for _ in range(2))
-        places = np.arange(count * shape.kv_heads).reshape(count, shape.kv_heads)
+        keys, values = (x.new_empty(count, shape.kv_heads, shape.size) for _ in range(2))
         normed = _room(x, x.shape[1])
         for rows in _chunks(count):
             here = normed[: rows.stop - rows.start]
@@ -75,21 +67,17 @@ class Projected(torch.autograd.Function):
                 torch.mm(here, matrix.T, out=projected[rows])
             else:
                 torch.addmm(bias, here, matrix.T, out=projected[rows])
-            shape.kernels.place(
+            place(
                 projected[rows].numpy(),
                 scale.detach().numpy(),
                 shape.small,
                 cos[rows],
                 sin[rows],
-                keys.numpy(),
-                values.numpy(),
-                places[rows],
-                queries[rows].numpy(),
+                *(one[rows].numpy() for one in (queries, keys, values)),
             )
         ctx.save_for_backward(x, norm, projected, matrix, scale)
         ctx.rest = small, cos, sin, shape
-        of_tokens = count, shape.kv_heads, shape.size
-        return queries, keys.view(of_tokens), values.view(of_tokens)
+        return queries, keys, values
 
     @staticmethod
     @once_differentiable
@@ -113,7 +101,6 @@ class Projected(torch.autograd.Function):
                 projected[rows].numpy(),
                 scale.detach().numpy(),
                 shape.small,
-                shape.normalized,
                 cos[rows],
                 sin[rows],
                 queries[rows].numpy(),

@@ -62,10 +62,11 @@ class Attended(torch.autograd.Function):
     ) -> Tensor:
         q, k, v = (one.detach().contiguous() for one in (q, k, v))
         out, masses = torch.empty_like(q), q.new_empty(q.shape[:2])
-        arrays = [one.numpy() for one in (q, k, v)]
-        attend(*arrays, starts, prefixes, spans, out.numpy(), masses.numpy())
+        places = starts, prefixes, spans
+        attend(q.numpy(), k.numpy(), v.numpy(), *places, out.numpy(), masses.numpy())
         ctx.save_for_backward(q, k, v, out, masses)
-        ctx.places = starts, prefixes, spans
+        ctx.places = places
+        ctx.of_all = len(q) == int((spans[:, 2] - spans[:, 1]).sum())
         return out.flatten(1)
 
     @staticmethod
@@ -73,7 +74,8 @@ class Attended(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, masses = ctx.saved_tensors
         # Those of queries that nobody asks for are nothing.
-        to_q, to_k, to_v = (torch.zeros_like(one) for one in (q, k, v))
+        to_q = torch.empty_like(q) if ctx.of_all else torch.zeros_like(q)
+        to_k, to_v = torch.zeros_like(k), torch.zeros_like(v)
         attend_gradient(
             *(one.numpy() for one in (q, k, v)),
             *ctx.places,

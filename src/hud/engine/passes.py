@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,20 +35,26 @@ def prefill(
     new = [
         one.request.ids[start : start + one.count] for one, start in zip(batch, starts, strict=True)
     ]
-    ends = [start + len(row) for start, row in zip(starts, new, strict=True)]
-    positions = cache.aim([slot.pages for slot in slots], starts, ends, width)
-    if bank is not None:
-        bank.aim([one.request.adapter for one in batch], width)
-    ids = [token for row in new for token in (*row, *[0] * (width - len(row)))]
-    hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)
+    tables = [slot.pages for slot in slots]
+    if isinstance(decoder, FusedDecoder):
+        hidden = decoder.run(new, tables, starts, cache)
+        lasts = list(accumulate(map(len, new)))
+    else:
+        ends = [start + len(row) for start, row in zip(starts, new, strict=True)]
+        positions = cache.aim(tables, starts, ends, width)
+        if bank is not None:
+            bank.aim([one.request.adapter for one in batch], width)
+        ids = [token for row in new for token in (*row, *[0] * (width - len(row)))]
+        hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)
+        lasts = [number * width + len(row) for number, row in enumerate(new)]
     whole, last = [], []
-    for number, (one, row) in enumerate(zip(batch, new, strict=True)):
+    for one, row, end in zip(batch, new, lasts, strict=True):
         # Not before it is computed: others may share what stands here.
         one.request.place.tokens.extend(row)
         if not one.request.missing:
             whole.append(one.request)
-            last.append(number * width + len(row) - 1)
-    return whole, hidden[torch.tensor(last, dtype=torch.long, device=decoder.device)]
+            last.append(end - 1)
+    return whole, hidden[torch.tensor(last, dtype=torch.long, device=hidden.device)]
 
 
 def decode(
@@ -72,7 +79,7 @@ def decode(
     if graphs is not None:
         hidden = graphs.run(ids, tables, starts)
     elif isinstance(decoder, FusedDecoder):
-        hidden = decoder.run(ids, tables, starts, cache)
+        hidden = decoder.run([[token] for token in ids], tables, starts, cache)
     else:
         positions = cache.aim(tables, starts, [start + 1 for start in starts], 1)
         hidden = decoder.hidden_cached(torch.tensor(ids, device=decoder.device), positions, cache)

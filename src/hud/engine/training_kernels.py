@@ -64,7 +64,6 @@ def heads_gradient(
     projected: Floats,
     scale: Floats,
     small: float,
-    normalized: bool,
     cos: Floats,
     sin: Floats,
     queries: Floats,
@@ -91,7 +90,7 @@ def heads_gradient(
                 a, b = g[place], g[place + half]
                 back[place] = a * cos[row, place] + b * sin[row, place]
                 back[place + half] = b * cos[row, place] - a * sin[row, place]
-            if normalized:
+            if small >= 0:
                 factor, along = inverse_length(x, small), f32(0)
                 for place in range(size):
                     along += back[place] * weight[place] * x[place]

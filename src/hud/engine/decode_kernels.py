@@ -1,0 +1,170 @@
+"""A small decoder's forward pass over the key-value cache in one call, compiled, for one core.
+
+Each new token comes with its position and the pages of its row. Within a layer all of them are in the cache before any of
+them attends: a token sees those of its row up to itself, whether they come with it or were there before.
+
+Matrices are laid out in **panels** of `PANEL` columns, (panels, in, PANEL): each stays in the core's cache while all rows go
+through it, and is read in the order in which it lies there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hud.engine.kernels import (
+    LOG2_E,
+    Floats,
+    Integers,
+    compiled,
+    f32,
+    gate,
+    normalize,
+    turn,
+    weigh,
+)
+from hud.engine.tiles import LANES, add_product, multiply, score
+
+PANEL = 64
+"""Columns of a panel."""
+DEPTH = 128
+"""Rows of a panel that are multiplied at a time: so many stay in the core's first cache."""
+ROWS = 96
+"""Most rows that go through a panel at a time: so many stay in the core's cache."""
+
+
+@compiled
+def forward(
+    ids: Integers,
+    positions: Integers,
+    tables: Integers,
+    embedding: Floats,
+    cos: Floats,
+    sin: Floats,
+    scales: Floats,
+    small: float,
+    small_heads: float,
+    matrices: Any,
+    biases: Any,
+    keys: Floats,
+    values: Floats,
+    hidden: Floats,
+) -> None:
+    """Write the last hidden states of N tokens into `hidden` (N, H), divided by their lengths and not scaled.
+
+    `ids` and `positions` are (N,), `tables` (N, P) the pages of each one's row; `embedding` (V, H); `cos` and `sin` (C, D / 2)
+    those of every position; `scales` (layers, heads + kv_heads, D) of queries and keys, which are normalized unless
+    `small_heads` is below 0. `matrices` and `biases` hold those of queries, keys and values, of what was attended to, of gates
+    and ups, and of what leaves them, for all layers at once; biases have no columns where there are none. `keys` and `values`
+    (layers, pages, kv_heads, T, D) are the cache.
+    """
+    count, width, size = len(ids), embedding.shape[1], keys.shape[4]
+    kv_heads = keys.shape[2]
+    heads = scales.shape[1] - kv_heads
+    wide = matrices[3].shape[2]
+    x = np.empty((count, matrices[1].shape[1] * PANEL), f32)
+    normed, attended = np.empty((count, width), f32), np.empty((count, heads * size), f32)
+    projected = np.empty((count, matrices[0].shape[1] * PANEL), f32)
+    gates_ups = np.empty((count, matrices[2].shape[1] * PANEL), f32)
+    gated, queries = np.empty((count, wide), f32), np.empty((heads, size), f32)
+    furthest = 0
+    for row in range(count):
+        furthest = max(furthest, positions[row])
+        for number in range(width):
+            x[row, number] = embedding[ids[row], number]
+        for number in range(width, x.shape[1]):
+            x[row, number] = f32(0)
+    scores = np.empty((heads // kv_heads, furthest + 1 + LANES), f32)
+    for layer in range(len(keys)):
+        normalize(x[:, :width], small, normed)
+        project(normed, matrices[0][layer], biases[0][layer], projected, False)
+        for row in range(count):
+            _store(
+                projected[row], scales[layer], small_heads, cos[positions[row]], sin[positions[row]],
+                tables[row], positions[row], keys[layer], values[layer],
+            )  # fmt: skip
+        for row in range(count):
+            at = positions[row]
+            for head in range(heads):
+                own = projected[row, head * size : (head + 1) * size]
+                turn(own, scales[layer, head], small_heads, cos[at], sin[at], queries[head])
+            _attend(queries, keys[layer], values[layer], tables[row], at + 1, scores, attended[row])
+        project(attended, matrices[1][layer], biases[1][layer], x, True)
+        normalize(x[:, :width], small, normed)
+        project(normed, matrices[2][layer], biases[2][layer], gates_ups, False)
+        gate(gates_ups, gated)
+        project(gated, matrices[3][layer], biases[3][layer], x, True)
+    normalize(x[:, :width], small, hidden)
+
+
+@compiled
+def project(x: Floats, panels: Floats, bias: Floats, out: Floats, added: bool) -> None:
+    """Write x (N, K) times a matrix, in panels, and `bias` into `out` (N, M), or add them; M is that of whole panels."""
+    for first in range(0, x.shape[0], ROWS):
+        last = min(first + ROWS, x.shape[0])
+        for panel in range(len(panels)):
+            columns = out[first:last, panel * PANEL : (panel + 1) * PANEL]
+            for start in range(0, x.shape[1], DEPTH):
+                part = slice(start, min(start + DEPTH, x.shape[1]))
+                if added or start > 0:
+                    add_product(x[first:last, part], panels[panel, part], columns)
+                else:
+                    multiply(x[first:last, part], panels[panel, part], columns)
+    if len(bias):
+        for row in range(x.shape[0]):
+            for column in range(len(bias)):
+                out[row, column] += bias[column]
+
+
+@compiled
+def _store(
+    projected: Any,
+    scales: Any,
+    small: Any,
+    cos: Any,
+    sin: Any,
+    table: Any,
+    position: Any,
+    keys: Any,
+    values: Any,
+) -> None:
+    """Put the keys and values of one token into the cache (pages, kv_heads, T, D)."""
+    kv_heads, tokens, size = keys.shape[1], keys.shape[2], keys.shape[3]
+    heads = len(scales) - kv_heads
+    page, place = table[position // tokens], position % tokens
+    for head in range(kv_heads):
+        own = (heads + head) * size
+        key = projected[own : own + size]
+        turn(key, scales[heads + head], small, cos, sin, keys[page, head, place])
+        own += kv_heads * size
+        for number in range(size):
+            values[page, head, place, number] = projected[own + number]
+
+
+@compiled
+def _attend(
+    queries: Any, keys: Any, values: Any, table: Any, count: Any, scores: Any, out: Any
+) -> None:
+    """Write what one token's queries (heads, D) attend to among the first `count` tokens of some pages into `out` (heads D,)."""
+    kv_heads, tokens, size = keys.shape[1], keys.shape[2], keys.shape[3]
+    group = len(queries) // kv_heads
+    scale, found = f32(LOG2_E / math.sqrt(size)), out.reshape(len(queries), size)
+    for head in range(kv_heads):
+        first = head * group
+        for start in range(0, count, tokens):
+            here, page = min(tokens, count - start), table[start // tokens]
+            for one in range(group):
+                score(queries[first + one], keys[page, head, :here], scores[one, start:])
+        for one in range(group):
+            for token in range(count):
+                scores[one, token] *= scale
+            weigh(scores[one, :count])
+        for start in range(0, count, tokens):
+            here, page = min(tokens, count - start), table[start // tokens]
+            shares = scores[:, start : start + here]
+            if start > 0:
+                add_product(shares, values[page, head, :here], found[first : first + group, :])
+            else:
+                multiply(shares, values[page, head, :here], found[first : first + group, :])
