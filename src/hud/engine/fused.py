@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hud.engine.decode_kernels import PANEL, forward, project
+from hud.engine.decode_kernels import PANEL, forward, lay_out, project
 from hud.engine.decoder import Decoder, Layer, RMSNorm
 from hud.engine.kernels import Floats
 from hud.engine.lora import LoraLinear
@@ -45,24 +45,37 @@ class FusedDecoder:
         angles = torch.outer(torch.arange(0.0), decoder.rotary)
         self._cos, self._sin = angles.cos().numpy(), angles.sin().numpy()
         self._rotary = decoder.rotary
+        config = decoder.config
+        width, inner, of_heads = config.hidden_size, config.intermediate_size, config.head_dim
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        shapes = [
+            (width, (heads + 2 * kv_heads) * of_heads),
+            (heads * of_heads, width),
+            (width, 2 * inner),
+            (inner, width),
+        ]
+        layers = config.num_hidden_layers
+        # Zeros stay where the last panel has no columns.
+        self._matrices = tuple(np.stack([_empty(*shape)] * layers) for shape in shapes)
+        self._head = _empty(width, config.vocab_size)
         self.refresh(decoder)
 
     @torch.no_grad()
     def refresh(self, decoder: Decoder) -> None:
         """Lay out a decoder's weights as they are now. Nothing may be computing meanwhile."""
         layers = [layer for layer in decoder.model.layers if isinstance(layer, Layer)]
-        parts = [_parts(layer) for layer in layers]
         self._embedding = decoder.model.embed_tokens.weight.detach().clone().numpy()
         self._scales = np.stack([layer.self_attn.heads_scale().numpy() for layer in layers])
-        self._matrices = tuple(
-            np.stack([_panels(*of_layer[place]) for of_layer in parts]) for place in range(4)
-        )
-        self._biases = tuple(
-            np.stack([_bias(of_layer[place][0]) for of_layer in parts]) for place in range(4)
-        )
         tied = self.config.tie_word_embeddings
         head = decoder.model.embed_tokens if tied else decoder.lm_head
-        self._head = _panels([head], decoder.model.norm)
+        _lay_out([head], decoder.model.norm, self._head)
+        biases = []
+        for number, layer in enumerate(layers):
+            parts = _parts(layer)
+            for (modules, norm), panels in zip(parts, self._matrices, strict=True):
+                _lay_out(modules, norm, panels[number])
+            biases.append([_bias(modules) for modules, _ in parts])
+        self._biases = tuple(np.stack(of_layers) for of_layers in zip(*biases, strict=True))
 
     def run(
         self,
@@ -139,6 +152,11 @@ def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
     return module.weight, module.bias if isinstance(module, nn.Linear) else None
 
 
+def _empty(size: int, columns: int) -> Floats:
+    """Return room for a matrix (size, columns) in panels."""
+    return np.zeros((-(-columns // PANEL), size, PANEL), np.float32)
+
+
 _NO_BIAS: Floats = np.empty(0, np.float32)
 
 
@@ -153,15 +171,14 @@ def _parts(layer: Layer) -> list[tuple[list[nn.Module], RMSNorm | None]]:
     ]
 
 
-def _panels(modules: Sequence[nn.Module], norm: RMSNorm | None) -> Floats:
-    """Return the matrix (panels, in, PANEL) of several layers at once, behind a norm; zeros fill the last panel."""
-    weights = [_weight_and_bias(module)[0] for module in modules]
-    joined = torch.cat(weights) if len(weights) > 1 else weights[0]
-    if norm is not None:
-        joined = joined * norm.scale
-    filled = nn.functional.pad(joined.detach(), (0, 0, 0, -len(joined) % PANEL))
-    panels: Floats = filled.view(-1, PANEL, filled.shape[1]).transpose(1, 2).contiguous().numpy()
-    return panels
+def _lay_out(modules: Sequence[nn.Module], norm: RMSNorm | None, panels: Floats) -> None:
+    """Write the matrix of several layers at once, behind a norm, into panels (panels, in, PANEL)."""
+    scale = torch.ones(panels.shape[1]) if norm is None else norm.scale
+    first = 0
+    for module in modules:
+        weight = _weight_and_bias(module)[0].detach().contiguous()
+        lay_out(weight.numpy(), scale.numpy(), first, panels)
+        first += len(weight)
 
 
 def _bias(modules: Sequence[nn.Module]) -> Floats:
