@@ -53,3 +53,18 @@ def test_sequences_of_one_length_are_computed_at_once_and_unlike_ones_are_not_pa
     assert isinstance(layout_of(ends([40, 500, 90, 200]), None), Unpadded)
     unlike = [170, *[40, 400, 200]]
     assert isinstance(layout_of(ends(unlike), torch.tensor([-1, 0, 0, 0])), Unpadded)
+
+
+def test_no_tokens_attend_to_nothing():
+    """As in a rank that has no sequences, and only keeps the others company."""
+    layout = layout_of(ends([]), None, on_one_core=True)
+    assert [one.numel() for one in attended(layout, 0, torch.empty(0, dtype=torch.long))] == [0] * 4
+    assert [one.numel() for one in attended(layout, 0)] == [0] * 4
+
+
+def test_where_nobody_asks_nothing_is_computed():
+    layout = OneCore(ends([3, 4]), None)
+    nobody = torch.empty(0, dtype=torch.long)
+    found, *gradients = attended(layout, 7, nobody)
+    assert found.shape == (0, HEADS * SIZE)
+    assert all(not one.any() for one in gradients)

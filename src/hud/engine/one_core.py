@@ -38,9 +38,9 @@ class OneCore:
         """Return (M, 3): the sequence, and from and up to which token, of tokens (N,) that lie side by side."""
         tokens = np.unique(rows)
         sequences = np.searchsorted(self.starts, tokens, side="right") - 1
-        apart = (np.diff(tokens) != 1) | (np.diff(sequences) != 0)
-        first = np.flatnonzero(np.concatenate([[True], apart]))
-        last = np.append(first[1:], len(tokens)) - 1
+        begins = np.diff(tokens, prepend=-2) != 1
+        begins |= np.diff(sequences, prepend=-1) != 0
+        first, last = np.flatnonzero(begins), np.flatnonzero(np.roll(begins, -1))
         return np.stack([sequences[first], tokens[first], tokens[last] + 1], axis=1)
 
 
