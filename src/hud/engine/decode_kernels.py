@@ -76,7 +76,7 @@ def forward(
             x[row, number] = embedding[ids[row], number]
         for number in range(width, x.shape[1]):
             x[row, number] = f32(0)
-    scores = np.empty((heads // kv_heads, furthest + 1 + LANES), f32)
+    scores = np.empty((heads // kv_heads, furthest + 1 + LANES), f32)  # Room for what `score` asks.
     for layer in range(len(keys)):
         normalize(x[:, :width], small, normed)
         project(normed, matrices[0][layer], biases[0][layer], projected, False)

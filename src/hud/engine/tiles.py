@@ -286,9 +286,9 @@ def add_product(a: Any, b: Any, c: Any) -> None:
 
 @compiled
 def score(q: Any, keys: Any, out: Any) -> None:
-    """Write the products of q (D,) with keys (N, D) into out (M,), M being N or more, a multiple of `LANES` as D is.
+    """Write the products of q (D,) with keys (N, D) into out, which has room for up to `LANES` - 1 more; those mean nothing.
 
-    What is written behind the N-th is without meaning.
+    D is a multiple of `LANES`.
     """
     for first in range(0, keys.shape[0], LANES):
         _write_dots(q, keys, out, first)
