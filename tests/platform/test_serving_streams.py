@@ -182,7 +182,7 @@ async def test_a_sampler_that_failed_is_replaced(tmp_path, monkeypatch, checkpoi
             raise RuntimeError("out of memory")
 
         with monkeypatch.context() as patched:
-            patched.setattr(FusedDecoder, "hidden_cached", broken)
+            patched.setattr(FusedDecoder, "run", broken)
             with pytest.raises(InfrastructureFault, match="out of memory"):
                 await drawn(engine, model, request(), checkpoint)
         assert (await drawn(engine, model, request(seed=1), checkpoint))[0] == before[0]
