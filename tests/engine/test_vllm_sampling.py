@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 
 import numpy as np
 import pytest
@@ -112,9 +113,15 @@ async def test_a_stop_that_is_text_ends_the_request_on_its_server(alone, servers
 
 async def test_a_followed_turn_is_seen_token_for_token(alone, servers):
     servers[0].hold_at(3)
-    heard = []
+    heard, known = [], threading.Event()
+
+    def hear():
+        known.wait()  # Another thread hears of the first token, maybe before `submit` is back.
+        heard.append(len(request.logprobs))
+
     asked = Asked(prompt=PROMPT, params=LONG, stop_ids=frozenset(), followed=True, top=2)
-    request = alone.submit(asked, lambda: heard.append(len(request.logprobs)))
+    request = alone.submit(asked, hear)
+    known.set()
     await until(lambda: len(request.logprobs) == 3)
     assert request.outcome is None
     servers[0].hold_at(None)

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from hud.engine.config import DecoderConfig
 from hud.engine.kvcache import KVCache
 from hud.engine.layer_chunks import LARGEST, Finished, Heads, Projected
-from hud.engine.layout import AnyLayout, chosen, layout_of
+from hud.engine.layout import AnyLayout, OneCore, chosen, layout_of
 from hud.engine.norms import Normed, NormedRotated, rotate, written_out
-from hud.engine.one_core import OneCore
 
 
 class RMSNorm(nn.Module):

@@ -42,9 +42,8 @@ class FusedDecoder:
         first = decoder.model.layers[0]
         assert isinstance(first, Layer)
         self._small_heads = first.self_attn.shape.small
-        angles = torch.outer(torch.arange(0.0), decoder.rotary)
-        self._cos, self._sin = angles.cos().numpy(), angles.sin().numpy()
         self._rotary = decoder.rotary
+        self._cos = self._sin = np.empty((0, len(decoder.rotary)), np.float32)
         config = decoder.config
         width, inner, of_heads = config.hidden_size, config.intermediate_size, config.head_dim
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -56,8 +55,8 @@ class FusedDecoder:
         ]
         layers = config.num_hidden_layers
         # Zeros stay where the last panel has no columns.
-        self._matrices = tuple(np.stack([_empty(*shape)] * layers) for shape in shapes)
-        self._head = _empty(width, config.vocab_size)
+        self._matrices = tuple(_room(*shape, layers) for shape in shapes)
+        self._head = _room(width, config.vocab_size)
         self.refresh(decoder)
 
     @torch.no_grad()
@@ -152,9 +151,9 @@ def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
     return module.weight, module.bias if isinstance(module, nn.Linear) else None
 
 
-def _empty(size: int, columns: int) -> Floats:
-    """Return room for a matrix (size, columns) in panels."""
-    return np.zeros((-(-columns // PANEL), size, PANEL), np.float32)
+def _room(size: int, columns: int, *layers: int) -> Floats:
+    """Return room for a matrix (size, columns) in panels, or for one of each layer."""
+    return np.zeros((*layers, -(-columns // PANEL), size, PANEL), np.float32)
 
 
 _NO_BIAS: Floats = np.empty(0, np.float32)

@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hud.engine.one_core import OneCore
+from hud.engine.compiled_attention import Attended
+from hud.engine.kernels import Integers
+from hud.engine.tiles import COLUMNS
 
 BLOCK = 128
 """Queries of one sequence that attend at once, to no key behind the last of them."""
@@ -207,6 +210,36 @@ class SharedLayout:
         rows, reach = self.sources.shape
         seen = x.index_select(0, self.sources.flatten())
         return seen.view(rows, reach, *x.shape[1:]).transpose(1, 2)
+
+
+class OneCore:
+    """Sequences that one core attends with, in compiled code. What continues which is as for `SharedLayout`."""
+
+    def __init__(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> None:
+        self.starts = cu_seqlens.numpy()
+        count = len(self.starts) - 1
+        self.prefixes = np.full(count, -1) if prefixes is None else prefixes.numpy()
+        self.whole = np.stack([np.arange(count), self.starts[:-1], self.starts[1:]], axis=1)
+
+    @staticmethod
+    def takes(head_size: int) -> bool:
+        """Return whether heads have a size that the compiled code can take."""
+        return head_size % COLUMNS == 0
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
+        """See the module."""
+        spans = self.whole if rows is None else self.spans(rows.numpy())
+        attended: Tensor = Attended.apply(q, k, v, self.starts, self.prefixes, spans)  # type: ignore[no-untyped-call]
+        return chosen(rows, attended)
+
+    def spans(self, rows: Integers) -> Integers:
+        """Return (M, 3): the sequence, and from and up to which token, of tokens (N,) that lie side by side."""
+        tokens = np.unique(rows)
+        sequences = np.searchsorted(self.starts, tokens, side="right") - 1
+        begins = np.diff(tokens, prepend=-2) != 1
+        begins |= np.diff(sequences, prepend=-1) != 0
+        first, last = np.flatnonzero(begins), np.flatnonzero(np.roll(begins, -1))
+        return np.stack([sequences[first], tokens[first], tokens[last] + 1], axis=1)
 
 
 def chosen(rows: Tensor | None, x: Tensor) -> Tensor:

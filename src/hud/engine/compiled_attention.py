@@ -1,47 +1,15 @@
-"""Packed sequences that one core attends with, in compiled code: nothing is padded, gathered or copied for it."""
+"""Attention of packed sequences on one core as an operation of torch's, with its gradient; see `attention_kernels`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hud.engine.attention_kernels import attend, attend_gradient
 from hud.engine.kernels import Integers
-from hud.engine.tiles import COLUMNS
-
-
-class OneCore:
-    """Sequences, what continues which being as for `SharedLayout`."""
-
-    def __init__(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> None:
-        self.starts = cu_seqlens.numpy()
-        count = len(self.starts) - 1
-        self.prefixes = np.full(count, -1) if prefixes is None else prefixes.numpy()
-        self.whole = np.stack([np.arange(count), self.starts[:-1], self.starts[1:]], axis=1)
-
-    @staticmethod
-    def takes(head_size: int) -> bool:
-        """Return whether heads have a size that the compiled code can take."""
-        return head_size % COLUMNS == 0
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
-        """See `layout`."""
-        spans = self.whole if rows is None else self.spans(rows.numpy())
-        attended: Tensor = Attended.apply(q, k, v, self.starts, self.prefixes, spans)  # type: ignore[no-untyped-call]
-        return attended if rows is None else attended.index_select(0, rows)
-
-    def spans(self, rows: Integers) -> Integers:
-        """Return (M, 3): the sequence, and from and up to which token, of tokens (N,) that lie side by side."""
-        tokens = np.unique(rows)
-        sequences = np.searchsorted(self.starts, tokens, side="right") - 1
-        begins = np.diff(tokens, prepend=-2) != 1
-        begins |= np.diff(sequences, prepend=-1) != 0
-        first, last = np.flatnonzero(begins), np.flatnonzero(np.roll(begins, -1))
-        return np.stack([sequences[first], tokens[first], tokens[last] + 1], axis=1)
 
 
 class Attended(torch.autograd.Function):
