@@ -16,12 +16,12 @@ import torch
 from hud.engine.attention_kernels import attend, attend_gradient
 from hud.engine.decode_kernels import forward, project
 from hud.engine.folder import load_decoder
-from hud.engine.fused import fused
+from hud.engine.fused import FusedDecoder
 from hud.engine.kvcache import CacheSize, KVCache
 
 decoder = load_decoder(Path(sys.argv[1]))
-size = CacheSize.within(1 << 20, decoder.config, torch.float32, slots=1, max_context=8)
-computing = fused(decoder)
+size = CacheSize.within(1 << 20, decoder.config, torch.float32, slots=1, max_context=8, tables=True)
+computing = FusedDecoder(decoder)
 cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
 computing.logits(computing.run([[1]], [[0]], [0], cache))
 tokens = torch.arange(3)

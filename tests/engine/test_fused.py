@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.engine.random_decoder import random_decoder
 
-from hud.engine.fused import fused
+from hud.engine.fused import FusedDecoder, can_be_fused
 from hud.engine.kvcache import CacheSize, KVCache
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 
@@ -27,16 +27,10 @@ def made(**options):
     return random_decoder(spread=0.2, **options).requires_grad_(False)
 
 
-def cache_for(decoder, *, whole=True):
+def cache_for(decoder):
     size = CacheSize.within(
-        1 << 24,
-        decoder.config,
-        torch.float32,
-        slots=len(LENGTHS),
-        max_context=None,
-        tables=not whole,
+        1 << 24, decoder.config, torch.float32, slots=len(LENGTHS), max_context=None, tables=True
     )
-    assert size.whole == whole
     return KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
 
 
@@ -48,7 +42,7 @@ def turns():
 
 
 def tables_of(cache):
-    each = 1 if cache.size.whole else -(-200 // cache.size.page_tokens)
+    each = -(-200 // cache.size.page_tokens)
     return [[row * each + page for page in range(each)] for row in (2, 0, 1)]
 
 
@@ -75,13 +69,12 @@ def logits_alone(decoder, cache):
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole pages", "small pages"])
 @pytest.mark.parametrize("options", FAMILIES.values(), ids=FAMILIES)
-def test_rows_together_are_what_the_decoder_computes_of_each_alone(options, whole):
+def test_rows_together_are_what_the_decoder_computes_of_each_alone(options):
     decoder = made(**options)
     torch.testing.assert_close(
-        logits_of(fused(decoder), cache_for(decoder, whole=whole)),
-        logits_alone(decoder, cache_for(decoder, whole=whole)),
+        logits_of(FusedDecoder(decoder), cache_for(decoder)),
+        logits_alone(decoder, cache_for(decoder)),
         rtol=1e-5,
         atol=5e-5,
     )
@@ -89,7 +82,7 @@ def test_rows_together_are_what_the_decoder_computes_of_each_alone(options, whol
 
 def test_a_row_has_the_same_logits_whatever_else_is_computed_with_it():
     decoder = made()
-    computing, cache, alone = fused(decoder), cache_for(decoder), cache_for(decoder)
+    computing, cache, alone = FusedDecoder(decoder), cache_for(decoder), cache_for(decoder)
     new, tables = next(turns()), tables_of(cache)
     together = computing.run(new, tables, [0] * len(new), cache)
     by_itself = computing.run(new[2:], tables[2:], [0], alone)
@@ -98,7 +91,7 @@ def test_a_row_has_the_same_logits_whatever_else_is_computed_with_it():
 
 def test_an_adapter_is_computed_with_and_so_are_later_weights():
     decoder = made()
-    computing = fused(decoder)
+    computing = FusedDecoder(decoder)
     before = logits_of(computing, cache_for(decoder))
     attach(decoder, LoraConfig(rank=4, alpha=8))
     with torch.no_grad():
@@ -121,7 +114,7 @@ def test_tiny_numbers_are_normalized_with_the_same_epsilon():
     decoder = made()
     decoder.model.embed_tokens.weight *= 1e-4
     torch.testing.assert_close(
-        logits_of(fused(decoder), cache_for(decoder)),
+        logits_of(FusedDecoder(decoder), cache_for(decoder)),
         logits_alone(decoder, cache_for(decoder)),
         rtol=1e-4,
         atol=1e-5,
@@ -129,8 +122,8 @@ def test_tiny_numbers_are_normalized_with_the_same_epsilon():
 
 
 def test_weights_in_less_than_fp32_are_sampled_as_they_are():
-    assert fused(made().bfloat16()) is None
+    assert not can_be_fused(made().bfloat16())
 
 
 def test_so_are_heads_that_are_no_whole_number_of_vectors():
-    assert fused(made(head_dim=20)) is None
+    assert not can_be_fused(made(head_dim=20))

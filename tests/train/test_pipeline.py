@@ -70,14 +70,21 @@ class Scripted:
         self.reporter, self.stop = SilentReporter(), StopSignal()
         self.weights, self.rewards = weights or {}, rewards or {}
         self.begun, self.gates = [], {}
+        self.early = {}
+        """How many of a group's runs end before its gate opens."""
 
-    async def play_group(self, cast, task, place, job, limit):
+    async def play_group(self, cast, task, place, job, limit, heard):
         number = place[-1]
         self.begun.append(number)
+        rewards = self.rewards.get(number, [0.0, 1.0, 0.0, 1.0])
+        runs = [self._run(task, number, reward) for reward in rewards]
+        for run in runs[: self.early.get(number, 0)]:
+            heard(run)
         if number in self.gates:
             await self.gates[number].wait()
-        rewards = self.rewards.get(number, [0.0, 1.0, 0.0, 1.0])
-        return [self._run(task, number, reward) for reward in rewards]
+        for run in runs[self.early.get(number, 0) :]:
+            heard(run)
+        return runs
 
     def _run(self, task, number, reward):
         if isinstance(reward, Exception):
@@ -115,6 +122,52 @@ async def test_no_more_is_begun_than_may_be_learned_from_in_time(lag):
     stream.advance("one")
     await settled()
     assert len(player.begun) == 2 * (lag + 2)
+    await stream.close()
+
+
+async def test_groups_begin_when_there_is_room_to_play_them():
+    player = Scripted(max_lag=3, steps=20, max_concurrent=10)
+    player.gates = {number: asyncio.Event() for number in range(9)}
+    stream = stream_of(player)
+    await settled()
+    assert player.begun == [0, 1, 2]  # Of the third, two runs wait for room.
+    player.gates[0].set()
+    taking = asyncio.create_task(stream.take())
+    await settled()
+    assert player.begun == [0, 1, 2, 3]
+    await stream.close()
+    taking.cancel()
+
+
+async def test_the_room_of_runs_that_ended_is_for_the_next_group_while_the_others_of_theirs_still_run():
+    player = Scripted(max_lag=3, steps=20, max_concurrent=8)
+    player.gates = {number: asyncio.Event() for number in range(9)}
+    player.early = {0: 3, 1: 2}
+    stream = stream_of(player)
+    await settled()
+    # One and two still run; there is room for four more, and for one of another four.
+    assert player.begun == [0, 1, 2, 3]
+    await stream.close()
+
+
+async def test_what_waits_for_the_trainer_holds_the_room_that_it_had():
+    player = Scripted(max_lag=3, steps=20, max_concurrent=8)
+    stream = stream_of(player)
+    await settled()
+    assert player.begun == [0, 1, 2]  # The third when there was room for one of its runs.
+    assert groups_in(await stream.take()) == ["group 0", "group 1"]
+    await settled()
+    assert player.begun == [0, 1, 2, 3, 4]
+    await stream.close()
+
+
+async def test_what_waits_for_a_slower_group_holds_no_room():
+    player = Scripted(max_lag=3, steps=20, max_concurrent=8)
+    player.gates[0] = asyncio.Event()
+    stream = stream_of(player)
+    await settled()
+    # With three that ended the step need not wait any longer: another began before the third was over, and no more.
+    assert player.begun == [0, 1, 2, 3, 4]
     await stream.close()
 
 

@@ -61,20 +61,20 @@ class ChatFormat:
         generation: bool = True,
     ) -> str:
         """Return the conversation as the template writes it; `effort` as `ReasoningSwitch` takes it."""
-        schemas = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.parameters,
-                },
-            }
-            for tool in tools
-        ]
+        shown = [_for_template(message) for message in messages]
+        return self._render(shown, _schemas(tools), effort=effort, generation=generation)
+
+    def _render(
+        self,
+        shown: list[ChatMessage],
+        schemas: list[dict[str, Any]],
+        *,
+        effort: str | None,
+        generation: bool = True,
+    ) -> str:
         try:
             text: str = self.template.render(
-                messages=[_for_template(message) for message in messages],
+                messages=shown,
                 tools=schemas or None,
                 documents=None,
                 add_generation_prompt=generation,
@@ -114,8 +114,9 @@ class ChatFormat:
         covered = continuation.covered + system
         if covered >= len(messages):
             return None
-        before = self.render_text(messages[:covered], tools, effort=effort, generation=False)
-        whole = self.render_text(messages, tools, effort=effort)
+        shown, schemas = [_for_template(message) for message in messages], _schemas(tools)
+        before = self._render(shown[:covered], schemas, effort=effort, generation=False)
+        whole = self._render(shown, schemas, effort=effort)
         end = before.rfind(self.end_text)
         if end < 0 or not self.end_text or not whole.startswith(before):
             return None
@@ -162,6 +163,21 @@ class ChatFormat:
                 f"{self.folder} names no end-of-turn token (eos_token in tokenizer_config.json)."
             )
         return frozenset(found)
+
+
+def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """Return tools as templates expect them."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+            },
+        }
+        for tool in tools
+    ]
 
 
 def _for_template(message: ChatMessage) -> ChatMessage:
@@ -217,6 +233,18 @@ def _template_text(folder: Path, settings: dict[str, Any]) -> str:
     return str(template)
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Where templates are run: one comes with somebody's weights, and must not reach into this process."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return `message.role` as jinja2 does, which first asks the dictionary for an attribute and hears an exception."""
+        if type(obj) is not dict or hasattr(dict, attribute):
+            return super().getattr(obj, attribute)
+        if attribute in obj:
+            return obj[attribute]
+        return self.undefined(obj=obj, name=attribute)
+
+
 class _Generation(Extension):
     """`{% generation %}`: templates mark the assistant's text with it; here it is only passed through."""
 
@@ -229,8 +257,7 @@ class _Generation(Extension):
 
 def _compile(text: str, folder: Path) -> tuple[jinja2.Template, ReasoningSwitch]:
     """Compile a chat template under the conventions of Hugging Face's."""
-    # A template comes with somebody's weights: it must not reach into this process.
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _tojson

@@ -25,7 +25,7 @@ from hud.engine.kernels import (
     turn,
     weigh,
 )
-from hud.engine.tiles import LANES, add_product, multiply, score
+from hud.engine.tiles import COLUMNS, LANES, add_product, multiply
 
 PANEL = 64
 """Columns of a panel."""
@@ -57,10 +57,10 @@ def forward(
     `ids` and `positions` are (N,), `tables` (N, P) the pages of each one's row; `embedding` (V, H); `cos` and `sin` (C, D / 2)
     those of every position; `scales` (layers, heads + kv_heads, D) of queries and keys, which are normalized unless
     `small_heads` is below 0. `matrices` and `biases` hold those of queries, keys and values, of what was attended to, of gates
-    and ups, and of what leaves them, for all layers at once; biases have no columns where there are none. `keys` and `values`
-    (layers, pages, kv_heads, T, D) are the cache.
+    and ups, and of what leaves them, for all layers at once; biases have no columns where there are none. `keys`
+    (layers, pages, kv_heads, D, T) and `values` (layers, pages, kv_heads, T, D) are the cache; T is a multiple of `COLUMNS`.
     """
-    count, width, size = len(ids), embedding.shape[1], keys.shape[4]
+    count, width, size = len(ids), embedding.shape[1], values.shape[4]
     kv_heads = keys.shape[2]
     heads = scales.shape[1] - kv_heads
     wide = matrices[3].shape[2]
@@ -76,7 +76,9 @@ def forward(
             x[row, number] = embedding[ids[row], number]
         for number in range(width, x.shape[1]):
             x[row, number] = f32(0)
-    scores = np.empty((heads // kv_heads, furthest + 1 + LANES), f32)  # Room for what `score` asks.
+    # Keys are multiplied with in whole tiles.
+    scores = np.empty((heads // kv_heads, furthest + 1 + COLUMNS), f32)
+    scale = f32(LOG2_E / math.sqrt(size))
     for layer in range(len(keys)):
         normalize(x[:, :width], small, normed)
         project(normed, matrices[0][layer], biases[0][layer], projected, False)
@@ -90,6 +92,8 @@ def forward(
             for head in range(heads):
                 own = projected[row, head * size : (head + 1) * size]
                 turn(own, scales[layer, head], small_heads, cos[at], sin[at], queries[head])
+                for number in range(size):
+                    queries[head, number] *= scale
             _attend(queries, keys[layer], values[layer], tables[row], at + 1, scores, attended[row])
         project(attended, matrices[1][layer], biases[1][layer], x, True)
         normalize(x[:, :width], small, normed)
@@ -143,14 +147,14 @@ def _store(
     keys: Any,
     values: Any,
 ) -> None:
-    """Put the keys and values of one token into the cache (pages, kv_heads, T, D)."""
-    kv_heads, tokens, size = keys.shape[1], keys.shape[2], keys.shape[3]
+    """Put the keys and values of one token into the cache of a layer."""
+    kv_heads, tokens, size = values.shape[1], values.shape[2], values.shape[3]
     heads = len(scales) - kv_heads
     page, place = table[position // tokens], position % tokens
     for head in range(kv_heads):
         own = (heads + head) * size
         key = projected[own : own + size]
-        turn(key, scales[heads + head], small, cos, sin, keys[page, head, place])
+        turn(key, scales[heads + head], small, cos, sin, keys[page, head, :, place])
         own += kv_heads * size
         for number in range(size):
             values[page, head, place, number] = projected[own + number]
@@ -160,24 +164,23 @@ def _store(
 def _attend(
     queries: Any, keys: Any, values: Any, table: Any, count: Any, scores: Any, out: Any
 ) -> None:
-    """Write what one token's queries (heads, D) attend to among the first `count` tokens of some pages into `out` (heads D,)."""
-    kv_heads, tokens, size = keys.shape[1], keys.shape[2], keys.shape[3]
+    """Write what one token's queries (heads, D), scaled, attend to among the first `count` tokens of some pages (heads D,)."""
+    kv_heads, tokens, size = values.shape[1], values.shape[2], values.shape[3]
     group = len(queries) // kv_heads
-    scale, found = f32(LOG2_E / math.sqrt(size)), out.reshape(len(queries), size)
+    found = out.reshape(len(queries), size)
     for head in range(kv_heads):
-        first = head * group
+        own = slice(head * group, (head + 1) * group)
         for start in range(0, count, tokens):
-            here, page = min(tokens, count - start), table[start // tokens]
-            for one in range(group):
-                score(queries[first + one], keys[page, head, :here], scores[one, start:])
+            # In whole tiles: what stands behind the last key is multiplied with, and means nothing.
+            here = min(tokens, (count - start + COLUMNS - 1) // COLUMNS * COLUMNS)
+            columns = keys[table[start // tokens], head, :, :here]
+            multiply(queries[own], columns, scores[:, start : start + here])
         for one in range(group):
-            for token in range(count):
-                scores[one, token] *= scale
             weigh(scores[one, :count])
         for start in range(0, count, tokens):
             here, page = min(tokens, count - start), table[start // tokens]
             shares = scores[:, start : start + here]
             if start > 0:
-                add_product(shares, values[page, head, :here], found[first : first + group, :])
+                add_product(shares, values[page, head, :here], found[own])
             else:
-                multiply(shares, values[page, head, :here], found[first : first + group, :])
+                multiply(shares, values[page, head, :here], found[own])

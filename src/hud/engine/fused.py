@@ -85,20 +85,28 @@ class FusedDecoder:
     ) -> Tensor:
         """Return the last hidden states (N, H), not scaled, of the new tokens `ids` of some rows, one row's after the other's.
 
-        `tables` are the pages of each row, `starts` how many tokens it has already.
+        `tables` are the small pages of each row, `starts` how many tokens it has already. All that is in the cache was
+        computed here.
         """
-        counts = [len(row) for row in ids]
-        positions = np.concatenate(
-            [np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)]
-        )
-        self._turn_up_to(int(positions.max()))
+        single = all(len(row) == 1 for row in ids)
+        furthest = max(start + len(row) for start, row in zip(starts, ids, strict=True)) - 1
+        self._turn_up_to(furthest)
         widest = max(map(len, tables))
         pages = np.array([[*table, *[0] * (widest - len(table))] for table in tables])
+        positions = np.array(starts)
+        if not single:
+            counts = [len(row) for row in ids]
+            pages = np.repeat(pages, counts, axis=0)
+            ends = [start + count for start, count in zip(starts, counts, strict=True)]
+            positions = np.concatenate(list(map(np.arange, starts, ends)))
         hidden = np.empty((len(positions), self.config.hidden_size), np.float32)
+        values = cache.values.numpy()
+        # Nobody else looks into this cache: the keys of a page lie there as the columns of a matrix.
+        keys = cache.keys.numpy().reshape(*values.shape[:3], values.shape[4], values.shape[3])
         forward(
             np.array([token for row in ids for token in row]),
             positions,
-            np.repeat(pages, counts, axis=0),
+            pages,
             self._embedding,
             self._cos,
             self._sin,
@@ -107,8 +115,8 @@ class FusedDecoder:
             self._small_heads,
             self._matrices,
             self._biases,
-            cache.keys.numpy(),
-            cache.values.numpy(),
+            keys,
+            values,
             hidden,
         )
         return torch.from_numpy(hidden)
@@ -126,21 +134,20 @@ class FusedDecoder:
             self._cos, self._sin = angles.cos().numpy(), angles.sin().numpy()
 
 
-def fused(decoder: AnyDecoder) -> FusedDecoder | None:
-    """Return what a decoder is sampled with, or None where it is sampled with as it is.
+def can_be_fused(decoder: AnyDecoder) -> bool:
+    """Return whether a decoder is sampled with laid out anew, or as it is.
 
-    That is on a GPU, which has kernels of its own; of weights in less than fp32, which would round otherwise; of heads that are
-    no whole number of vectors; and of large models, whose copy would take as much memory again and whose steps are few and
+    The latter on a GPU, which has kernels of its own; of weights in less than fp32, which would round otherwise; of heads that
+    are no whole number of vectors; and of large models, whose copy would take as much memory again and whose steps are few and
     large operations.
     """
     if not isinstance(decoder, Decoder) or decoder.device.type != "cpu":
-        return None
+        return False
     if any(parameter.dtype != torch.float32 for parameter in decoder.parameters()):
-        return None
+        return False
     if decoder.config.head_dim % COLUMNS:
-        return None
-    small = sum(parameter.numel() for parameter in decoder.parameters()) <= SMALL_PARAMETERS
-    return FusedDecoder(decoder) if small else None
+        return False
+    return sum(parameter.numel() for parameter in decoder.parameters()) <= SMALL_PARAMETERS
 
 
 def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:

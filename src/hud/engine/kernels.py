@@ -23,6 +23,8 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 f32, i32 = np.float32, np.int32
 LOG2_E = f32(math.log2(math.e))
+BLOCK = 64
+"""Probabilities that are summed at once: the sums are looked through before the probabilities of one of them are."""
 
 
 def compiled(function: Function) -> Function:
@@ -141,30 +143,56 @@ def draw_rows(
     Sums are in fp64, as in fp32 a vocabulary's tail is lost in their rounding. What has no mass is never drawn.
     """
     size = logits.shape[1]
-    mass = np.empty(size, f32)
+    blocks = (size + BLOCK - 1) // BLOCK
+    mass, sums = np.empty(size, f32), np.empty(blocks)
     for row in range(logits.shape[0]):
-        greedy = temperatures[row] == 0
+        own, greedy = logits[row], temperatures[row] == 0
         scale = f32(1) if greedy else f32(1) / temperatures[row]
-        highest, likeliest = logits[row, 0], 0
+        highest = largest(own)
         for place in range(size):
-            if logits[row, place] > highest:
-                highest, likeliest = logits[row, place], place
-        for place in range(size):
-            mass[place] = power_of_two((logits[row, place] - highest) * scale * LOG2_E)
+            mass[place] = power_of_two((own[place] - highest) * scale * LOG2_E)
         total = 0.0
-        for place in range(size):
-            total += np.float64(mass[place])
-        chosen = likeliest
-        if not greedy:
-            wanted, running = uniforms[row] * total, 0.0
-            for place in range(size):
-                if mass[place] > 0:
-                    # Rounding may leave the sum short of what is wanted: then it is the last one with mass.
-                    running, chosen = running + np.float64(mass[place]), place
-                    if running > wanted:
-                        break
+        for block in range(blocks):
+            sums[block] = _sum(mass[block * BLOCK : (block + 1) * BLOCK])
+            total += sums[block]
+        chosen = 0
+        if greedy:
+            while chosen < size - 1 and own[chosen] != highest:
+                chosen += 1
+        else:
+            chosen = _where(mass, sums, uniforms[row] * total)
         ids[row] = chosen
-        logprobs[row] = np.float64((logits[row, chosen] - highest) * scale) - np.log(total)
+        logprobs[row] = np.float64((own[chosen] - highest) * scale) - np.log(total)
+
+
+@compiled
+def _sum(numbers: Any) -> Any:
+    total = 0.0
+    for place in range(len(numbers)):
+        total += np.float64(numbers[place])
+    return total
+
+
+@compiled
+def _where(mass: Any, sums: Any, wanted: Any) -> Any:
+    """Return the first place at which the running sum of `mass` passes what is wanted; `sums` are those of its blocks.
+
+    Rounding may leave the sum short of it, that of all blocks as that of one: then it is the last place with mass.
+    """
+    before, block = 0.0, 0
+    for number in range(len(sums)):
+        if sums[number] > 0:
+            block = number
+            if before + sums[number] > wanted:
+                break
+            before += sums[number]
+    chosen = block * BLOCK
+    for place in range(block * BLOCK, min((block + 1) * BLOCK, len(mass))):
+        if mass[place] > 0:
+            before, chosen = before + np.float64(mass[place]), place
+            if before > wanted:
+                break
+    return chosen
 
 
 @compiled

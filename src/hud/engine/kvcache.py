@@ -284,5 +284,7 @@ class KVCache:
 
     def copy(self, source: int, target: int, count: int) -> None:
         """Copy the first `count` tokens of one page to another."""
-        self.keys[:, target, :, :count] = self.keys[:, source, :, :count]
-        self.values[:, target, :, :count] = self.values[:, source, :, :count]
+        # A small one as a whole: how keys lie in it is for those to know who compute with them.
+        tokens = slice(count if self.size.whole else None)
+        self.keys[:, target, :, tokens] = self.keys[:, source, :, tokens]
+        self.values[:, target, :, tokens] = self.values[:, source, :, tokens]

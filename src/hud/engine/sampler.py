@@ -18,7 +18,7 @@ import torch
 
 from hud.engine.decoder import Decoder
 from hud.engine.drawing import Uniforms, draw, likeliest_tokens
-from hud.engine.fused import FusedDecoder, fused
+from hud.engine.fused import FusedDecoder, can_be_fused
 from hud.engine.graphs import DecodeGraphs
 from hud.engine.kvcache import CacheSize, KVCache, kernel_for
 from hud.engine.pages import Pages
@@ -59,6 +59,7 @@ class Sampler:
         """With `bank`, whose decoder it is, each turn is drawn with the adapter of its fork."""
         self.decoder = decoder
         self._bank = bank
+        self._fuses = bank is None and can_be_fused(decoder)
         self._fused: FusedDecoder | None = None
         """What small models are computed with: from the first step on."""
         self._stale = True
@@ -72,7 +73,7 @@ class Sampler:
             decoder.dtype,
             slots=slots,
             max_context=max_context,
-            tables=tables,
+            tables=tables or self._fuses,
         )
         self.max_context = size.max_context
         self.cache = KVCache(decoder.config, size, decoder.dtype, decoder.device)
@@ -290,10 +291,12 @@ class Sampler:
     def _look_at_weights(self) -> None:
         """Lay them out anew, where a copy of them is computed with; nobody changes them before `_changed` is free."""
         self._stale = False
+        if not self._fuses:
+            return
+        assert isinstance(self.decoder, Decoder)
         if self._fused is None:
-            self._fused = fused(self.decoder) if self._bank is None else None
+            self._fused = FusedDecoder(self.decoder)
         else:
-            assert isinstance(self.decoder, Decoder)
             self._fused.refresh(self.decoder)
 
     def _step(self) -> None:

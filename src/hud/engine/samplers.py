@@ -11,17 +11,17 @@ more with twice the sequences, and the cores are wanted.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from hud.engine.beginnings import BLOCK, Beginnings, chain_of
 from hud.engine.decoder import Decoder
 from hud.engine.sequence import Asked, Request, SamplerClosed
 from hud.engine.shared_weights import SharedWeights
 from hud.engine.side_sampler import SideSampler
-from hud.engine.slots import shared_length
 from hud.engine.swapping import SwappingSampler
 from hud.engine.threads import passes_under_way, sampling_processes
 
@@ -55,8 +55,10 @@ class Samplers:
         processes = sampling_processes(parameters) if ours else 1
         self._wanted = processes if processes > 1 else 0
         self._training_until = 0.0
-        self._recent: dict[SwappingSampler | SideSampler, deque[Request]] = {}
-        """What each drew last, and so holds the keys and values of."""
+        self._known: defaultdict[SwappingSampler | SideSampler, Beginnings] = defaultdict(
+            Beginnings
+        )
+        """What each was asked lately, and so holds the keys and values of."""
 
     @property
     def version(self) -> str | None:
@@ -88,15 +90,17 @@ class Samplers:
         self._start_sides()
         sides = [] if here else [side for side in self._sides if side.ready.is_set()]
         if not sides:
-            return self._remember(self.own, self.own.submit(asked, listener))
+            return self.own.submit(asked, listener)
         most = self._most_at_once()
         members: list[SwappingSampler | SideSampler] = [*sides[:most]]
         if len(sides) < most:
             members.append(self.own)
-        chosen = min(members, key=lambda one: self._cost(one, asked.prompt))
+        chain = chain_of(asked.prompt)
+        chosen = min(members, key=lambda one: self._cost(one, chain))
+        self._known[chosen].remember(chain)
         with suppress(SamplerClosed):
-            return self._remember(chosen, chosen.submit(asked, listener))
-        return self._remember(self.own, self.own.submit(asked, listener))
+            return chosen.submit(asked, listener)
+        return self.own.submit(asked, listener)
 
     def queue_length(self) -> int:
         """Return how many sequences wait that somebody still wants."""
@@ -115,7 +119,7 @@ class Samplers:
                     for side in drawing:  # One that is still starting hears of it before it draws.
                         side.wait_still()
                     yield
-                    self._recent.clear()
+                    self._known.clear()
             finally:
                 if self._weights is not None and not self._weights.refresh(self.decoder):
                     self._drop_sides()
@@ -176,23 +180,6 @@ class Samplers:
             self._training_until = now + TRAINING_SECONDS
         return -(-self._wanted // 2) if now < self._training_until else self._wanted
 
-    def _cost(self, one: SwappingSampler | SideSampler, prompt: list[int]) -> float:
-        known = 0
-        for request in self._recent.get(one, ()):
-            known = max(known, _known(request, prompt, beyond=known))
-        return one.load + (len(prompt) - known) / TOKENS_PER_SEQUENCE
-
-    def _remember(self, one: SwappingSampler | SideSampler, request: Request) -> Request:
-        if self._wanted:
-            self._recent.setdefault(one, deque(maxlen=self.slots)).append(request)
-        return request
-
-
-def _known(request: Request, prompt: list[int], *, beyond: int) -> int:
-    """Return how many leading tokens of `prompt` are those of a turn, if more than `beyond`."""
-    count = len(request.prompt)
-    # One look spares most comparisons of the whole.
-    if prompt[count - 1 : count] == request.prompt[-1:] and prompt[:count] == request.prompt:
-        # The next turn of the same conversation begins with what was drawn in this one.
-        return count + shared_length(request.token_ids, prompt[count:], beyond=0)
-    return shared_length(request.prompt, prompt, beyond=beyond)
+    def _cost(self, one: SwappingSampler | SideSampler, chain: list[int]) -> float:
+        """Return what has to be done for a prompt, up to what is the same for all."""
+        return one.load - self._known[one].length(chain) * BLOCK / TOKENS_PER_SEQUENCE

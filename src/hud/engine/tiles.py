@@ -23,9 +23,13 @@ _MANY_REGISTERS = bool(get_host_cpu_features().get("avx512f"))
 """Whether there are 32 of 16 numbers each. Elsewhere 16 of 8 are taken for granted."""
 LANES = 16 if _MANY_REGISTERS else 8
 """Numbers of a vector."""
-_WIDE = 64 if _MANY_REGISTERS else COLUMNS
+_WIDE, _HALF = (64, 32) if _MANY_REGISTERS else (COLUMNS, COLUMNS)
+_WIDTHS = sorted({_WIDE, _HALF, COLUMNS})
+"""Columns of tiles; see `_width`."""
 _HEIGHTS = 6, 4, 2, 1
 """Rows of tiles; see `_height`. The largest leaves few registers idle: 24 of 32 are its sums, or 12 of 16."""
+_MOST = 1 << 10
+"""More than a tile has columns."""
 
 _NUMBER, _INDEX = ir.FloatType(), ir.IntType(64)
 _VECTOR, _BYTES = ir.VectorType(_NUMBER, LANES), ir.IntType(8).as_pointer()
@@ -64,12 +68,8 @@ def _spread(builder: Any, address: Any) -> Any:
     number = builder.load(builder.bitcast(address, _NUMBER.as_pointer()), align=4)
     nothing = _VECTOR(ir.Undefined)
     first = builder.insert_element(nothing, number, ir.IntType(32)(0))
-    return _shuffled(builder, first, nothing, [0] * LANES)
-
-
-def _shuffled(builder: Any, a: Any, b: Any, places: list[int]) -> Any:
-    """Return a vector of some of the numbers of two, those of b being counted after those of a."""
-    return builder.shuffle_vector(a, b, ir.VectorType(ir.IntType(32), LANES)(places))
+    everywhere = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
+    return builder.shuffle_vector(first, nothing, everywhere)
 
 
 def _add_product(builder: Any, total: Any, a: Any, b: Any) -> Any:
@@ -78,18 +78,18 @@ def _add_product(builder: Any, total: Any, a: Any, b: Any) -> Any:
 
 
 def _tiles(added: bool) -> Any:
-    """Return `write_tile(a, b, c, row, column, rows, wide)` for compiled code: `multiply`, or `add_product`, but for one tile.
+    """Return `write_tile(a, b, c, row, column, rows, columns)` for compiled code: `multiply`, or `add_product`, but for a tile.
 
-    It begins at a row and a column of c, has so many `rows`, and is `_WIDE` or `COLUMNS` wide.
+    It begins at a row and a column of c, and has so many rows and columns, one of `_HEIGHTS` and one of `_WIDTHS`.
     """
 
     def tiles(
-        _context: Any, a: Any, b: Any, c: Any, _row: Any, _column: Any, _rows: Any, _wide: Any
+        _context: Any, a: Any, b: Any, c: Any, _row: Any, _column: Any, _rows: Any, _columns: Any
     ) -> Any:
-        return types.void(a, b, c, types.intp, types.intp, types.intp, types.boolean), code
+        return types.void(a, b, c, types.intp, types.intp, types.intp, types.intp), code
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *arrays, row, column, rows, wide = arguments
+        *arrays, row, column, rows, columns = arguments
         a, b, c = (
             _Matrix(context, builder, kind, array)
             for kind, array in zip(signature.args, arrays, strict=False)
@@ -97,14 +97,12 @@ def _tiles(added: bool) -> Any:
         places = [a.at(row, _INDEX(0)), *a.strides, b.at(_INDEX(0), column), b.strides[0]]
         places += [b.rows, c.at(row, column), c.strides[0]]
         done = builder.append_basic_block("done")
-        twice = builder.add(rows, rows)
-        which = builder.switch(builder.add(twice, builder.zext(wide, _INDEX)), done)
-        for height, is_wide in product(_HEIGHTS, (False, True)):
+        which = builder.switch(builder.add(builder.mul(rows, _INDEX(_MOST)), columns), done)
+        for height, width in product(_HEIGHTS, _WIDTHS):
             block = builder.append_basic_block(f"{height}_rows")
-            which.add_case(_INDEX(2 * height + is_wide), block)
+            which.add_case(_INDEX(_MOST * height + width), block)
             builder.position_at_end(block)
-            vectors = (_WIDE if is_wide else COLUMNS) // LANES
-            builder.call(_tile(builder.module, height, vectors, added), places)
+            builder.call(_tile(builder.module, height, width // LANES, added), places)
             builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
@@ -166,93 +164,19 @@ def _tile(module: Any, rows: int, vectors: int, added: bool) -> Any:
     return tile
 
 
-def _dots(_context: Any, q: Any, keys: Any, out: Any, _first: Any) -> Any:
-    """Say what `write_dots(q, keys, out, first)` is in compiled code.
-
-    That is `score`, but for `LANES` keys from the first on; of the last one over and over, where there are fewer.
-    """
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *arrays, first = arguments
-        asking, keys, out = (
-            _Matrix(context, builder, kind, array)
-            for kind, array in zip(signature.args, arrays, strict=False)
-        )
-        last, rows = builder.sub(keys.rows, _INDEX(1)), []
-        for one in range(LANES):
-            row = builder.add(first, _INDEX(one))
-            inside = builder.icmp_signed("<", row, last)
-            rows.append(keys.at(builder.select(inside, row, last), _INDEX(0)))
-        begin, before = asking.at(_INDEX(0)), builder.block
-        head, step, end = map(builder.append_basic_block, ("head", "step", "end"))
-        builder.branch(head)
-
-        builder.position_at_end(head)
-        place, sums = builder.phi(_INDEX), [builder.phi(_VECTOR) for _ in rows]
-        place.add_incoming(_INDEX(0), before)
-        for total in sums:
-            total.add_incoming(_VECTOR(None), before)
-        builder.cbranch(builder.icmp_signed("<", place, asking.rows), step, end)
-
-        builder.position_at_end(step)
-        along = builder.mul(place, _INDEX(4))
-        of_query = builder.load(_vector_at(builder, _further(builder, begin, along)), align=4)
-        for row, total in zip(rows, sums, strict=True):
-            of_key = builder.load(_vector_at(builder, _further(builder, row, along)), align=4)
-            total.add_incoming(_add_product(builder, total, of_query, of_key), step)
-        place.add_incoming(builder.add(place, _INDEX(LANES)), step)
-        builder.branch(head)
-
-        builder.position_at_end(end)
-        builder.store(_summed(builder, sums), _vector_at(builder, out.at(first)), align=4)
-        return context.get_dummy_value()
-
-    return types.void(q, keys, out, types.intp), code
-
-
-def _summed(builder: Any, vectors: list[Any]) -> Any:
-    """Return a vector of the sums of each of `LANES` vectors.
-
-    Two vectors at a time are moved past one another and added: first within groups of four numbers, then whole groups, as the
-    CPU has operations for.
-    """
-    for low, high in _FOLDS:
-        vectors = [
-            builder.fadd(_shuffled(builder, a, b, low), _shuffled(builder, a, b, high))
-            for a, b in zip(vectors[::2], vectors[1::2], strict=True)
-        ]
-    return vectors[0]
-
-
-def _within_fours(places: list[int]) -> list[int]:
-    """Return what takes these of each four numbers of two vectors, those of the second being 4 to 7."""
-    fours = range(0, LANES, 4)
-    return [four + (one if one < 4 else LANES + one - 4) for four in fours for one in places]
-
-
-def _of_fours(places: list[int]) -> list[int]:
-    """Return what takes these fours of two vectors."""
-    return [4 * place + one for place in places for one in range(4)]
-
-
-_FOLDS = [
-    (_within_fours([0, 4, 1, 5]), _within_fours([2, 6, 3, 7])),
-    (_within_fours([0, 1, 4, 5]), _within_fours([2, 3, 6, 7])),
-    *([(_of_fours([0, 1, 4, 5]), _of_fours([2, 3, 6, 7]))] if LANES == 16 else []),
-    (
-        _of_fours(list(range(0, LANES // 2, 2))),
-        _of_fours(list(range(1, LANES // 2, 2))),
-    ),
-]
-
 _write_tile, _add_tile = _tiles(False), _tiles(True)
-_write_dots: Any = intrinsic(_dots)
 
 
 @compiled
 def _height(left: Any) -> Any:
     """Return how many of so many rows the next tile takes."""
     return 6 if left >= 6 else 4 if left >= 4 else 2 if left >= 2 else 1
+
+
+@compiled
+def _width(left: Any) -> Any:
+    """Return how many of so many columns the next tiles take."""
+    return _WIDE if left >= _WIDE else _HALF if left >= _HALF else COLUMNS
 
 
 @compiled
@@ -263,12 +187,12 @@ def multiply(a: Any, b: Any, c: Any) -> None:
     """
     column = 0
     while column < c.shape[1]:
-        wide, row = c.shape[1] - column >= _WIDE, 0
+        width, row = _width(c.shape[1] - column), 0
         while row < c.shape[0]:
             height = _height(c.shape[0] - row)
-            _write_tile(a, b, c, row, column, height, wide)
+            _write_tile(a, b, c, row, column, height, width)
             row += height
-        column += _WIDE if wide else COLUMNS
+        column += width
 
 
 @compiled
@@ -276,19 +200,9 @@ def add_product(a: Any, b: Any, c: Any) -> None:
     """Add the product that `multiply` writes to c."""
     column = 0
     while column < c.shape[1]:
-        wide, row = c.shape[1] - column >= _WIDE, 0
+        width, row = _width(c.shape[1] - column), 0
         while row < c.shape[0]:
             height = _height(c.shape[0] - row)
-            _add_tile(a, b, c, row, column, height, wide)
+            _add_tile(a, b, c, row, column, height, width)
             row += height
-        column += _WIDE if wide else COLUMNS
-
-
-@compiled
-def score(q: Any, keys: Any, out: Any) -> None:
-    """Write the products of q (D,) with keys (N, D) into out, which has room for up to `LANES` - 1 more; those mean nothing.
-
-    D is a multiple of `LANES`.
-    """
-    for first in range(0, keys.shape[0], LANES):
-        _write_dots(q, keys, out, first)
+        column += width

@@ -1,4 +1,7 @@
-"""Which group is learned from next, where groups are played ahead: the same for the training loop and its simulation."""
+"""Which group is learned from next, and when another is begun, where groups are played ahead.
+
+The same for the training loop and its simulation.
+"""
 
 from __future__ import annotations
 
@@ -18,3 +21,24 @@ def next_group(
         return None
     enough = 2 * (taken + len(ended)) >= 3 * per_step
     return oldest if enough or not any(number < oldest for number in playing) else None
+
+
+def begins_another(
+    ended: Collection[int],
+    playing: Collection[int],
+    *,
+    taken: int,
+    per_step: int,
+    group: int,
+    under_way: int,
+    at_once: int,
+) -> bool:
+    """Return whether another group is begun while `under_way` rollouts run or wait for room, of the `at_once` that may run.
+
+    Groups that ended and wait for the trainer hold as much room as they had: what is played long before it is learned from
+    only gets older, and takes time from the trainer where they share a machine. One that waits for a slower one before it
+    holds none.
+    """
+    if next_group(ended, playing, taken=taken, per_step=per_step) is not None:
+        under_way += group * len(ended)
+    return under_way < at_once

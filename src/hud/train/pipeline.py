@@ -3,7 +3,8 @@
 How far sampling may run ahead is bounded when a group is begun (as in AReaL, arXiv 2505.24298): with B groups to a step and
 `version` steps done, no more than (version + max_lag + 1) B groups are ever begun, not counting those that were left out. So a
 stream that is faster than the trainer waits for it, and one that is slower is waited for. Groups that took so long that they
-are older all the same are left out, or kept for losses that correct for it.
+are older all the same are left out, or kept for losses that correct for it. Nor is a group begun before there is room to play
+it: what waits for the trainer holds the room that it had, so that tokens are as fresh as the trainer's pace allows.
 
 Groups are learned from in the order in which they began, whichever ends first: short rollouts first, step after step, is a
 bias, and policies learned worse with it. Only where half as many groups again as a step needs have ended, it does not wait
@@ -26,7 +27,7 @@ from hud.eval.job import Job
 from hud.eval.run import Run
 from hud.trace import AgentStep
 from hud.train.casting import Cast
-from hud.train.group_order import next_group
+from hud.train.group_order import begins_another, next_group
 from hud.train.sampling import Player, Sampled, sort, subagents_runs
 from hud.train.seeds import draw_tasks
 
@@ -65,7 +66,12 @@ class GroupStream:
         self._ended: dict[int, _Played] = {}
         """Groups that wait to be learned from, by their place among those that were begun."""
         self._playing: dict[int, asyncio.Task[None]] = {}
+        self._left: dict[int, int] = {}
+        """Of the groups that play: how many of their runs have not ended."""
+        self._taken = 0
+        """Groups that the step under way learns from."""
         self._failed: BaseException | None = None
+        self._closed = False
         self._heard = asyncio.Event()
         """Set when a group has ended."""
         self._lags: list[int] = []
@@ -92,14 +98,14 @@ class GroupStream:
         """
         config = self.config
         found, learned = Sampled(), 0
-        self._lags = []
+        self._lags, self._taken = [], 0
         most = (1 + config.dynamic_sampling) * config.tasks_per_step
         self.player.reporter.phase("rollouts", self.version, config.tasks_per_step * config.group)
         while len(found.groups) < config.tasks_per_step and found.drawn < most:
-            if learn is not None and found.groups[learned:] and self._following(found) is None:
+            if learn is not None and found.groups[learned:] and self._following() is None:
                 learned, new = len(found.groups), found.groups[learned:]
                 await learn(new)
-            played = await self._next(found)
+            played = await self._next()
             if played is None:
                 break
             self._sort(played, found)
@@ -110,6 +116,7 @@ class GroupStream:
 
     async def close(self) -> None:
         """Stop playing. What is in flight ends first where the player was asked to stop, and is cancelled otherwise."""
+        self._closed = True
         if not self.player.stop.stopping:
             for one in self._playing.values():
                 one.cancel()
@@ -135,44 +142,68 @@ class GroupStream:
     def _admit(self) -> None:
         """Begin as many groups as may be."""
         ahead = min(self.version + self.config.max_lag + 1, self.config.steps) - self._first
-        room = ahead * self.config.tasks_per_step + self._left_out - self._begun
-        for _ in range(0 if self.player.stop.stopping else room):
+        most = ahead * self.config.tasks_per_step + self._left_out
+        ending = self._closed or self._failed is not None or self.player.stop.stopping
+        while self._begun < most and self._room() and not ending:
             number = self._begun
             self._begun += 1
+            self._left[number] = self.config.group
             playing = asyncio.create_task(self._play(next(self._places), number))
             self._playing[number] = playing
             playing.add_done_callback(partial(self._over, number))
 
+    def _room(self) -> bool:
+        config = self.config
+        return begins_another(
+            self._ended,
+            self._playing,
+            taken=self._taken,
+            per_step=config.tasks_per_step,
+            group=config.group,
+            under_way=sum(self._left.values()),
+            at_once=config.max_concurrent,
+        )
+
     async def _play(self, task: Task, number: int) -> None:
+        def heard(_run: Run) -> None:
+            self._left[number] -= 1
+            if self._left[
+                number
+            ]:  # Of the last one nobody knows yet whether its group waits for the trainer.
+                self._admit()
+
         place = ("stream", self._first, number)
-        runs = await self.player.play_group(self.cast, task, place, self.job, self._limit)
+        runs = await self.player.play_group(self.cast, task, place, self.job, self._limit, heard)
         versions = [self._version_of(run) for run in runs]
         self._ended[number] = _Played(runs, min(versions, default=self.version))
 
     def _over(self, number: int, playing: asyncio.Task[None]) -> None:
-        del self._playing[number]
+        del self._playing[number], self._left[number]
         if not playing.cancelled():
             self._failed = self._failed or playing.exception()
+        self._admit()
         self._heard.set()
 
-    async def _next(self, found: Sampled) -> _Played | None:
-        """Return the next group that a step learns from, which has found some; None once the player is to stop."""
+    async def _next(self) -> _Played | None:
+        """Return the next group that the step under way looks at; None once the player is to stop."""
         while not self.player.stop.stopping:
             if self._failed is not None:
                 raise self._failed
-            number = self._following(found)
+            number = self._following()
             if number is not None:
-                return self._ended.pop(number)
+                played = self._ended.pop(number)
+                self._admit()
+                return played
             self._heard.clear()
             # A stop is not an event of the stream's; half a second is soon enough to hear of it.
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heard.wait(), 0.5)
         return None
 
-    def _following(self, found: Sampled) -> int | None:
-        """Return the number of the group that a step takes next, which has found some; None: it has to wait."""
-        taken, per_step = len(found.groups), self.config.tasks_per_step
-        return next_group(self._ended, self._playing, taken=taken, per_step=per_step)
+    def _following(self) -> int | None:
+        """Return the number of the group that the step under way looks at next; None: it has to wait."""
+        per_step = self.config.tasks_per_step
+        return next_group(self._ended, self._playing, taken=self._taken, per_step=per_step)
 
     def _sort(self, played: _Played, found: Sampled) -> None:
         before = len(found.groups)
@@ -182,6 +213,7 @@ class GroupStream:
         if len(found.groups) > before and self._too_old(played):
             found.groups.pop()
             found.stale += 1
+        self._taken = len(found.groups)
         if len(found.groups) == before:
             self._left_out += 1
             self._admit()

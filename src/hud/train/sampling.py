@@ -120,9 +120,20 @@ class Player:
         return found
 
     async def play_group(
-        self, cast: Cast, task: Task, place: tuple[object, ...], job: Job, limit: asyncio.Semaphore
+        self,
+        cast: Cast,
+        task: Task,
+        place: tuple[object, ...],
+        job: Job,
+        limit: asyncio.Semaphore,
+        heard: Callable[[Run], None],
     ) -> list[Run]:
-        """Play one task as often as a group has runs, each once `limit` has room for it."""
+        """Play one task as often as a group has runs, each once `limit` has room for it; `heard` gets each one that ended."""
+
+        def ended(run: Run) -> None:
+            self.reporter.run_ended(run.reward)
+            heard(run)
+
         config = self.config
         agent = self._agent(cast, config.temperature, (config.seed, *place))
         provider = self.runtime if self.runtime is not None else provider_for([task])
@@ -136,7 +147,7 @@ class Player:
                 max_concurrent=config.group,
                 rollout_timeout=config.rollout_timeout,
                 stop=self.stop,
-                on_run=lambda run: self.reporter.run_ended(run.reward),
+                on_run=ended,
                 limit=limit,
             )
         finally:

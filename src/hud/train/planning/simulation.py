@@ -16,7 +16,7 @@ from functools import partial
 from statistics import fmean
 
 from hud.errors import UsageError
-from hud.train.group_order import next_group
+from hud.train.group_order import begins_another, next_group
 from hud.train.planning.measured import DecodeCost, Measured, Shape
 
 
@@ -171,12 +171,25 @@ class _Run:
         """Begin the groups that may be begun, as the training loop does."""
         setup = self.setup
         ahead = min(self.version + setup.max_lag + 1, setup.steps)
-        while self.begun < ahead * setup.tasks_per_step + self.replaced:
+        while self.begun < ahead * setup.tasks_per_step + self.replaced and self._room():
             group = _Group(self.begun, setup.group)
             self.begun += 1
             self.playing.add(group.number)
             self.waiting.extend((group, self._drawn()) for _ in range(setup.group))
         self._begin()
+
+    def _room(self) -> bool:
+        """Return whether another group is begun; a loop that is not ahead begins a step's groups at once."""
+        setup = self.setup
+        return not setup.max_lag or begins_another(
+            self.done,
+            self.playing,
+            taken=len(self.taken),
+            per_step=setup.tasks_per_step,
+            group=setup.group,
+            under_way=setup.environments - self.free + len(self.waiting),
+            at_once=setup.environments,
+        )
 
     def _drawn(self) -> Shape:
         return self.random.choice(self.measured.shapes)
@@ -211,7 +224,7 @@ class _Run:
             self.playing.remove(group.number)
             self.done[group.number] = group
             self._learn()
-        self._begin()
+        self._admit()
 
     def _learn(self) -> None:
         """Take groups that ended and learn from them: where sampling is ahead as they come, else once the step has all."""
@@ -227,6 +240,7 @@ class _Run:
             if number is None:
                 break
             self._sort(self.done.pop(number))
+            self._admit()
         measured, new = self.measured, len(self.taken) - self.learned
         if new and (self.setup.max_lag or not waits):
             self.learned += new
