@@ -7,8 +7,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.engine.tiny_policy import TOOLS, tiny_policy
+from tests.engine.tiny_policy import TEXTS, TOOLS, tiny_policy
 
+from hud.engine import sampler
+from hud.engine.drawing import Uniforms
+from hud.engine.policy import Policy
+from hud.engine.tiny import create_tiny
 from hud.errors import ContextOverflow, InfrastructureFault
 from hud.trace import Continuation, SamplingParams
 
@@ -211,3 +215,44 @@ async def test_a_closed_sampler_tells_who_waits():
     await asyncio.sleep(0.05)
     await asyncio.to_thread(policy.close)
     assert any(isinstance(outcome, InfrastructureFault) for outcome in await waiting)
+
+
+async def test_tokens_drawn_some_at_once_are_those_that_are_drawn_one_by_one(tmp_path, monkeypatch):
+    create_tiny(tmp_path, TEXTS, vocab_size=400, hidden=32, layers=2, heads=2, max_context=512)
+    monkeypatch.setattr(sampler, "AT_ONCE_SECONDS", 1000.0)
+    found = {}
+    for at_once in (1, sampler.AT_ONCE):
+        monkeypatch.setattr(sampler, "AT_ONCE", at_once)
+        policy = Policy.load(tmp_path, slots=4)
+        prompts = [list(range(9 + number)) for number in range(7)]  # More than there are slots.
+        drawn = [
+            policy.sample(
+                prompt,
+                SamplingParams(max_tokens=30 + 3 * number, seed=number, temperature=number % 3 / 2),
+            )
+            for number, prompt in enumerate(prompts)
+        ]
+        found[at_once] = await asyncio.gather(*drawn)
+        # A turn that follows one finds what that left in the cache.
+        longer = prompts[0] + found[at_once][0].token_ids + [7]
+        after = await policy.sample(longer, SamplingParams(max_tokens=5, seed=1))
+        assert after.cached_tokens == len(longer) - 2
+        found[at_once].append(after)
+        policy.close()
+    for one, other in zip(*found.values(), strict=True):
+        assert (one.token_ids, one.finish_reason) == (other.token_ids, other.finish_reason)
+        # What is compiled into one loop is rounded in another order.
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    assert {one.finish_reason for one in found[1]} == {"length", "stop"}
+
+
+def test_numbers_that_are_looked_at_ahead_come_in_the_same_order():
+    plain, ahead = Uniforms(7), Uniforms(7)
+    wanted = [plain.next() for _ in range(200)]
+    found = [ahead.next()]
+    while len(found) < 200:
+        coming = ahead.coming(min(8, 200 - len(found)))
+        taken = 1 + len(found) % len(coming)
+        ahead.skip(taken)
+        found += coming[:taken]
+    assert found == wanted

@@ -79,7 +79,10 @@ def assert_alike(some, others):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-async def test_small_pages_draw_what_whole_ones_draw(decoder, opened):
+async def test_small_pages_draw_what_whole_ones_draw(opened):
+    decoder = random_decoder(
+        head_dim=8
+    )  # One that is sampled with as it is: others always have small pages.
     whole, paged = Sampler(decoder, slots=8, max_context=512), small(decoder, 80, slots=8)
     opened(whole), opened(paged)
     assert whole.cache.size.whole

@@ -16,9 +16,12 @@ import numpy as np
 
 from hud.engine.kernels import (
     LOG2_E,
+    Doubles,
+    Flags,
     Floats,
     Integers,
     compiled,
+    draw_rows,
     f32,
     gate,
     normalize,
@@ -101,6 +104,74 @@ def forward(
         gate(gates_ups, gated)
         project(gated, matrices[3][layer], biases[3][layer], x, True)
     normalize(x[:, :width], small, hidden)
+
+
+@compiled
+def draw_on(
+    ids: Integers,
+    positions: Integers,
+    tables: Integers,
+    embedding: Floats,
+    cos: Floats,
+    sin: Floats,
+    scales: Floats,
+    small: float,
+    small_heads: float,
+    matrices: Any,
+    biases: Any,
+    keys: Floats,
+    values: Floats,
+    head: Floats,
+    temperatures: Floats,
+    uniforms: Doubles,
+    most: Integers,
+    ends: Flags,
+    until_end: bool,
+    drawn: Integers,
+    logprobs: Doubles,
+    counts: Integers,
+) -> None:
+    """Draw up to K tokens for each of N rows, one after the other, into `drawn` and `logprobs` (N, K), `counts` (N,) of each.
+
+    A row ends after `most` (N,) tokens, and with a token of which `ends` (V,) is true; where `until_end`, all of them end with
+    the first one. `ids` (N,), `positions` (N,) and `tables` (N, P) are those of the tokens that rows end with now; they are
+    overwritten. `head` are the panels of the vocabulary; `uniforms` (N, K) the numbers that are drawn with (see `draw_rows`).
+    The rest is as in `forward`.
+    """
+    left, rows = len(ids), np.arange(len(ids))
+    hidden, logits = (
+        np.empty((left, embedding.shape[1]), f32),
+        np.empty((left, len(head) * PANEL), f32),
+    )
+    chosen, chances = np.empty(left, np.int64), np.empty(left)
+    numbers, warmth, nothing = np.empty(left), temperatures.copy(), np.empty(0, f32)
+    counts[:] = 0
+    for step in range(uniforms.shape[1]):
+        forward(
+            ids[:left], positions[:left], tables[:left], embedding, cos, sin, scales, small, small_heads, matrices,
+            biases, keys, values, hidden[:left],
+        )  # fmt: skip
+        project(hidden[:left], head, nothing, logits[:left], False)
+        for place in range(left):
+            numbers[place] = uniforms[rows[place], step]
+        draw_rows(
+            logits[:left], len(ends), warmth[:left], numbers[:left], chosen[:left], chances[:left]
+        )
+        kept = 0
+        for place in range(left):
+            row, token = rows[place], chosen[place]
+            drawn[row, step], logprobs[row, step] = token, chances[place]
+            counts[row] = step + 1
+            if ends[token] or step + 1 >= most[row]:
+                continue
+            rows[kept], ids[kept], positions[kept] = row, token, positions[place] + 1
+            warmth[kept] = warmth[place]
+            for page in range(tables.shape[1]):
+                tables[kept, page] = tables[place, page]
+            kept += 1
+        if kept == 0 or (until_end and kept < left):
+            break
+        left = kept
 
 
 @compiled

@@ -29,16 +29,29 @@ class Uniforms:
         self._seed = seed
         self._generator: np.random.Generator | None = None
         self._block: list[float] = []
+        """Numbers that were made, the next one last."""
 
     def next(self) -> float:
-        """Return the next number."""
-        if (
-            self._generator is None
-        ):  # Not before: a turn that another process draws needs none here.
-            self._generator = np.random.Generator(np.random.Philox(self._seed))
+        """Return the next number, and go on."""
         if not self._block:
-            self._block = self._generator.random(_BLOCK).tolist()[::-1]
+            self._fill()
         return self._block.pop()
+
+    def coming(self, count: int) -> list[float]:
+        """Return the next numbers, and stay before them; at most `_BLOCK`."""
+        if len(self._block) < count:
+            self._fill()
+        return self._block[: -count - 1 : -1]
+
+    def skip(self, count: int) -> None:
+        """Go on behind numbers that `coming` returned."""
+        del self._block[len(self._block) - count :]
+
+    def _fill(self) -> None:
+        # Not before: a turn that another process draws needs none here.
+        if self._generator is None:
+            self._generator = np.random.Generator(np.random.Philox(self._seed))
+        self._block[:0] = self._generator.random(_BLOCK).tolist()[::-1]
 
 
 def draw(
@@ -71,10 +84,11 @@ def draw(
 def _draw_rows(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    ids = np.empty(len(logits), np.int64)
-    logprobs = np.empty(len(logits), np.float64)
+    ids = np.empty(len(params), np.int64)
+    logprobs = np.empty(len(params), np.float64)
     temperatures = np.array([param.temperature for param in params], np.float32)
-    draw_rows(logits.contiguous().numpy(), temperatures, np.array(uniforms), ids, logprobs)
+    size, numbers = logits.shape[1], np.array(uniforms)
+    draw_rows(logits.contiguous().numpy(), size, temperatures, numbers, ids, logprobs)
     return ids.tolist(), logprobs.tolist()
 
 

@@ -15,15 +15,15 @@ The results are the decoder's own up to the rounding of fp32. What is laid out i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hud.engine.decode_kernels import PANEL, forward, lay_out, project
+from hud.engine.decode_kernels import PANEL, draw_on, forward, lay_out, project
 from hud.engine.decoder import Decoder, Layer, RMSNorm
-from hud.engine.kernels import Floats
+from hud.engine.kernels import Doubles, Flags, Floats, Integers
 from hud.engine.lora import LoraLinear
 from hud.engine.threads import SMALL_PARAMETERS
 from hud.engine.tiles import COLUMNS
@@ -31,6 +31,9 @@ from hud.engine.tiles import COLUMNS
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
     from hud.engine.kvcache import KVCache
+
+
+_Given = tuple[Floats, Floats, Floats, Floats, float, float, Any, Any, Floats, Floats]
 
 
 class FusedDecoder:
@@ -90,23 +93,70 @@ class FusedDecoder:
         """
         single = all(len(row) == 1 for row in ids)
         furthest = max(start + len(row) for start, row in zip(starts, ids, strict=True)) - 1
-        self._turn_up_to(furthest)
-        widest = max(map(len, tables))
-        pages = np.array([[*table, *[0] * (widest - len(table))] for table in tables])
-        positions = np.array(starts)
+        pages, positions = _padded(tables), np.array(starts)
         if not single:
             counts = [len(row) for row in ids]
             pages = np.repeat(pages, counts, axis=0)
             ends = [start + count for start, count in zip(starts, counts, strict=True)]
             positions = np.concatenate(list(map(np.arange, starts, ends)))
         hidden = np.empty((len(positions), self.config.hidden_size), np.float32)
+        new = np.array([token for row in ids for token in row])
+        forward(new, positions, pages, *self._all(furthest, cache), hidden)
+        return torch.from_numpy(hidden)
+
+    def draw_on(
+        self,
+        ids: Sequence[int],
+        tables: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        cache: KVCache,
+        temperatures: Sequence[float],
+        uniforms: Sequence[Sequence[float]],
+        most: Sequence[int],
+        ends: Flags,
+        *,
+        until_end: bool,
+    ) -> tuple[Integers, Doubles, Integers]:
+        """Draw up to K tokens for each of N rows after its last one, of `ids`; return them and their logprobs (N, K), and how many.
+
+        `uniforms` (N, K) are the numbers that are drawn with, `ends` (V,) says which tokens end a row, `most` (N,) how many it
+        gets at most; where `until_end`, all end with the first one. `tables` and `starts` are as in `run`, with pages for K more.
+        """
+        shape = len(uniforms), len(uniforms[0])
+        drawn, logprobs = np.empty(shape, np.int64), np.empty(shape)
+        counts = np.empty(len(ids), np.int64)
+        draw_on(
+            np.array(ids),
+            np.array(starts),
+            _padded(tables),
+            *self._all(max(starts) + shape[1] - 1, cache),
+            self._head,
+            np.array(temperatures, np.float32),
+            np.array(uniforms),
+            np.array(most),
+            ends,
+            until_end,
+            drawn,
+            logprobs,
+            counts,
+        )
+        return drawn, logprobs, counts
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the vocabulary logits (N, V) of what was returned for the last hidden states (N, H)."""
+        logits = torch.empty(hidden.shape[0], len(self._head) * PANEL)
+        project(hidden.numpy(), self._head, _NO_BIAS, logits.numpy(), False)
+        return logits[:, : self.config.vocab_size]
+
+    def _all(self, furthest: int, cache: KVCache) -> _Given:
+        """Return what every forward pass is given, for tokens up to the furthest position."""
+        if furthest >= len(self._cos):
+            angles = torch.outer(torch.arange(2.0 * furthest + 1), self._rotary)
+            self._cos, self._sin = angles.cos().numpy(), angles.sin().numpy()
         values = cache.values.numpy()
         # Nobody else looks into this cache: the keys of a page lie there as the columns of a matrix.
         keys = cache.keys.numpy().reshape(*values.shape[:3], values.shape[4], values.shape[3])
-        forward(
-            np.array([token for row in ids for token in row]),
-            positions,
-            pages,
+        return (
             self._embedding,
             self._cos,
             self._sin,
@@ -117,21 +167,13 @@ class FusedDecoder:
             self._biases,
             keys,
             values,
-            hidden,
         )
-        return torch.from_numpy(hidden)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return the vocabulary logits (N, V) of what was returned for the last hidden states (N, H)."""
-        logits = torch.empty(len(hidden), len(self._head) * PANEL)
-        project(hidden.numpy(), self._head, _NO_BIAS, logits.numpy(), False)
-        return logits[:, : self.config.vocab_size]
 
-    def _turn_up_to(self, position: int) -> None:
-        """Have the angles of all positions up to this one."""
-        if position >= len(self._cos):
-            angles = torch.outer(torch.arange(2.0 * position + 1), self._rotary)
-            self._cos, self._sin = angles.cos().numpy(), angles.sin().numpy()
+def _padded(tables: Sequence[Sequence[int]]) -> Integers:
+    """Return tables of pages (N, P), filled up with any page."""
+    widest = max(map(len, tables))
+    return np.array([[*table, *[0] * (widest - len(table))] for table in tables])
 
 
 def can_be_fused(decoder: AnyDecoder) -> bool:

@@ -19,7 +19,9 @@ from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Floats = np.ndarray[Any, np.dtype[np.float32]]
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 f32, i32 = np.float32, np.int32
 LOG2_E = f32(math.log2(math.e))
@@ -132,21 +134,21 @@ def gate(gate_up: Floats, out: Floats) -> None:
 @compiled
 def draw_rows(
     logits: Floats,
+    size: int,
     temperatures: Floats,
-    uniforms: np.ndarray[Any, np.dtype[np.float64]],
+    uniforms: Doubles,
     ids: Integers,
-    logprobs: np.ndarray[Any, np.dtype[np.float64]],
+    logprobs: Doubles,
 ) -> None:
-    """Draw an index for each row of logits (N, V): the one at which the running sum of exp(logits / temperature) passes
-    the row's uniform number in [0, 1) of all of it. At temperature 0 the likeliest, with the logprob of temperature 1.
+    """Draw an index for each row of logits (N, V), below `size`: the one at which the running sum of exp(logits / temperature)
+    passes the row's uniform number in [0, 1) of all of it. At temperature 0 the likeliest, with the logprob of temperature 1.
 
     Sums are in fp64, as in fp32 a vocabulary's tail is lost in their rounding. What has no mass is never drawn.
     """
-    size = logits.shape[1]
     blocks = (size + BLOCK - 1) // BLOCK
     mass, sums = np.empty(size, f32), np.empty(blocks)
     for row in range(logits.shape[0]):
-        own, greedy = logits[row], temperatures[row] == 0
+        own, greedy = logits[row, :size], temperatures[row] == 0
         scale = f32(1) if greedy else f32(1) / temperatures[row]
         highest = largest(own)
         for place in range(size):

@@ -1,4 +1,4 @@
-"""Forward passes of sequences over the cache: what is missing of their prompts, or one token each."""
+"""Forward passes of sequences over the cache: what is missing of their prompts, or one token each, or some, one by one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
     from hud.engine.graphs import DecodeGraphs
+    from hud.engine.kernels import Flags
     from hud.engine.schedule import Stretch
     from hud.engine.slots import Slot
 
@@ -86,6 +87,41 @@ def decode(
     for request, token in zip(ordered, ids, strict=True):
         request.place.tokens.append(token)
     return ordered, hidden
+
+
+def draw_on(
+    decoder: FusedDecoder,
+    cache: KVCache,
+    batch: Sequence[Request],
+    count: int,
+    ends: Flags,
+    *,
+    until_end: bool,
+) -> list[tuple[list[int], list[float]]]:
+    """Draw up to `count` tokens for each sequence, one by one; return them and their logprobs, and write down what is cached.
+
+    There is a place for each of them. See `FusedDecoder.draw_on`.
+    """
+    ids = [request.token_ids[-1] if request.token_ids else request.prompt[-1] for request in batch]
+    drawn, logprobs, counts = decoder.draw_on(
+        ids,
+        [request.place.pages for request in batch],
+        [len(request.place.tokens) for request in batch],
+        cache,
+        [request.params.temperature for request in batch],
+        [request.uniforms.coming(count) for request in batch],
+        [request.most - len(request.token_ids) for request in batch],
+        ends,
+        until_end=until_end,
+    )
+    found = []
+    for request, first, tokens, chances, number in zip(
+        batch, ids, drawn.tolist(), logprobs.tolist(), counts.tolist(), strict=True
+    ):
+        request.uniforms.skip(number)
+        request.place.tokens += [first, *tokens[: number - 1]]
+        found.append((tokens[:number], chances[:number]))
+    return found
 
 
 def _rank(cache: KVCache, slot: Slot, count: int) -> int:

@@ -12,8 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from hud.engine.decoder import Decoder
@@ -22,7 +24,7 @@ from hud.engine.fused import FusedDecoder, can_be_fused
 from hud.engine.graphs import DecodeGraphs
 from hud.engine.kvcache import CacheSize, KVCache, kernel_for
 from hud.engine.pages import Pages
-from hud.engine.passes import decode, prefill
+from hud.engine.passes import decode, draw_on, prefill
 from hud.engine.schedule import PASS_TOKENS, SamplerStatistics, Schedule
 from hud.engine.sequence import Asked, Drawn, Request, SamplerClosed, wait_for_turn
 from hud.engine.slots import Slots
@@ -33,11 +35,16 @@ from hud.trace import SamplingParams
 if TYPE_CHECKING:
     from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
+    from hud.engine.kernels import Flags
 
 CHUNK_TOKENS = 512
 """Most prompt tokens between two decode steps, while others draw."""
 CHUNK_TOKENS_SMALL = 2048
 """The same for a model below `SMALL_PARAMETERS`, whose prompts are computed in no time, and on a GPU."""
+AT_ONCE = 8
+"""Most tokens that a sequence draws before the sampler looks up: for requests, weights, and who gave up."""
+AT_ONCE_SECONDS = 0.01
+"""How long that may take."""
 DEFAULT_SLOTS = 64
 CACHE_BYTES = 2 << 30
 """Default budget of the key-value cache."""
@@ -86,6 +93,10 @@ class Sampler:
         self._chunk = CHUNK_TOKENS_SMALL if small else CHUNK_TOKENS
         self.steps = 0
         """Forward passes so far."""
+        self._pace = AT_ONCE_SECONDS
+        """Seconds of the last decode step."""
+        self._ends: tuple[frozenset[int], Flags] = (frozenset(), np.zeros(0, np.bool_))
+        """Tokens that end a turn, and whether each of the vocabulary is one."""
         self._changed = threading.Condition()
         self._paused = 0
         self._closed = False
@@ -328,14 +339,48 @@ class Sampler:
         return computed
 
     def _decode(self) -> None:
-        """Compute the one token that each sequence lacks, and draw the next."""
+        """Compute the one token that each sequence lacks, and draw the next, or some."""
         with self._changed:
             batch = self._schedule.decode()
-        if batch:
-            # Of a prompt that was found whole, the last token is computed here.
-            self._schedule.counts.prefilled += sum(not request.token_ids for request in batch)
+            count = self._tokens_at_once(batch)
+            hurried = bool(self._schedule.waiting)
+        if not batch:
+            return
+        # Of a prompt that was found whole, the last token is computed here.
+        self._schedule.counts.prefilled += sum(not request.token_ids for request in batch)
+        began, before = perf_counter(), self.steps
+        if count and self._fused is not None:
+            ends = self._ends_of(batch[0].stop_ids)
+            found = draw_on(self._fused, self.cache, batch, count, ends, until_end=hurried)
+            for request, (ids, logprobs) in zip(batch, found, strict=True):
+                self._take(request, ids, logprobs)
+            self._tell(batch)
+            self.steps += max(len(ids) for ids, _ in found)
+        else:
             self._draw(*decode(self._computing, self.cache, batch, self._bank, self._graphs))
             self.steps += 1
+        self._pace = (perf_counter() - began) / (self.steps - before)
+
+    def _tokens_at_once(self, batch: list[Request]) -> int:
+        """Return how many tokens each of some sequences may draw, and has a place for, before anybody looks; 0: none unseen."""
+        if self._fused is None or not batch:
+            return 0
+        stops = batch[0].stop_ids
+        if not all(request.plain and request.stop_ids == stops for request in batch):
+            return 0
+        count = min(AT_ONCE, int(AT_ONCE_SECONDS / self._pace))
+        if count < 2 or any(request.watched for request in batch):
+            return 1
+        return self._schedule.room(batch, count)
+
+    def _ends_of(self, stop_ids: frozenset[int]) -> Flags:
+        """Return which tokens of the vocabulary (V,) end a turn."""
+        known, ends = self._ends
+        if known != stop_ids or not len(ends):
+            ends = np.zeros(self.decoder.config.vocab_size, np.bool_)
+            ends[[token for token in stop_ids if token < len(ends)]] = True
+            self._ends = stop_ids, ends
+        return ends
 
     def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:
         """Draw a token for each of some sequences from their last hidden states (B, H)."""
@@ -353,18 +398,24 @@ class Sampler:
             ):
                 request.likeliest.append(likeliest[: request.top])
         for request, token, logprob in zip(batch, ids, logprobs, strict=True):
-            request.token_ids.append(token)
-            request.logprobs.append(logprob)
             if request.constraint is not None:
                 request.constraint.take(token)
-            if token in request.stop_ids or (
-                request.stopped and request.stopped(request.token_ids)
-            ):
-                self._finish(request, "stop")
-            elif len(request.token_ids) >= request.most:
-                self._finish(request, "length")
+            self._take(request, [token], [logprob])
+        self._tell(batch)
+
+    def _tell(self, batch: list[Request]) -> None:
+        """Let those hear of a token who follow their sequences."""
         for listener in {request.listener for request in batch if request.followed}:
             listener()
+
+    def _take(self, request: Request, ids: list[int], logprobs: list[float]) -> None:
+        """Write down what a sequence drew; only with the last token may it end."""
+        request.token_ids += ids
+        request.logprobs += logprobs
+        if ids[-1] in request.stop_ids or (request.stopped and request.stopped(request.token_ids)):
+            self._finish(request, "stop")
+        elif len(request.token_ids) >= request.most:
+            self._finish(request, "length")
 
     def _finish(self, request: Request, reason: str) -> None:
         request.end(reason)

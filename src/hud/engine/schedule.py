@@ -118,6 +118,10 @@ class Schedule:
                 self._preempt(next(one for one in reversed(self.active) if one.slot is not None))
         return [one for one in self.active if one.slot is not None and one.missing == 1]
 
+    def room(self, batch: Sequence[Request], count: int) -> int:
+        """Return for how many tokens of each sequence there is a place, `count` at most; nobody makes room for that."""
+        return min(self.slots.grow(request.place, count) for request in batch)
+
     @property
     def drawing(self) -> bool:
         """True while sequences have drawn something and go on."""

@@ -115,6 +115,16 @@ class Request(Asked):
         self.swaps.append((place, version))
 
     @property
+    def plain(self) -> bool:
+        """True where nobody looks at logits, or cuts them, before a token is drawn."""
+        return not (self.constraint is not None or self.top or self.params.truncates)
+
+    @property
+    def watched(self) -> bool:
+        """True where somebody has to see each token before the next one is drawn."""
+        return self.followed or self.stopped is not None
+
+    @property
     def place(self) -> Slot:
         """The slot of a sequence that has one."""
         assert self.slot is not None

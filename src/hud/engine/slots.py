@@ -81,14 +81,13 @@ class Slots:
         self._busy[slot] = None
         return Placement(slot, cached, copied)
 
-    def grow(self, slot: Slot) -> bool:
-        """Make room for one more token of a busy slot; False where every page is needed by another."""
-        if len(slot.tokens) < len(slot.pages) * self.page_tokens:
-            return True
-        if not self.pages.available:
-            return False
-        self._extend(slot)
-        return True
+    def grow(self, slot: Slot, count: int = 1) -> int:
+        """Make room for `count` more tokens of a busy slot, and return for how many there is, 0 where every page is needed."""
+        while (
+            len(slot.tokens) + count > len(slot.pages) * self.page_tokens and self.pages.available
+        ):
+            self._extend(slot)
+        return min(count, len(slot.pages) * self.page_tokens - len(slot.tokens))
 
     def release(self, slot: Slot) -> None:
         """Give a slot back; what it holds stays useful until its pages are needed."""
