@@ -12,9 +12,10 @@ PROGRAM = """
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from hud.engine.attention_kernels import attend, attend_gradient
-from hud.engine.decode_kernels import forward, project
+from hud.engine.decode_kernels import draw_on, forward, project
 from hud.engine.folder import load_decoder
 from hud.engine.fused import FusedDecoder
 from hud.engine.kvcache import CacheSize, KVCache
@@ -24,9 +25,12 @@ size = CacheSize.within(1 << 20, decoder.config, torch.float32, slots=1, max_con
 computing = FusedDecoder(decoder)
 cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
 computing.logits(computing.run([[1]], [[0]], [0], cache))
+ends = np.zeros(decoder.config.vocab_size, np.bool_)
+computing.draw_on([1], [[0]], [0], cache, [1.0], [[0.5]], [1], ends, until_end=False)
 tokens = torch.arange(3)
 decoder.hidden_packed(tokens, tokens, torch.tensor([0, 3])).sum().backward()
-print(*(sum(one.stats.cache_misses.values()) for one in (forward, project, attend, attend_gradient)))
+used = forward, project, draw_on, attend, attend_gradient
+print(*(sum(one.stats.cache_misses.values()) for one in used))
 """
 
 
@@ -43,7 +47,7 @@ def test_what_one_process_compiled_the_next_one_finds(tmp_path):
         for _ in range(2)
     ]
     assert "0" not in found[0].split()
-    assert found[1] == "0 0 0 0\n"
+    assert found[1] == "0 0 0 0 0\n"
 
 
 def test_a_policy_is_loaded_without_a_compiler(tmp_path):
