@@ -171,6 +171,34 @@ async def test_what_waits_for_a_slower_group_holds_no_room():
     await stream.close()
 
 
+@pytest.mark.parametrize(("at_once", "per_step"), [(8, 4), (12, 4), (16, 4), (16, 6), (24, 6)])
+async def test_a_run_that_never_ends_holds_up_no_step(at_once, per_step):
+    sizes = {"max_concurrent": at_once, "tasks_per_step": per_step}
+    player = Scripted(max_lag=3, steps=9, stale="correct", loss="ppo", **sizes)
+    player.gates[0], player.early[0] = asyncio.Event(), 3
+    stream = stream_of(player)
+    for step in range(6):
+        sampled = await asyncio.wait_for(stream.take(), 5)
+        assert len(sampled.groups) == per_step
+        stream.advance(f"step {step}")
+        await settled()
+        # What lets a step go on without it, and what there is room for besides.
+        waiting = len(player.begun) - 1 - per_step * (step + 1)
+        assert waiting <= 1.5 * per_step + at_once / 4 + 1
+    await stream.close()
+
+
+async def test_a_group_that_is_being_put_away_holds_room_like_one_that_ended():
+    player = Scripted(max_lag=3, steps=20, max_concurrent=8)
+    player.gates = {number: asyncio.Event() for number in range(9)}
+    player.early = {0: 4, 1: 1}
+    stream = stream_of(player)
+    await settled()
+    # Four runs have ended whose group is not over, and one; its room is for a group that begins.
+    assert player.begun == [0, 1, 2]
+    await stream.close()
+
+
 async def test_nothing_is_begun_for_steps_that_never_come():
     player = Scripted(max_lag=5, steps=3)
     stream = stream_of(player)

@@ -6,6 +6,7 @@ known. Knows tokens alone: a server of vLLM's and a sampler in this machine are 
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -16,9 +17,10 @@ MOST_BLOCKS = 1 << 16
 
 
 class Beginnings:
-    """What somebody was given lately, as chains of blocks."""
+    """What somebody was given lately, as chains of blocks. Any thread may ask, and tell."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._known: OrderedDict[int, None] = OrderedDict()
 
     def length(self, chain: Sequence[int]) -> int:
@@ -29,11 +31,12 @@ class Beginnings:
     def remember(self, chain: Sequence[int]) -> None:
         """Write down that it was given a chain; what was heard of longest ago is forgotten."""
         known = self._known
-        for link in chain:
-            known[link] = None
-            known.move_to_end(link)
-        while len(known) > MOST_BLOCKS:
-            known.popitem(last=False)
+        with self._lock:
+            for link in chain:
+                known[link] = None
+                known.move_to_end(link)
+            while len(known) > MOST_BLOCKS:
+                known.popitem(last=False)
 
 
 def chain_of(tokens: Sequence[int]) -> list[int]:

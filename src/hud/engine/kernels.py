@@ -181,18 +181,18 @@ def _where(mass: Any, sums: Any, wanted: Any) -> Any:
 
     Rounding may leave the sum short of it, that of all blocks as that of one: then it is the last place with mass.
     """
-    before, block = 0.0, 0
+    total, running, block = 0.0, 0.0, 0
     for number in range(len(sums)):
         if sums[number] > 0:
-            block = number
-            if before + sums[number] > wanted:
+            block, running = number, total
+            total += sums[number]
+            if total > wanted:
                 break
-            before += sums[number]
     chosen = block * BLOCK
     for place in range(block * BLOCK, min((block + 1) * BLOCK, len(mass))):
         if mass[place] > 0:
-            before, chosen = before + np.float64(mass[place]), place
-            if before > wanted:
+            running, chosen = running + np.float64(mass[place]), place
+            if running > wanted:
                 break
     return chosen
 

@@ -96,7 +96,10 @@ class _Part:
 
 
 class KVCache:
-    """Keys and values (layers, pages, kv_heads, page_tokens, D)."""
+    """Keys and values (layers, pages, kv_heads, page_tokens, D).
+
+    `FusedDecoder` keeps the keys of a page as (D, page_tokens), writes and attends itself, and shares a cache with nobody.
+    """
 
     def __init__(
         self, config: DecoderConfig, size: CacheSize, dtype: torch.dtype, device: torch.device

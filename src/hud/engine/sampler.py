@@ -1,6 +1,6 @@
 """The sampler: continuous batching over the decoder and its cache, in a thread of its own.
 
-Requests come and go between any two decode steps. A prompt that begins as something in the cache does pays only
+Requests come and go between any two decode steps, or a few of a small model's. A prompt that begins as something in the cache does pays only
 for its new tokens, and a long one is computed in parts, between the others' tokens. Where memory is short, the
 youngest wait and are computed again. It knows token ids; text, messages and tools are the policy's.
 """
@@ -93,8 +93,8 @@ class Sampler:
         self._chunk = CHUNK_TOKENS_SMALL if small else CHUNK_TOKENS
         self.steps = 0
         """Forward passes so far."""
-        self._pace = AT_ONCE_SECONDS
-        """Seconds of the last decode step."""
+        self._pace = AT_ONCE_SECONDS, 1
+        """Seconds of the last decode step, and its sequences."""
         self._ends: tuple[frozenset[int], Flags] = (frozenset(), np.zeros(0, np.bool_))
         """Tokens that end a turn, and whether each of the vocabulary is one."""
         self._changed = threading.Condition()
@@ -158,7 +158,8 @@ class Sampler:
     def _limit(self) -> str:
         """Return what it is that bounds a conversation."""
         size = self.cache.size
-        if not size.whole and self.max_context == size.pages * size.page_tokens:
+        known = self.decoder.config.max_position_embeddings
+        if not size.whole and self.max_context == size.pages * size.page_tokens < known:
             held = self.cache.keys.nbytes + self.cache.values.nbytes
             return f"the key-value cache of {held / 2**20:,.0f} MiB"
         return "the model's context"
@@ -359,7 +360,7 @@ class Sampler:
         else:
             self._draw(*decode(self._computing, self.cache, batch, self._bank, self._graphs))
             self.steps += 1
-        self._pace = (perf_counter() - began) / (self.steps - before)
+        self._pace = (perf_counter() - began) / (self.steps - before), len(batch)
 
     def _tokens_at_once(self, batch: list[Request]) -> int:
         """Return how many tokens each of some sequences may draw, and has a place for, before anybody looks; 0: none unseen."""
@@ -368,8 +369,10 @@ class Sampler:
         stops = batch[0].stop_ids
         if not all(request.plain and request.stop_ids == stops for request in batch):
             return 0
-        count = min(AT_ONCE, int(AT_ONCE_SECONDS / self._pace))
-        if count < 2 or any(request.watched for request in batch):
+        seconds, sequences = self._pace
+        count = min(AT_ONCE, int(AT_ONCE_SECONDS / (seconds * max(1.0, len(batch) / sequences))))
+        # A prompt that is being computed, or a sequence that was preempted, goes on after this call.
+        if count < 2 or len(batch) < len(self.active) or any(one.watched for one in batch):
             return 1
         return self._schedule.room(batch, count)
 

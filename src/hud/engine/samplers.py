@@ -58,7 +58,7 @@ class Samplers:
         self._known: defaultdict[SwappingSampler | SideSampler, Beginnings] = defaultdict(
             Beginnings
         )
-        """What each was asked lately, and so holds the keys and values of."""
+        """What each of those that turns are shared out to computed lately, and so holds the keys and values of."""
 
     @property
     def version(self) -> str | None:
@@ -97,9 +97,8 @@ class Samplers:
             members.append(self.own)
         chain = chain_of(asked.prompt)
         chosen = min(members, key=lambda one: self._cost(one, chain))
-        self._known[chosen].remember(chain)
         with suppress(SamplerClosed):
-            return chosen.submit(asked, listener)
+            return self._give(chosen, asked, chain, listener)
         return self.own.submit(asked, listener)
 
     def queue_length(self) -> int:
@@ -183,3 +182,23 @@ class Samplers:
     def _cost(self, one: SwappingSampler | SideSampler, chain: list[int]) -> float:
         """Return what has to be done for a prompt, up to what is the same for all."""
         return one.load - self._known[one].length(chain) * BLOCK / TOKENS_PER_SEQUENCE
+
+    def _give(
+        self,
+        one: SwappingSampler | SideSampler,
+        asked: Asked,
+        chain: list[int],
+        listener: Callable[[], None],
+    ) -> Request:
+        """Submit a turn to one of them, and write down that it knows the prompt and, in the end, what was drawn."""
+        known = self._known[one]
+        made: list[Request] = []
+
+        def heard() -> None:
+            if made and made[0].outcome is not None:
+                known.remember(chain_of(made[0].ids))
+            listener()
+
+        made.append(one.submit(asked, heard))
+        known.remember(chain)
+        return made[0]

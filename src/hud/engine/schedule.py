@@ -119,8 +119,15 @@ class Schedule:
         return [one for one in self.active if one.slot is not None and one.missing == 1]
 
     def room(self, batch: Sequence[Request], count: int) -> int:
-        """Return for how many tokens of each sequence there is a place, `count` at most; nobody makes room for that."""
-        return min(self.slots.grow(request.place, count) for request in batch)
+        """Return how many tokens, `count` at most, all sequences may draw with a place for each, or until they end.
+
+        Whoever is on its way keeps its pages; what idle conversations hold may go.
+        """
+        for request in batch:
+            needed = min(count, request.most - len(request.token_ids))
+            found = self.slots.grow(request.place, needed)
+            count = count if found >= needed else found
+        return count
 
     @property
     def drawing(self) -> bool:

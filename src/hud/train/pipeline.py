@@ -88,6 +88,7 @@ class GroupStream:
         """Say that a step is done; `checkpoint` is what serves from now on."""
         self.version += 1
         self._versions[checkpoint] = self.version
+        self._taken = 0
         self._admit()
 
     async def take(self, learn: Learn | None = None) -> Sampled:
@@ -99,6 +100,7 @@ class GroupStream:
         config = self.config
         found, learned = Sampled(), 0
         self._lags, self._taken = [], 0
+        self._admit()
         most = (1 + config.dynamic_sampling) * config.tasks_per_step
         self.player.reporter.phase("rollouts", self.version, config.tasks_per_step * config.group)
         while len(found.groups) < config.tasks_per_step and found.drawn < most:
@@ -154,9 +156,11 @@ class GroupStream:
 
     def _room(self) -> bool:
         config = self.config
+        # Of these the last run has ended, and what they were played in is being closed.
+        over = {number for number, left in self._left.items() if not left}
         return begins_another(
-            self._ended,
-            self._playing,
+            self._ended.keys() | over,
+            self._playing.keys() - over,
             taken=self._taken,
             per_step=config.tasks_per_step,
             group=config.group,
@@ -167,10 +171,7 @@ class GroupStream:
     async def _play(self, task: Task, number: int) -> None:
         def heard(_run: Run) -> None:
             self._left[number] -= 1
-            if self._left[
-                number
-            ]:  # Of the last one nobody knows yet whether its group waits for the trainer.
-                self._admit()
+            self._admit()
 
         place = ("stream", self._first, number)
         runs = await self.player.play_group(self.cast, task, place, self.job, self._limit, heard)
@@ -191,9 +192,7 @@ class GroupStream:
                 raise self._failed
             number = self._following()
             if number is not None:
-                played = self._ended.pop(number)
-                self._admit()
-                return played
+                return self._ended.pop(number)
             self._heard.clear()
             # A stop is not an event of the stream's; half a second is soon enough to hear of it.
             with suppress(TimeoutError):
@@ -216,9 +215,9 @@ class GroupStream:
         self._taken = len(found.groups)
         if len(found.groups) == before:
             self._left_out += 1
-            self._admit()
         else:
             self._lags.append(self.version - played.version)
+        self._admit()
 
     def _too_old(self, played: _Played) -> bool:
         return self.config.stale == "drop" and self.version - played.version > self.config.max_lag
