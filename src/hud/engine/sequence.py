@@ -63,7 +63,7 @@ class Asked:
 
 @dataclass(eq=False, kw_only=True)
 class Request(Asked):
-    """One sequence on its way. What is drawn grows at the end of its lists, token for token."""
+    """One sequence on its way. What is drawn grows at the end of its lists."""
 
     uniforms: Uniforms
     most: int
@@ -101,7 +101,7 @@ class Request(Asked):
         )
 
     def abandon(self) -> None:
-        """Want no more of it: its slot is free before the next step."""
+        """Want no more of it: its slot is free as soon as the sampler looks up."""
         self.abandoned = True
 
     def swap(self, version: str | None) -> None:

@@ -4,7 +4,7 @@ How far sampling may run ahead is bounded when a group is begun (as in AReaL, ar
 `version` steps done, no more than (version + max_lag + 1) B groups are ever begun, not counting those that were left out. So a
 stream that is faster than the trainer waits for it, and one that is slower is waited for. Groups that took so long that they
 are older all the same are left out, or kept for losses that correct for it. Nor is a group begun before there is room to play
-it: what waits for the trainer holds the room that it had, so that tokens are as fresh as the trainer's pace allows.
+it: what waits for the trainer holds the room that it had, so that less of it grows old there.
 
 Groups are learned from in the order in which they began, whichever ends first: short rollouts first, step after step, is a
 bias, and policies learned worse with it. Only where half as many groups again as a step needs have ended, it does not wait
