@@ -12,7 +12,6 @@ PROGRAM = """
 import sys
 from pathlib import Path
 
-import numpy as np
 import torch
 from hud.engine.attention_kernels import attend, attend_gradient
 from hud.engine.decode_kernels import draw_on, forward, project
@@ -25,8 +24,7 @@ size = CacheSize.within(1 << 20, decoder.config, torch.float32, slots=1, max_con
 computing = FusedDecoder(decoder)
 cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
 computing.logits(computing.run([[1]], [[0]], [0], cache))
-ends = np.zeros(decoder.config.vocab_size, np.bool_)
-computing.draw_on([1], [[0]], [0], cache, [1.0], [[0.5]], [1], ends, until_end=False)
+computing.draw_on([1], [[0]], [0], cache, [1.0], [[0.5]], [1], frozenset(), until_end=False)
 tokens = torch.arange(3)
 decoder.hidden_packed(tokens, tokens, torch.tensor([0, 3])).sum().backward()
 used = forward, project, draw_on, attend, attend_gradient

@@ -139,14 +139,24 @@ async def test_groups_begin_when_there_is_room_to_play_them():
     taking.cancel()
 
 
-async def test_the_room_of_runs_that_ended_is_for_the_next_group_while_the_others_of_theirs_still_run():
+@pytest.mark.parametrize(
+    ("early", "begun"),
+    [
+        # One and two still run; there is room for four more, and for one of another four.
+        pytest.param(
+            {0: 3, 1: 2}, [0, 1, 2, 3], id="that of the others of theirs, which still run"
+        ),
+        # Three of the second group run; the first is being put away, and holds its room like one that ended.
+        pytest.param({0: 4, 1: 1}, [0, 1, 2], id="that of a group that is being put away"),
+    ],
+)
+async def test_the_room_of_runs_that_ended_is_for_the_next_group_but_for(early, begun):
     player = Scripted(max_lag=3, steps=20, max_concurrent=8)
     player.gates = {number: asyncio.Event() for number in range(9)}
-    player.early = {0: 3, 1: 2}
+    player.early = early
     stream = stream_of(player)
     await settled()
-    # One and two still run; there is room for four more, and for one of another four.
-    assert player.begun == [0, 1, 2, 3]
+    assert player.begun == begun
     await stream.close()
 
 
@@ -185,17 +195,6 @@ async def test_a_run_that_never_ends_holds_up_no_step(at_once, per_step):
         # What lets a step go on without it, and what there is room for besides.
         waiting = len(player.begun) - 1 - per_step * (step + 1)
         assert waiting <= 1.5 * per_step + at_once / 4 + 1
-    await stream.close()
-
-
-async def test_a_group_that_is_being_put_away_holds_room_like_one_that_ended():
-    player = Scripted(max_lag=3, steps=20, max_concurrent=8)
-    player.gates = {number: asyncio.Event() for number in range(9)}
-    player.early = {0: 4, 1: 1}
-    stream = stream_of(player)
-    await settled()
-    # Four runs have ended whose group is not over, and one; its room is for a group that begins.
-    assert player.begun == [0, 1, 2]
     await stream.close()
 
 

@@ -38,31 +38,27 @@ ROWS = 96
 """Most rows that go through a panel at a time: so many stay in the core's cache."""
 
 
+Given = tuple[Floats, Floats, Floats, Floats, float, float, Any, Any, Floats, Floats]
+"""What every forward pass is given: the embedding (V, H); cosines and sines (C, D / 2) of every position's angles; the scales
+(layers, heads + kv_heads, D) of queries and keys; what is added to squares before a norm, and to those of queries and keys, which
+are not normalized where it is below 0; the matrices and biases of queries, keys and values, of what was attended to, of gates and
+ups, and of what leaves them, each for all layers at once, biases without columns where there are none; and the cache: keys
+(layers, pages, kv_heads, D, T) and values (layers, pages, kv_heads, T, D), T being a multiple of `COLUMNS`."""
+
+
 @compiled
 def forward(
     ids: Integers,
     positions: Integers,
     tables: Integers,
-    embedding: Floats,
-    cos: Floats,
-    sin: Floats,
-    scales: Floats,
-    small: float,
-    small_heads: float,
-    matrices: Any,
-    biases: Any,
-    keys: Floats,
-    values: Floats,
+    given: Given,
     hidden: Floats,
 ) -> None:
     """Write the last hidden states of N tokens into `hidden` (N, H), divided by their lengths and not scaled.
 
-    `ids` and `positions` are (N,), `tables` (N, P) the pages of each one's row; `embedding` (V, H); `cos` and `sin` (C, D / 2)
-    those of every position; `scales` (layers, heads + kv_heads, D) of queries and keys, which are normalized unless
-    `small_heads` is below 0. `matrices` and `biases` hold those of queries, keys and values, of what was attended to, of gates
-    and ups, and of what leaves them, for all layers at once; biases have no columns where there are none. `keys`
-    (layers, pages, kv_heads, D, T) and `values` (layers, pages, kv_heads, T, D) are the cache; T is a multiple of `COLUMNS`.
+    `ids` and `positions` are (N,), `tables` (N, P) the pages of each one's row.
     """
+    embedding, cos, sin, scales, small, small_heads, matrices, biases, keys, values = given
     count, width, size = len(ids), embedding.shape[1], values.shape[4]
     kv_heads = keys.shape[2]
     heads = scales.shape[1] - kv_heads
@@ -111,16 +107,7 @@ def draw_on(
     ids: Integers,
     positions: Integers,
     tables: Integers,
-    embedding: Floats,
-    cos: Floats,
-    sin: Floats,
-    scales: Floats,
-    small: float,
-    small_heads: float,
-    matrices: Any,
-    biases: Any,
-    keys: Floats,
-    values: Floats,
+    given: Given,
     head: Floats,
     temperatures: Floats,
     uniforms: Doubles,
@@ -136,21 +123,15 @@ def draw_on(
     A row ends after `most` (N,) tokens, and with a token of which `ends` (V,) is true; where `until_end`, all of them end with
     the first one. `ids` (N,), `positions` (N,) and `tables` (N, P) are those of the tokens that rows end with now; they are
     overwritten. `head` are the panels of the vocabulary; `uniforms` (N, K) the numbers that are drawn with (see `draw_rows`).
-    The rest is as in `forward`.
     """
     left, rows = len(ids), np.arange(len(ids))
-    hidden, logits = (
-        np.empty((left, embedding.shape[1]), f32),
-        np.empty((left, len(head) * PANEL), f32),
-    )
+    hidden = np.empty((left, head.shape[1]), f32)
+    logits = np.empty((left, len(head) * PANEL), f32)
     chosen, chances = np.empty(left, np.int64), np.empty(left)
     numbers, warmth, nothing = np.empty(left), temperatures.copy(), np.empty(0, f32)
     counts[:] = 0
     for step in range(uniforms.shape[1]):
-        forward(
-            ids[:left], positions[:left], tables[:left], embedding, cos, sin, scales, small, small_heads, matrices,
-            biases, keys, values, hidden[:left],
-        )  # fmt: skip
+        forward(ids[:left], positions[:left], tables[:left], given, hidden[:left])
         project(hidden[:left], head, nothing, logits[:left], False)
         for place in range(left):
             numbers[place] = uniforms[rows[place], step]

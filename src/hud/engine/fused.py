@@ -15,13 +15,13 @@ The results are the decoder's own up to the rounding of fp32. What is laid out i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hud.engine.decode_kernels import PANEL, draw_on, forward, lay_out, project
+from hud.engine.decode_kernels import PANEL, Given, draw_on, forward, lay_out, project
 from hud.engine.decoder import Decoder, Layer, RMSNorm
 from hud.engine.kernels import Doubles, Flags, Floats, Integers
 from hud.engine.lora import LoraLinear
@@ -31,9 +31,6 @@ from hud.engine.tiles import COLUMNS
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
     from hud.engine.kvcache import KVCache
-
-
-_Given = tuple[Floats, Floats, Floats, Floats, float, float, Any, Any, Floats, Floats]
 
 
 class FusedDecoder:
@@ -47,6 +44,10 @@ class FusedDecoder:
         self._small_heads = first.self_attn.shape.small
         self._rotary = decoder.rotary
         self._cos = self._sin = np.empty((0, len(decoder.rotary)), np.float32)
+        self._ends: tuple[frozenset[int], Flags] = (
+            frozenset(),
+            np.zeros(decoder.config.vocab_size, np.bool_),
+        )
         config = decoder.config
         width, inner, of_heads = config.hidden_size, config.intermediate_size, config.head_dim
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -101,7 +102,7 @@ class FusedDecoder:
             positions = np.concatenate(list(map(np.arange, starts, ends)))
         hidden = np.empty((len(positions), self.config.hidden_size), np.float32)
         new = np.array([token for row in ids for token in row])
-        forward(new, positions, pages, *self._all(furthest, cache), hidden)
+        forward(new, positions, pages, self._all(furthest, cache), hidden)
         return torch.from_numpy(hidden)
 
     def draw_on(
@@ -113,13 +114,13 @@ class FusedDecoder:
         temperatures: Sequence[float],
         uniforms: Sequence[Sequence[float]],
         most: Sequence[int],
-        ends: Flags,
+        stop_ids: frozenset[int],
         *,
         until_end: bool,
     ) -> tuple[Integers, Doubles, Integers]:
         """Draw up to K tokens for each of N rows after its last one, of `ids`; return them and their logprobs (N, K), and how many.
 
-        `uniforms` (N, K) are the numbers that are drawn with, `ends` (V,) says which tokens end a row, `most` (N,) how many it
+        `uniforms` (N, K) are the numbers that are drawn with, `stop_ids` the tokens that end a row, `most` (N,) how many it
         gets at most; where `until_end`, all end with the first one. `tables` and `starts` are as in `run`, with pages for K more.
         """
         shape = len(uniforms), len(uniforms[0])
@@ -129,12 +130,12 @@ class FusedDecoder:
             np.array(ids),
             np.array(starts),
             _padded(tables),
-            *self._all(max(starts) + shape[1] - 1, cache),
+            self._all(max(starts) + shape[1] - 1, cache),
             self._head,
             np.array(temperatures, np.float32),
             np.array(uniforms),
             np.array(most),
-            ends,
+            self._ends_of(stop_ids),
             until_end,
             drawn,
             logprobs,
@@ -148,8 +149,16 @@ class FusedDecoder:
         project(hidden.numpy(), self._head, _NO_BIAS, logits.numpy(), False)
         return logits[:, : self.config.vocab_size]
 
-    def _all(self, furthest: int, cache: KVCache) -> _Given:
-        """Return what every forward pass is given, for tokens up to the furthest position."""
+    def _ends_of(self, stop_ids: frozenset[int]) -> Flags:
+        """Return for each token of the vocabulary (V,) whether it is one of these: mostly those that were asked for last."""
+        known, ends = self._ends
+        if known != stop_ids:
+            ends = np.isin(np.arange(self.config.vocab_size), list(stop_ids))
+            self._ends = stop_ids, ends
+        return ends
+
+    def _all(self, furthest: int, cache: KVCache) -> Given:
+        """Return the same for every forward pass, for tokens up to the furthest position."""
         if furthest >= len(self._cos):
             angles = torch.outer(torch.arange(2.0 * furthest + 1), self._rotary)
             self._cos, self._sin = angles.cos().numpy(), angles.sin().numpy()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
     from hud.engine.graphs import DecodeGraphs
-    from hud.engine.kernels import Flags
     from hud.engine.schedule import Stretch
     from hud.engine.slots import Slot
 
@@ -70,9 +69,7 @@ def decode(
     With `graphs` by one that was recorded.
     """
     ordered = sorted(batch, key=lambda request: _rank(cache, request.place, 1))
-    ids = [
-        request.token_ids[-1] if request.token_ids else request.prompt[-1] for request in ordered
-    ]
+    ids = [request.last for request in ordered]
     starts = [len(request.place.tokens) for request in ordered]
     tables = [request.place.pages for request in ordered]
     if bank is not None:
@@ -94,15 +91,14 @@ def draw_on(
     cache: KVCache,
     batch: Sequence[Request],
     count: int,
-    ends: Flags,
     *,
     until_end: bool,
 ) -> list[tuple[list[int], list[float]]]:
     """Draw up to `count` tokens for each sequence, one by one; return them and their logprobs, and write down what is cached.
 
-    There is a place for each of them. See `FusedDecoder.draw_on`.
+    There is a place for each of them, and the same tokens end all of the sequences. See `FusedDecoder.draw_on`.
     """
-    ids = [request.token_ids[-1] if request.token_ids else request.prompt[-1] for request in batch]
+    ids = [request.last for request in batch]
     drawn, logprobs, counts = decoder.draw_on(
         ids,
         [request.place.pages for request in batch],
@@ -111,7 +107,7 @@ def draw_on(
         [request.params.temperature for request in batch],
         [request.uniforms.coming(count) for request in batch],
         [request.most - len(request.token_ids) for request in batch],
-        ends,
+        batch[0].stop_ids,
         until_end=until_end,
     )
     found = []

@@ -1,8 +1,8 @@
 """The sampler: continuous batching over the decoder and its cache, in a thread of its own.
 
-Requests come and go between any two decode steps, or a few of a small model's. A prompt that begins as something in the cache does pays only
-for its new tokens, and a long one is computed in parts, between the others' tokens. Where memory is short, the
-youngest wait and are computed again. It knows token ids; text, messages and tools are the policy's.
+Requests come and go between any two decode steps, or a few of a small model's. A prompt that begins as something in the
+cache does pays only for its new tokens, and a long one is computed in parts, between the others' tokens. Where memory is
+short, the youngest wait and are computed again. It knows token ids; text, messages and tools are the policy's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from hud.engine.decoder import Decoder
@@ -35,7 +34,6 @@ from hud.trace import SamplingParams
 if TYPE_CHECKING:
     from hud.engine.adapters import AdapterBank
     from hud.engine.folder import AnyDecoder
-    from hud.engine.kernels import Flags
 
 CHUNK_TOKENS = 512
 """Most prompt tokens between two decode steps, while others draw."""
@@ -95,8 +93,6 @@ class Sampler:
         """Forward passes so far."""
         self._pace = AT_ONCE_SECONDS, 1
         """Seconds of the last decode step, and its sequences."""
-        self._ends: tuple[frozenset[int], Flags] = (frozenset(), np.zeros(0, np.bool_))
-        """Tokens that end a turn, and whether each of the vocabulary is one."""
         self._changed = threading.Condition()
         self._paused = 0
         self._closed = False
@@ -343,16 +339,17 @@ class Sampler:
         """Compute the one token that each sequence lacks, and draw the next, or some."""
         with self._changed:
             batch = self._schedule.decode()
-            count = self._tokens_at_once(batch)
+            if not batch:
+                return
+            count = 0
+            if self._fused is not None:
+                count = self._schedule.tokens_at_once(batch, self._most_at_once(len(batch)))
             hurried = bool(self._schedule.waiting)
-        if not batch:
-            return
         # Of a prompt that was found whole, the last token is computed here.
         self._schedule.counts.prefilled += sum(not request.token_ids for request in batch)
         began, before = perf_counter(), self.steps
-        if count and self._fused is not None:
-            ends = self._ends_of(batch[0].stop_ids)
-            found = draw_on(self._fused, self.cache, batch, count, ends, until_end=hurried)
+        if self._fused is not None and count:
+            found = draw_on(self._fused, self.cache, batch, count, until_end=hurried)
             for request, (ids, logprobs) in zip(batch, found, strict=True):
                 self._take(request, ids, logprobs)
             self._tell(batch)
@@ -362,28 +359,10 @@ class Sampler:
             self.steps += 1
         self._pace = (perf_counter() - began) / (self.steps - before), len(batch)
 
-    def _tokens_at_once(self, batch: list[Request]) -> int:
-        """Return how many tokens each of some sequences may draw, and has a place for, before anybody looks; 0: none unseen."""
-        if self._fused is None or not batch:
-            return 0
-        stops = batch[0].stop_ids
-        if not all(request.plain and request.stop_ids == stops for request in batch):
-            return 0
-        seconds, sequences = self._pace
-        count = min(AT_ONCE, int(AT_ONCE_SECONDS / (seconds * max(1.0, len(batch) / sequences))))
-        # A prompt that is being computed, or a sequence that was preempted, goes on after this call.
-        if count < 2 or len(batch) < len(self.active) or any(one.watched for one in batch):
-            return 1
-        return self._schedule.room(batch, count)
-
-    def _ends_of(self, stop_ids: frozenset[int]) -> Flags:
-        """Return which tokens of the vocabulary (V,) end a turn."""
-        known, ends = self._ends
-        if known != stop_ids or not len(ends):
-            ends = np.zeros(self.decoder.config.vocab_size, np.bool_)
-            ends[[token for token in stop_ids if token < len(ends)]] = True
-            self._ends = stop_ids, ends
-        return ends
+    def _most_at_once(self, sequences: int) -> int:
+        """Return how many tokens so many sequences may draw before the sampler looks up."""
+        seconds, before = self._pace
+        return min(AT_ONCE, int(AT_ONCE_SECONDS / (seconds * max(1.0, sequences / before))))
 
     def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:
         """Draw a token for each of some sequences from their last hidden states (B, H)."""

@@ -118,16 +118,23 @@ class Schedule:
                 self._preempt(next(one for one in reversed(self.active) if one.slot is not None))
         return [one for one in self.active if one.slot is not None and one.missing == 1]
 
-    def room(self, batch: Sequence[Request], count: int) -> int:
-        """Return how many tokens, `count` at most, all sequences may draw with a place for each, or until they end.
+    def tokens_at_once(self, batch: Sequence[Request], most: int) -> int:
+        """Return how many tokens, `most` at most, all sequences of a batch may draw in one call, with a place for each.
 
-        Whoever is on its way keeps its pages; what idle conversations hold may go.
+        0 where somebody has to see their logits, or unlike tokens end them. Whoever is on its way keeps its pages; what idle
+        conversations hold may go.
         """
+        stops = batch[0].stop_ids
+        if not all(request.plain and request.stop_ids == stops for request in batch):
+            return 0
+        # A prompt that is being computed, or a sequence that was preempted, goes on after this call.
+        if most < 2 or len(batch) < len(self.active) or any(one.watched for one in batch):
+            return 1
         for request in batch:
-            needed = min(count, request.most - len(request.token_ids))
+            needed = min(most, request.most - len(request.token_ids))
             found = self.slots.grow(request.place, needed)
-            count = count if found >= needed else found
-        return count
+            most = most if found >= needed else found
+        return most
 
     @property
     def drawing(self) -> bool:

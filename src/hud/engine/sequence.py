@@ -136,6 +136,11 @@ class Request(Asked):
         return self.prompt + self.token_ids if self.token_ids else self.prompt
 
     @property
+    def last(self) -> int:
+        """The last of the `ids`."""
+        return self.token_ids[-1] if self.token_ids else self.prompt[-1]
+
+    @property
     def missing(self) -> int:
         """How many of the `ids` the cache has not got yet; with the last of them, the next token can be drawn."""
         assert self.slot is not None

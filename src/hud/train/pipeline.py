@@ -100,7 +100,6 @@ class GroupStream:
         config = self.config
         found, learned = Sampled(), 0
         self._lags, self._taken = [], 0
-        self._admit()
         most = (1 + config.dynamic_sampling) * config.tasks_per_step
         self.player.reporter.phase("rollouts", self.version, config.tasks_per_step * config.group)
         while len(found.groups) < config.tasks_per_step and found.drawn < most:

@@ -270,7 +270,6 @@ class _Run:
             self.taken.append(group)
         elif self.setup.max_lag:
             self.replaced += 1
-            self._admit()
 
     def _train(self, seconds: float, then: Callable[[], None]) -> None:
         """Let the trainer work for some seconds, more of them where it shares its device, and go on."""
