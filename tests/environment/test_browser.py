@@ -232,6 +232,21 @@ async def test_eight_rollouts_four_at_once_are_graded_each_by_its_own(shop, fold
     assert list(folder.iterdir()) == []
 
 
+async def test_a_field_that_is_written_in_looks_the_same_whenever_one_looks(shop):
+    env, browser, _ = world(shop)
+    async with env.run() as run:
+        with entered(run):
+            await browser.page.move((FIELD["x"], FIELD["y"]))
+            await browser.page.mouse_down("left")
+            await browser.page.mouse_up("left")
+            await browser.page.settle()
+            seen = set()
+            for _ in range(8):
+                seen.add(await browser.screenshot())
+                await asyncio.sleep(0.2)  # A caret that blinks is seen, or not, for half a second each.
+            assert len(seen) == 1
+
+
 async def test_only_the_hosts_that_were_named_are_reached(shop):
     env, browser, _ = world(hosts=["127.0.0.1"])
     elsewhere = shop.replace("127.0.0.1", "localhost")

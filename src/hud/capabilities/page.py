@@ -28,6 +28,10 @@ _SWAP_SECONDS = 3.0
 _SWAP_PAUSE_SECONDS = 0.05
 _BUTTON_BITS = {"left": 1, "right": 2, "middle": 4, "back": 8, "forward": 16}
 _PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+# What is seen must not hang on when one looks: an equal page is an equal picture, half a second later too.
+_STILL_CARET = """{ const still = new CSSStyleSheet();
+still.replaceSync(":root { caret-animation: manual }");
+document.adoptedStyleSheets.push(still) }"""
 _TYPED_AT_ONCE = 200
 """Text beyond this is inserted as a whole; a key event for each character would take long."""
 
@@ -66,6 +70,10 @@ class Page:
             await self.call(
                 "Emulation.setDeviceMetricsOverride",
                 {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+            )
+            await self.call(
+                "Page.addScriptToEvaluateOnNewDocument",
+                {"source": _STILL_CARET, "worldName": "caret", "runImmediately": True},
             )
 
     async def call(
