@@ -107,7 +107,7 @@ class OurStep:
         # Nothing ends a turn but its length, as on the other side.
         self.policy.chat.stop_ids = frozenset()
         shapes.settle(self.policy)
-        self.trainer = Trainer(self.policy.decoder)
+        self.trainer = Trainer(self.policy.decoder, beside=self.policy.beside)
         self.tasks, self.runtime = tasks, runtime
         self.config, self.model_of = config, model_of
         self.steps = 0

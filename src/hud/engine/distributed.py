@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from torch import Tensor
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach
+from hud.engine.one_pass import Beside
 from hud.engine.options import TrainerOptions
 from hud.engine.trainer import PASS_TOKENS, Trainer
 from hud.errors import ConflictError, HudError, UsageError
@@ -326,10 +327,11 @@ def open_trainer(
     *,
     lora: LoraConfig | None = None,
     options: TrainerOptions | None = None,
+    beside: Callable[[], Sequence[Beside]] = tuple,
 ) -> AnyTrainer:
-    """Return the trainer of a decoder: that of all ranks where this process leads some, else its own."""
+    """Return the trainer of a decoder: that of all ranks where this process leads some, else its own, with those `beside` it."""
     if _lead is None:
-        return Trainer(decoder, lora=lora, options=options)
+        return Trainer(decoder, lora=lora, options=options, beside=beside)
     if not isinstance(decoder, Decoder):
         raise _foreign()
     return DistributedTrainer(_lead, decoder, lora=lora, options=options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,6 +49,18 @@ class PackedPass:
     sampling_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As arrays: torch would send a file descriptor for each tensor.
+        return {
+            name: value.numpy() if isinstance(value, Tensor) else value
+            for name, value in vars(self).items()
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            found = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            object.__setattr__(self, name, found)
 
     def tokens(
         self, logprobs: Tensor, entropy: Tensor | None = None, reference: Tensor | None = None

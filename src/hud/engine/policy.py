@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -28,6 +28,7 @@ from hud.trace import (
 
 if TYPE_CHECKING:
     from hud.engine.folder import AnyDecoder
+    from hud.engine.one_pass import Beside
     from hud.engine.sampler import Sampler
 
 
@@ -125,6 +126,10 @@ class Policy:
     @checkpoint.setter
     def checkpoint(self, checkpoint: str | None) -> None:
         self._samplers.version = checkpoint
+
+    def beside(self) -> Sequence[Beside]:
+        """Return the processes with these weights that compute training passes now, if there are any; see `Trainer`."""
+        return self._samplers.beside() if isinstance(self._samplers, Samplers) else ()
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:

@@ -3,9 +3,9 @@
 A decode step of a small model is many tiny operations, which a second thread does not make faster (`threads`); a second
 process, with half of the sequences, does. This process's own then draws only what needs it: beside the tools, templates and
 records of all rollouts it would wait for the interpreter's lock again and again. The others compute with one copy of the
-weights, which is made anew whenever those have changed. A turn goes where the least is to be done for it: fewest sequences on
-their way, and most of its prompt known. Where training goes on meanwhile, only half of them draw: a decode step costs little
-more with twice the sequences, and the cores are wanted.
+weights, which is made anew whenever those have changed, and the trainer's passes are computed there too. A turn goes where the
+least is to be done for it: fewest sequences on their way, and most of its prompt known. Where training goes on meanwhile, half
+of them draw and the others compute passes: a decode step costs little more with twice the sequences.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hud.engine.beginnings import BLOCK, Beginnings, chain_of
 from hud.engine.decoder import Decoder
 from hud.engine.sequence import Asked, Request, SamplerClosed
 from hud.engine.shared_weights import SharedWeights
-from hud.engine.side_sampler import SideSampler
+from hud.engine.side_process import SideProcess
 from hud.engine.swapping import SwappingSampler
 from hud.engine.threads import passes_under_way, sampling_processes
 
@@ -45,7 +45,7 @@ class Samplers:
         self.decoder = decoder
         self.slots = slots
         self.own = SwappingSampler(decoder, slots=slots, version=version)
-        self._sides: list[SideSampler] = []
+        self._sides: list[SideProcess] = []
         self._weights: SharedWeights | None = None
         self._changing = threading.RLock()
         self._starting: threading.Thread | None = None
@@ -55,7 +55,7 @@ class Samplers:
         processes = sampling_processes(parameters) if ours else 1
         self._wanted = processes if processes > 1 else 0
         self._training_until = 0.0
-        self._known: defaultdict[SwappingSampler | SideSampler, Beginnings] = defaultdict(
+        self._known: defaultdict[SwappingSampler | SideProcess, Beginnings] = defaultdict(
             Beginnings
         )
         """What each of those that turns are shared out to computed lately, and so holds the keys and values of."""
@@ -88,11 +88,11 @@ class Samplers:
         # Grammars and stops that are text live in this process.
         here = asked.constraint is not None or asked.stopped is not None
         self._start_sides()
-        sides = [] if here else [side for side in self._sides if side.ready.is_set()]
+        sides = [] if here else self._ready()
         if not sides:
             return self.own.submit(asked, listener)
-        most = self._most_at_once()
-        members: list[SwappingSampler | SideSampler] = [*sides[:most]]
+        most = self._half if self._training() else self._wanted
+        members: list[SwappingSampler | SideProcess] = [*sides[:most]]
         if len(sides) < most:
             members.append(self.own)
         chain = chain_of(asked.prompt)
@@ -100,6 +100,14 @@ class Samplers:
         with suppress(SamplerClosed):
             return self._give(chosen, asked, chain, listener)
         return self.own.submit(asked, listener)
+
+    def beside(self) -> list[SideProcess]:
+        """Return the other processes that compute training passes now: all, or those that do not draw meanwhile."""
+        sides = self._ready()
+        if len(sides) < self._wanted:
+            return []
+        drawing = any(side.load for side in sides)
+        return sides[self._half :] if drawing or self._training() else sides
 
     def queue_length(self) -> int:
         """Return how many sequences wait that somebody still wants."""
@@ -150,13 +158,17 @@ class Samplers:
         self._starting = threading.Thread(target=self._start, name="hud-start", daemon=True)
         self._starting.start()
 
+    def _ready(self) -> list[SideProcess]:
+        """Return the other processes that can be asked now."""
+        return [side for side in self._sides if side.alive and side.ready.is_set()]
+
     def _start(self) -> None:
         with self._changing:
             assert isinstance(self.decoder, Decoder)
             if self._weights is None:
                 self._weights = SharedWeights(self.decoder)
             while len(self._sides) < self._wanted:
-                side = SideSampler(self._weights, slots=self.slots, version=self.version)
+                side = SideProcess(self._weights, slots=self.slots, version=self.version)
                 self._sides = [*self._sides, side]
         self._starting = None
 
@@ -172,20 +184,25 @@ class Samplers:
 
     # -- where a turn goes --------------------------------------------------------------------------
 
-    def _most_at_once(self) -> int:
-        """Return how many other processes turns are shared out to."""
+    def _training(self) -> bool:
+        """Return whether turns are drawn beside training passes, or were lately."""
         now = monotonic()
         if passes_under_way():
             self._training_until = now + TRAINING_SECONDS
-        return -(-self._wanted // 2) if now < self._training_until else self._wanted
+        return now < self._training_until
 
-    def _cost(self, one: SwappingSampler | SideSampler, chain: list[int]) -> float:
+    @property
+    def _half(self) -> int:
+        """How many other processes turns are shared out to beside training passes."""
+        return -(-self._wanted // 2)
+
+    def _cost(self, one: SwappingSampler | SideProcess, chain: list[int]) -> float:
         """Return what has to be done for a prompt, up to what is the same for all."""
         return one.load - self._known[one].length(chain) * BLOCK / TOKENS_PER_SEQUENCE
 
     def _give(
         self,
-        one: SwappingSampler | SideSampler,
+        one: SwappingSampler | SideProcess,
         asked: Asked,
         chain: list[int],
         listener: Callable[[], None],

@@ -46,6 +46,11 @@ class Plan:
     parameters: tuple[Placed, ...]
     size: int
 
+    def tensors(self, descriptor: int) -> list[Tensor]:
+        """Return one for each parameter, in memory of this size."""
+        memory = _mapped(descriptor, self.size)
+        return [one.within(memory) for one in self.parameters]
+
     @classmethod
     def of(cls, decoder: Decoder) -> Plan:
         """Lay out a decoder's parameters, end to end."""
@@ -65,9 +70,8 @@ class SharedWeights:
 
     def __init__(self, decoder: Decoder) -> None:
         self.plan = Plan.of(decoder)
-        self.descriptor = _memory(self.plan.size)
-        memory = _mapped(self.descriptor, self.plan.size)
-        self._copies = [one.within(memory) for one in self.plan.parameters]
+        self.descriptor = shared_memory(self.plan.size)
+        self._copies = self.plan.tensors(self.descriptor)
         self.refresh(decoder)
 
     @torch.no_grad()
@@ -92,11 +96,9 @@ def decoder_over(plan: Plan, descriptor: int) -> Decoder:
         decoder = Decoder(plan.config)
     if plan.lora is not None:
         attach(decoder, plan.lora)
-    memory = _mapped(descriptor, plan.size)
-    for one in plan.parameters:
+    for one, tensor in zip(plan.parameters, plan.tensors(descriptor), strict=True):
         owner, _, last = one.name.rpartition(".")
-        parameter = nn.Parameter(one.within(memory), requires_grad=False)
-        setattr(decoder.get_submodule(owner), last, parameter)
+        setattr(decoder.get_submodule(owner), last, nn.Parameter(tensor, requires_grad=False))
     return decoder.requires_grad_(False).eval()
 
 
@@ -110,10 +112,10 @@ def _lora_of(decoder: nn.Module) -> LoraConfig | None:
     return LoraConfig(rank=rank, alpha=layer.scale * rank, targets=tuple(targets))
 
 
-def _memory(size: int) -> int:
-    """Return the descriptor of `size` bytes that lie in no folder."""
+def shared_memory(size: int) -> int:
+    """Return the descriptor of `size` bytes that lie in no folder, and take no room before they are written."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("hud-weights")
+        descriptor = os.memfd_create("hud")
     else:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())

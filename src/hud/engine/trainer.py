@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,10 +24,10 @@ from torch import Tensor
 from hud.engine.compiled import compile_layers
 from hud.engine.decoder import Decoder
 from hud.engine.flops import pass_flops
-from hud.engine.logprobs import pass_logprobs
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.engine.measured import Measured, gap_metrics, lag_metrics
 from hud.engine.metering import Meter
+from hud.engine.one_pass import Beside, Compute, Found, first_free, learned, looked_at
 from hud.engine.optimizer import AdamW
 from hud.engine.options import TrainerOptions
 from hud.engine.packed import PackedPass, check, cost_of, lay_out
@@ -36,7 +36,6 @@ from hud.engine.threads import for_training, on_all_cores, passes_at_once, side_
 from hud.errors import ConflictError, UsageError
 from hud.train.datums import Datum, Floats
 from hud.train.loss_config import LossConfig, Normalization, parse_loss
-from hud.train.losses import compute_loss, sampler_gap
 from hud.train.packing import deal, pack, tokens_of
 
 if TYPE_CHECKING:
@@ -51,16 +50,6 @@ APART_FROM = 512
 """Fewest tokens of a pass for which it is worth to compute it beside others."""
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What one pass gave."""
-
-    logprobs: Tensor
-    sums: dict[str, float]
-    gradients: Sequence[Tensor | None] | None
-    """Of what is trained; None where they are in `grad` already."""
-
-
 class Trainer:
     """Accumulates gradients and steps. Full weights without `lora`, else adapters only."""
 
@@ -73,8 +62,12 @@ class Trainer:
         pass_tokens: int = PASS_TOKENS,
         options: TrainerOptions | None = None,
         ranks: Ranks | None = None,
+        beside: Callable[[], Sequence[Beside]] = tuple,
     ) -> None:
         """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it.
+
+        `beside` returns the processes that compute passes of a small model now, if there are any; `Policy.exclusive` sees to
+        it that they have the weights.
 
         With several `ranks`, the decoders are parts of it, and every rank calls every method with the same arguments:
         `load_state_dict` alone needs the state on the first only. All get the same answers, but for `state_dict`.
@@ -95,6 +88,7 @@ class Trainer:
         if options.recompute_layers:
             decoder.checkpointed = True
         self._ranks: Ranks = ranks or Alone()
+        self._beside = beside
         self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks)
         self._trained = list(trained.values())
         first = next(iter(trained.values()))
@@ -148,7 +142,7 @@ class Trainer:
         mine = Measured()
         with self._meter.working():
             passes = self._passes(datums, num_substeps)
-            for batch, found in self._each(passes, partial(self._one_pass, loss=loss)):
+            for batch, found in self._each(passes, loss):
                 self._collect(batch, found, mine)
             told = Measured.together(self._ranks.told(mine))
         sums = told.sums
@@ -179,10 +173,8 @@ class Trainer:
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 where the mask is 0."""
         mine = Measured()
-        for batch, logprobs in self._each(
-            self._passes(datums, 1), partial(self._logprobs, self.decoder)
-        ):
-            mine.add(batch, {}, logprobs)
+        for batch, found in self._each(self._passes(datums, 1), None):
+            mine.add(batch, {}, found.logprobs)
         self._ranks.release(self.decoder)
         return Measured.together(self._ranks.told(mine)).logprobs_of(datums)
 
@@ -311,37 +303,34 @@ class Trainer:
         ]
 
     def _each(
-        self, passes: Sequence[PackedPass], work: Callable[[PackedPass], T]
-    ) -> Iterator[tuple[PackedPass, T]]:
-        """Yield every pass with what `work` returns of it, several computed at the same time where that is better."""
-        works = [partial(work, batch) for batch in passes]
-        if self._at_once > 1 and len(passes) > 1:
-            yield from zip(passes, side_by_side(works), strict=True)
-        else:
-            yield from zip(passes, map(self._compute, works), strict=True)
+        self, passes: Sequence[PackedPass], loss: LossConfig | None
+    ) -> Iterator[tuple[PackedPass, Found]]:
+        """Yield every pass with what it finds, several computed at the same time where that is better.
 
-    def _one_pass(self, batch: PackedPass, loss: LossConfig) -> _Found:
-        """Compute one pass and its gradient."""
+        Without a loss that is the logprobs alone.
+        """
+        if self._at_once == 1:
+            for batch in passes:
+                yield batch, self._compute(partial(self._one_pass, batch, loss))
+            return
+        # Beside a loop that plays rollouts, threads of its process wait for the interpreter's lock after every operation.
+        sides = [] if loss is not None and loss.needs_reference else self._beside()
+        work: Compute = self._one_pass
+        if sides and 2 * len(sides) >= min(self._at_once, len(passes)):
+            checkpointed = bool(getattr(self.decoder, "checkpointed", False))
+            work = first_free(sides, self._one_pass, checkpointed=checkpointed)
+        works = [partial(work, batch, loss) for batch in passes]
+        yield from zip(passes, side_by_side(works), strict=True)
+
+    def _one_pass(self, batch: PackedPass, loss: LossConfig | None) -> Found:
+        """Compute one pass and, of a loss, its gradient."""
+        if loss is None:
+            return looked_at(self.decoder, batch)
         reference = self._reference_logprobs(batch) if loss.needs_reference else None
-        logprobs, entropy = pass_logprobs(self.decoder, batch, entropy=loss.needs_entropy)
-        if not batch.datums:
-            # It only keeps the other ranks company.
-            (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
-            return _Found(logprobs.detach(), {}, None)
-        tokens = batch.tokens(logprobs, entropy, reference)
-        total, sums = compute_loss(tokens, loss)
-        gradients = None
-        if self._at_once > 1:
-            gradients = torch.autograd.grad(total, self._trained, allow_unused=True)
-        else:
-            total.backward()  # type: ignore[no-untyped-call]
-        if not loss.supervised:
-            sums |= sampler_gap(tokens)
-        # One copy from the device for all of them.
-        values = torch.stack([one.to(total.dtype) for one in sums.values()]).tolist()
-        return _Found(logprobs.detach(), dict(zip(sums, values, strict=True)), gradients)
+        trained = self._trained if self._at_once > 1 else None
+        return learned(self.decoder, batch, loss, reference, trained=trained)
 
-    def _collect(self, batch: PackedPass, found: _Found, measured: Measured) -> None:
+    def _collect(self, batch: PackedPass, found: Found, measured: Measured) -> None:
         """Add the gradient of a pass, and what was measured, in the order of the passes."""
         for parameter, gradient in zip(self._trained, found.gradients or (), strict=False):
             if gradient is None:
@@ -366,10 +355,6 @@ class Trainer:
         for_training()
         return work()
 
-    @torch.no_grad()
-    def _logprobs(self, policy: AnyDecoder, batch: PackedPass) -> Tensor:
-        return pass_logprobs(policy, batch)[0]
-
     def _reference_logprobs(self, batch: PackedPass) -> Tensor:
         if self.reference is None and self.lora is None:
             raise UsageError(
@@ -379,7 +364,7 @@ class Trainer:
         policy = self.reference or self.decoder
         without = disabled(self.decoder) if self.reference is None else nullcontext()
         with without:
-            logprobs = self._logprobs(policy, batch)
+            logprobs = looked_at(policy, batch).logprobs
         self._ranks.release(policy)
         return logprobs
 

@@ -53,6 +53,7 @@ class TrainedModel:
             self.serving.policy.decoder,
             lora=lora_config(model.config),
             options=trainer_options(model.config),
+            beside=self.serving.policy.beside,
         )
         self.broken = False
         """True once it is not known what the weights are."""

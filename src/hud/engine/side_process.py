@@ -1,4 +1,4 @@
-"""A sampling process as its parent sees it; see `sampling_process` for the other end."""
+"""A process that samples, or computes training passes, as its parent sees it; see `side_work` for the other end."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from typing import Any
 
+import numpy as np
+import torch
+
 from hud.engine.drawing import Uniforms
+from hud.engine.one_pass import Found
+from hud.engine.packed import PackedPass
 from hud.engine.sequence import Asked, Request, SamplerClosed
-from hud.engine.shared_weights import SharedWeights
+from hud.engine.shared_weights import SharedWeights, shared_memory
 from hud.errors import InfrastructureFault
+from hud.train.loss_config import LossConfig
 
 STILL_SECONDS = 600.0
 """How long turns on their way may take to end before weights are changed."""
@@ -40,25 +47,34 @@ class SideRequest(Request):
             self.abandoning(self.number)
 
 
-class SideSampler:
-    """Draws in a process of its own, on one thread, with weights that are this process's to change."""
+class SideProcess:
+    """Computes in a process of its own, on one thread, with weights that are this process's to change."""
 
     def __init__(self, weights: SharedWeights, *, slots: int, version: str | None) -> None:
         self._connection, theirs = Pipe()
-        passed = (theirs.fileno(), weights.descriptor)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "hud.engine.sampling_process", *map(str, passed)],
-            pass_fds=passed,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
+        room = shared_memory(weights.plan.size)
+        try:
+            passed = (theirs.fileno(), weights.descriptor, room)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hud.engine.side_work", *map(str, passed)],
+                pass_fds=passed,
+                # Of MKL's own setting torch thinks more.
+                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+            )
+            self._gradients = weights.plan.tensors(room)
+        finally:
+            theirs.close()
+            os.close(room)
         self.ready = threading.Event()
         """Set once it draws, and when it never will."""
         self.alive = True
         self._requests: dict[int, SideRequest] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
+        self._computing = threading.Lock()
+        """Held while a pass is computed there: there is room for one's gradients."""
+        self._passed: Future[Found] | None = None
         self._still = threading.Event()
         self._outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._behind = 0
@@ -93,6 +109,17 @@ class SideSampler:
         self._post(("draw", number, asked), short=len(asked.prompt) <= SHORT_TOKENS)
         return request
 
+    def compute(self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool) -> Found:
+        """Return what a pass finds, computed there; see `one_pass.Beside`."""
+        with self._computing:
+            passed: Future[Found] = Future()
+            with self._lock:
+                if not self.alive:
+                    raise InfrastructureFault("The process beside this one has ended.")
+                self._passed = passed
+            self._post(("pass", batch, loss, checkpointed))
+            return passed.result()
+
     def pause(self, *, in_flight: bool) -> None:
         """Begin to keep it still; `wait_still` returns when it is."""
         self._still.clear()
@@ -115,7 +142,7 @@ class SideSampler:
 
     def close(self) -> None:
         """End it; whoever waits is told."""
-        self._process.terminate()
+        self._process.kill()  # It has nothing to save.
         self._process.wait()
         with suppress(OSError):
             self._connection.close()
@@ -156,11 +183,17 @@ class SideSampler:
                 kind, *rest = self._connection.recv()
                 if kind == "drawn":
                     self._take(rest[0])
+                elif kind == "passed":
+                    self._take_pass(*rest)
+                elif kind == "failed":
+                    self._pass_failed("It failed there.")
                 elif kind == "still":
                     self._still.set()
                 elif kind == "ready":
                     self.ready.set()
         except (EOFError, OSError):
+            pass
+        finally:
             self._end()
 
     def _take(self, news: list[tuple[Any, ...]]) -> None:
@@ -184,6 +217,31 @@ class SideSampler:
         for listener in told:
             listener()
 
+    def _take_pass(
+        self, logprobs: np.ndarray, sums: dict[str, float], there: list[bool] | None
+    ) -> None:
+        gradients = None
+        if there is not None:
+            # Copies: the next pass is computed while these are added up.
+            gradients = [
+                one.clone() if is_there else None
+                for one, is_there in zip(self._gradients, there, strict=True)
+            ]
+        passed = self._asked_pass()
+        if passed is not None:
+            passed.set_result(Found(torch.from_numpy(logprobs), sums, gradients))
+
+    def _pass_failed(self, why: str) -> None:
+        passed = self._asked_pass()
+        if passed is not None:
+            passed.set_exception(InfrastructureFault(f"A training pass was not computed: {why}"))
+
+    def _asked_pass(self) -> Future[Found] | None:
+        """Return what waits for the pass under way; whoever gets it answers."""
+        with self._lock:
+            passed, self._passed = self._passed, None
+        return passed
+
     def _end(self) -> None:
         """Tell everybody who waits that it is over."""
         with self._lock:
@@ -193,6 +251,7 @@ class SideSampler:
         self._outbox.put(())
         self.ready.set()
         self._still.set()
+        self._pass_failed("The process ended.")
         for request in lost:
             request.outcome = InfrastructureFault(
                 "The sampling process ended while it was drawing."

@@ -1,19 +1,21 @@
-"""Small policies sample in several processes: the same tokens, the same versions, and nobody notices."""
+"""Small policies sample and learn in several processes: the same tokens, gradients and versions, and nobody notices."""
 
 import asyncio
 import os
 import signal
 
+import numpy as np
 import pytest
 import torch
+from small_decoder import random_datum
 from tests.engine.tiny_policy import lesson, tiny_policy
 from tests.engine.waiting import until
 
-from hud.engine import samplers, side_sampler
+from hud.engine import samplers, side_process
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sampler import Sampler
 from hud.engine.sequence import Asked
-from hud.engine.side_sampler import SideRequest
+from hud.engine.side_process import SideRequest
 from hud.engine.threads import sampling_processes, side_by_side
 from hud.engine.trainer import Trainer
 from hud.errors import InfrastructureFault, UsageError
@@ -81,10 +83,11 @@ async def test_turns_are_shared_out_and_the_same_tokens_are_drawn(policy):
 
 
 async def test_half_of_the_processes_draw_while_training_passes_are_computed(policy):
-    first, _ = await spread(policy)
+    first, second = await spread(policy)
     passes = side_by_side([lambda: None, lambda: None])
     next(passes)  # The second is still to be asked for.
     assert {place(submitted(policy, prompt)) for prompt in PROMPTS} == {first}
+    assert policy.beside() == [second]
     passes.close()
 
 
@@ -226,7 +229,7 @@ async def test_a_turn_that_is_given_up_ends_there(policy):
 
 
 async def test_a_long_prompt_stays_in_its_place_among_short_ones(policy, monkeypatch):
-    monkeypatch.setattr(side_sampler, "SHORT_TOKENS", 32)
+    monkeypatch.setattr(side_process, "SHORT_TOKENS", 32)
     await spread(policy)
     prompts = [[5 + row] * (200 if row % 3 else 4) for row in range(24)]
     alone = Sampler(policy.decoder)
@@ -234,6 +237,111 @@ async def test_a_long_prompt_stays_in_its_place_among_short_ones(policy, monkeyp
     alone.close()
     found = await drawn(policy, prompts)
     assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
+
+
+def batch_of(vocab=60):
+    rng = np.random.default_rng(0)
+    return [random_datum(rng, vocab=vocab, length=80, traj_idx=number) for number in range(24)]
+
+
+def trainer_of(policy, **options):
+    trainer = Trainer(policy.decoder, **options)
+    trainer._at_once = 3  # Whatever this machine has.
+    return trainer
+
+
+def told(trainer, **options):
+    """Return a batch's gradients, its loss and its logprobs."""
+    metrics = trainer.forward_backward(batch_of(), "ppo", {"epsilon": 0.2}, **options)
+    assert metrics["passes:sum"] == 3
+    found = trainer.gradients(), metrics["loss:sum"], trainer.last_logprobs
+    trainer.zero_grad()
+    return found
+
+
+def same(one, other):
+    """Whether the gradients, the losses and the logprobs are the same bits."""
+    return (
+        all(torch.equal(gradient, other[0][name]) for name, gradient in one[0].items())
+        and one[1] == other[1]
+        and all(map(np.array_equal, one[2], other[2]))
+    )
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """Who computed each pass that was computed beside."""
+    found = []
+    compute = side_process.SideProcess.compute
+
+    def counting(side, *arguments, **options):
+        answer = compute(side, *arguments, **options)
+        found.append(side)
+        return answer
+
+    monkeypatch.setattr(side_process.SideProcess, "compute", counting)
+    return found
+
+
+async def test_passes_that_are_computed_beside_find_the_same_bits(policy, answered):
+    alone, beside = trainer_of(policy), trainer_of(policy, beside=policy.beside)
+    here = await asyncio.to_thread(told, beside)
+    assert not answered, "there was nobody yet"
+    sides = await spread(policy)
+    there = await asyncio.to_thread(told, beside)
+    assert len(answered) == 3
+    assert set(answered) == set(sides)
+    assert same(there, here)
+    logprobs = await asyncio.to_thread(beside.forward, batch_of())
+    assert len(answered) == 6
+    assert all(map(np.array_equal, logprobs, alone.forward(batch_of())))
+
+
+async def test_layers_are_recomputed_beside_too(policy, answered):
+    await spread(policy)
+    beside = trainer_of(policy, beside=policy.beside)
+    kept = await asyncio.to_thread(told, beside)
+    policy.decoder.checkpointed = True
+    assert same(await asyncio.to_thread(told, beside), kept)
+    assert len(answered) == 6
+
+
+async def test_passes_beside_are_of_the_weights_as_they_are(policy, answered):
+    await spread(policy)
+    alone, beside = trainer_of(policy), trainer_of(policy, beside=policy.beside)
+    before = await asyncio.to_thread(told, beside)
+
+    def change():
+        with policy.exclusive():
+            spoil(policy)
+
+    await asyncio.to_thread(change)
+    after = await asyncio.to_thread(told, beside)
+    assert len(answered) == 6
+    assert not same(after, before)
+    assert same(after, await asyncio.to_thread(told, alone))
+
+
+async def test_a_pass_whose_process_is_killed_is_computed_here(policy, answered):
+    sides = await spread(policy)
+    alone, beside = trainer_of(policy), trainer_of(policy, beside=lambda: sides)
+    os.kill(sides[0]._process.pid, signal.SIGSTOP)
+    learning = asyncio.create_task(asyncio.to_thread(told, beside))
+    await until(lambda: sides[0]._passed)
+    os.kill(sides[0]._process.pid, signal.SIGKILL)
+    assert same(await learning, await asyncio.to_thread(told, alone))
+    assert sides[0] not in answered
+    assert not policy.beside(), "the others are too few until it has been started again"
+
+
+async def test_a_pass_that_fails_beside_says_what_it_would_here(policy, answered):
+    sides = await spread(policy)
+    beside = trainer_of(policy, beside=policy.beside)
+    with pytest.raises(IndexError):
+        await asyncio.to_thread(beside.forward, batch_of(vocab=10**6))
+    assert not answered
+    await asyncio.to_thread(told, beside)
+    assert set(answered) == set(sides), "they go on"
 
 
 def test_the_environment_says_how_many_processes_there_are(monkeypatch):

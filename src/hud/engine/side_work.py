@@ -1,6 +1,7 @@
-"""A process that samples beside its parent, with the parent's weights: `python -m hud.engine.sampling_process FD FD`.
+"""A process that samples beside its parent, or computes training passes: `python -m hud.engine.side_work FD FD FD`.
 
-The first descriptor is its end of a pipe to the parent (`side_sampler`), the second the weights. It ends when the pipe does.
+The first descriptor is its end of a pipe to the parent (`side_process`), the second the parent's weights, and the third room for
+gradients of them. It ends when the pipe does.
 """
 
 from __future__ import annotations
@@ -11,24 +12,36 @@ import sys
 import threading
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+
+from hud.engine.one_pass import learned, looked_at
+from hud.engine.packed import PackedPass
 from hud.engine.sequence import Asked, Drawn, Request
 from hud.engine.shared_weights import Plan, decoder_over
 from hud.engine.swapping import SwappingSampler
 from hud.errors import InfrastructureFault
+from hud.train.loss_config import LossConfig
 
 
-class SamplingProcess:
+class SideWork:
     """Answers one parent."""
 
-    def __init__(self, parent: Connection, weights: int) -> None:
+    def __init__(self, parent: Connection, weights: int, gradients: int) -> None:
         self._parent = parent
         plan, slots, version = self._first()
         self._sampler = SwappingSampler(decoder_over(plan, weights), slots=slots, version=version)
+        self._passes: SimpleQueue[tuple[PackedPass, LossConfig | None, bool]] = SimpleQueue()
+        self._trained = decoder_over(plan, weights).requires_grad_(True)
+        """The same weights, of which there are gradients."""
+        self._gradients = plan.tensors(gradients)
         self._requests: dict[int, tuple[Request, int]] = {}
         """By number: a sequence on its way, and how much of it was told."""
         self._lock = threading.Lock()
+        self._answering = threading.Lock()
+        """A long message is written in parts."""
         self._woken = threading.Event()
         self._still: ExitStack | None = None
         """What is left when weights have changed."""
@@ -39,18 +52,21 @@ class SamplingProcess:
 
     def work(self) -> None:
         """Answer until the parent is gone, or says that it was all."""
-        threading.Thread(target=self._tell, name="hud-tell", daemon=True).start()
-        self._parent.send(("ready",))
+        for work in (self._tell, self._compute):
+            threading.Thread(target=work, name="hud-work", daemon=True).start()
+        self._answer(("ready",))
         while True:
             kind, *rest = self._parent.recv()
             if kind == "draw":
                 self._draw(*rest)
             elif kind == "abandon":
                 self._abandon(*rest)
+            elif kind == "pass":
+                self._passes.put(tuple(rest))
             elif kind == "pause":
                 self._still = ExitStack()
                 self._still.enter_context(self._sampler.exclusive(in_flight=rest[0]))
-                self._parent.send(("still",))
+                self._answer(("still",))
             elif kind == "version":
                 self._sampler.version = rest[0]
             elif kind == "resume" and self._still is not None:
@@ -61,7 +77,7 @@ class SamplingProcess:
         try:
             request = self._sampler.submit(asked, self._woken.set)
         except InfrastructureFault as error:
-            self._parent.send(("drawn", [(number, [], [], [], 0, None, [], error)]))
+            self._answer(("drawn", [(number, [], [], [], 0, None, [], error)]))
             return
         with self._lock:
             self._requests[number] = (request, 0)
@@ -73,6 +89,38 @@ class SamplingProcess:
         if found is not None:
             found[0].abandon()
 
+    def _answer(self, message: tuple[Any, ...]) -> None:
+        with self._answering:
+            self._parent.send(message)
+
+    def _compute(self) -> None:
+        """Compute training passes, one after the other."""
+        try:
+            while True:
+                batch, loss, checkpointed = self._passes.get()
+                try:
+                    found = self._pass(batch, loss, checkpointed)
+                except Exception:
+                    self._answer(("failed",))  # The parent computes it again, and says why.
+                else:
+                    self._answer(("passed", *found))
+        finally:
+            os._exit(1)  # The parent waits for an answer, or for the end.
+
+    def _pass(
+        self, batch: PackedPass, loss: LossConfig | None, checkpointed: bool
+    ) -> tuple[np.ndarray, dict[str, float], list[bool] | None]:
+        """Compute a pass; its gradients are put where the parent finds them. Returns which those are, beside the rest."""
+        if loss is None:
+            return looked_at(self._trained, batch).logprobs.numpy(), {}, None
+        self._trained.checkpointed = checkpointed
+        found = learned(self._trained, batch, loss, trained=list(self._trained.parameters()))
+        gradients = found.gradients or ()
+        for place, gradient in zip(self._gradients, gradients, strict=True):
+            if gradient is not None:
+                place.copy_(gradient)
+        return found.logprobs.numpy(), found.sums, [one is not None for one in gradients]
+
     def _tell(self) -> None:
         """Send what was drawn since the last time, of all sequences at once."""
         with suppress(OSError):
@@ -80,7 +128,7 @@ class SamplingProcess:
                 self._woken.clear()
                 news = self._news()
                 if news:
-                    self._parent.send(("drawn", news))
+                    self._answer(("drawn", news))
 
     def _news(self) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -118,9 +166,10 @@ def _said(outcome: Drawn | InfrastructureFault | None) -> str | InfrastructureFa
 
 
 def main() -> None:
-    """Be the sampling process of the one that started this one."""
+    """Be the side process of the one that started this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear.
-    process = SamplingProcess(Connection(int(sys.argv[1])), int(sys.argv[2]))
+    parent, *memory = map(int, sys.argv[1:])
+    process = SideWork(Connection(parent), *memory)
     with suppress(EOFError, OSError):
         process.work()
     os._exit(0)  # Nobody is left to answer to: a thread in the middle of a step is not waited for.
