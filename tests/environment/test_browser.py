@@ -243,7 +243,7 @@ async def test_a_field_that_is_written_in_looks_the_same_whenever_one_looks(shop
             seen = set()
             for _ in range(8):
                 seen.add(await browser.screenshot())
-                await asyncio.sleep(0.2)  # A caret that blinks is seen, or not, for half a second each.
+                await asyncio.sleep(0.2)  # longer in all than a caret is seen or not when it blinks
             assert len(seen) == 1
 
 
