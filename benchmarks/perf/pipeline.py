@@ -1,9 +1,10 @@
 """Sampling ahead of training against sampling, then training: wall-clock to the same reward, where tools are slow.
 
 The policy and the tasks are the demo's, each tool call is delayed by 50 to 500 ms. The loss is the one that `hud train`
-takes where none is given: ahead it is ppo, whose gradient of new tokens is that of the demo's own loss. For each seed, both ways
-train a fresh fork until the mean reward of five steps in a row has reached a bar. Prints the seconds that each took, and what
-`hud plan --simulate` predicts for as many steps from what that run recorded.
+takes where none is given: ahead it is ppo, whose gradient of new tokens is that of the demo's own loss. So is the number of
+rollouts at a time: 64 in turns, which are all that a step has, and 128 ahead. For each seed, both ways train a fresh fork until
+the mean reward of five steps in a row has reached a bar. Prints the seconds that each took, and what `hud plan --simulate`
+predicts for as many steps from what that run recorded.
 
 python benchmarks/perf/pipeline.py [--reward 0.9] [--max-lag 2] [--seeds 3] [--folder FOLDER]
 """
@@ -88,7 +89,6 @@ class Way:
             "steps": options.steps,
             "eval_every": 0,
             "max_lag": self.max_lag,
-            "max_concurrent": options.max_concurrent,
         }
         usual = {key: value for key, value in GRPO.items() if key != "loss"}
         config = TrainConfig(**{**usual, **changed})
@@ -145,7 +145,6 @@ def main() -> None:
     parser.add_argument("--reward", type=float, default=0.9, help="the bar")
     parser.add_argument("--steps", type=int, default=40, help="most that are taken")
     parser.add_argument("--max-lag", type=int, default=2)
-    parser.add_argument("--max-concurrent", type=int, default=64, help="the demo has 64")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--folder", help="a finished demo's; without it, a short demo is made first"

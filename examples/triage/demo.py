@@ -63,7 +63,6 @@ GRPO: dict[str, Any] = {
     "max_grad_norm": 1.0,
     "max_tokens": 40,
     "max_turns": 10,
-    "max_concurrent": 64,
     "eval_every": 10,
     "keep": 2,
 }

@@ -373,6 +373,12 @@ def test_a_loss_that_is_not_given_bounds_the_weights_of_old_tokens():
     assert make_config({"model": "m", "max_lag": 1, "loss": "dro"}).loss == "dro"
 
 
+def test_twice_as_many_rollouts_run_at_a_time_where_nothing_else_is_said_and_sampling_is_ahead():
+    given = ({}, {"max_lag": 0}, {"max_lag": 2}, {"max_lag": 2, "max_concurrent": 5})
+    configs = [make_config({"model": "m", **values}) for values in given]
+    assert [config.max_concurrent for config in configs] == [64, 64, 128, 5]
+
+
 @pytest.mark.parametrize(("loss", "said"), [("importance_sampling", 1), ("cispo", 0)])
 async def test_a_loss_that_bounds_no_weights_is_remarked_on_where_tokens_are_old(home, loss, said):
     class Listening(SilentReporter):

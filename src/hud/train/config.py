@@ -120,7 +120,7 @@ class TrainConfig(BaseModel):
     runtime: str = "local"
     """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
     max_concurrent: int = Field(default=64, ge=1)
-    """Rollouts at a time; 1 makes a run repeatable bit for bit."""
+    """Rollouts at a time; 1 makes a run repeatable bit for bit. Where not given with `max_lag` above 0: 128."""
     rollout_timeout: float = Field(default=600.0, gt=0)
     """Seconds."""
 
@@ -159,10 +159,14 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _bounded_where_tokens_are_old(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("max_lag") and "loss" not in values:
+    def _sampling_ahead(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not values.get("max_lag"):
+            return values
+        # While a step is learned from, the next one's rollouts are all under way.
+        values = {"max_concurrent": 2 * cls.model_fields["max_concurrent"].default, **values}
+        if "loss" not in values:
             given = values.get("loss_config") or {}
-            return {**values, "loss": "ppo", "loss_config": {"dual_clip": 3.0, **given}}
+            values |= {"loss": "ppo", "loss_config": {"dual_clip": 3.0, **given}}
         return values
 
     @model_validator(mode="after")
