@@ -1,4 +1,4 @@
-"""Weights are computed in the type that the processor is fast in."""
+"""Weights are computed in the type that the machine is fast in."""
 
 import pytest
 import torch
@@ -15,7 +15,19 @@ def slow(request, monkeypatch):
     return request.param
 
 
-def test_bfloat16_is_widened_where_the_cpu_is_slow_in_it(slow):
+@pytest.fixture
+def not_small(monkeypatch):
+    """A model counts as small only where it has no parameters."""
+    monkeypatch.setattr(precision, "SMALL_PARAMETERS", 0)
+
+
+def test_small_models_are_computed_in_fp32_by_every_cpu(slow):
+    policy = Policy.load(tiny_folder(), dtype=torch.bfloat16)
+    assert policy.decoder.dtype == torch.float32
+    policy.close()
+
+
+def test_others_are_widened_where_the_cpu_is_slow_in_bfloat16(slow, not_small):
     policy = Policy.load(tiny_folder(), dtype=torch.bfloat16)
     assert policy.decoder.dtype == (torch.float32 if slow else torch.bfloat16)
     policy.close()

@@ -112,7 +112,7 @@ class Policy:
         checkpoint: str | None = None,
         slots: int = 64,
     ) -> Policy:
-        """Load a Hugging Face folder. On a CPU that is slow in `dtype` it is computed in fp32; see `computing_type`."""
+        """Load a Hugging Face folder. A CPU computes it in fp32 where that is faster than `dtype`; see `computing_type`."""
         if dtype is not None:
             dtype = computing_type(dtype, device, folder)
         decoder = load_decoder(folder, dtype=dtype, device=device)

@@ -1,13 +1,17 @@
-"""Which type this machine's processor computes fastest in."""
+"""Which type this machine computes a model fastest in."""
 
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from pathlib import Path
 from time import perf_counter
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
+
+from hud.engine.threads import SMALL_PARAMETERS
 
 WIDEST_BYTES = 2 << 30
 """Weights of more bytes than this keep their type: they would take as many again."""
@@ -17,15 +21,19 @@ _ROWS, _SIZE, _TIMES = 64, 512, 9
 def computing_type(
     dtype: torch.dtype, device: torch.device | str, folder: Path | None = None
 ) -> torch.dtype:
-    """Return what weights of `dtype` are best computed in: fp32 on a CPU that has no fast products of `dtype`, else `dtype`.
+    """Return what weights of `dtype` are best computed in: `dtype`, or on a CPU fp32 where that is faster.
 
-    A CPU without matrix instructions for bfloat16 may take twice as long as in fp32, and loses digits besides. The weights of
-    `folder` keep their type where they are large.
+    It is for small models, whose compiled passes are in fp32, on every CPU; and for others on one without matrix instructions
+    for bfloat16, which may take twice as long, and loses digits besides. The weights of `folder` keep their type where they
+    are large.
     """
     if dtype == torch.float32 or torch.device(device).type != "cpu":
         return dtype
-    if folder is not None and _bytes_of(folder) > WIDEST_BYTES:
-        return dtype
+    if folder is not None:
+        if _bytes_of(folder) > WIDEST_BYTES:
+            return dtype
+        if _parameters_of(folder) <= SMALL_PARAMETERS:
+            return torch.float32
     return torch.float32 if slower_than_fp32(dtype) else dtype
 
 
@@ -48,3 +56,11 @@ def _seconds(dtype: torch.dtype) -> float:
 
 def _bytes_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+def _parameters_of(folder: Path) -> int:
+    count = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as weights:
+            count += sum(prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118 - no mapping
+    return count

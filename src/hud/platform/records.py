@@ -75,7 +75,7 @@ class ModelConfig(BaseModel):
     lora_targets: tuple[str, ...] = ()
     """Empty: every linear layer of attention and MLP."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the weights are computed in; small ones in float32 on a CPU that is slower in bfloat16."""
+    """What the weights are computed in; on a CPU float32 where that is faster, as it is for small models."""
     optimizer_states: Literal["float32", "8bit"] = "float32"
     """How the optimizer keeps its moments: in 8 bytes for each trained weight, or in 2."""
     offload_optimizer: bool = False
