@@ -14,8 +14,8 @@ from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach, lora_layers
 
-_ALIGNED = 64
-"""Bytes at whose multiples tensors begin, as torch's own do."""
+_LINE = 64
+"""Bytes of a cache line. Products may round differently where their operands begin elsewhere in one."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,13 @@ class Plan:
 
     @classmethod
     def of(cls, decoder: Decoder) -> Plan:
-        """Lay out a decoder's parameters, end to end."""
+        """Lay out a decoder's parameters, one after the other, each as far into a cache line as it lies now."""
         placed, offset = [], 0
         for name, parameter in decoder.named_parameters():
+            offset += (parameter.data_ptr() - offset) % _LINE
             one = Placed(name, tuple(parameter.shape), parameter.dtype, offset)
             placed.append(one)
-            offset += -(-one.nbytes // _ALIGNED) * _ALIGNED
+            offset += one.nbytes
         return cls(decoder.config, _lora_of(decoder), tuple(placed), offset)
 
 
