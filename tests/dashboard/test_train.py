@@ -7,6 +7,7 @@ import pytest
 from tests.dashboard.conftest import browse, sign_in
 
 from hud.platform.access.teams import Teams
+from hud.platform.dashboard.pages.train_form import config_of, fields
 from hud.platform.training_runs import TrainingRuns
 from hud.train.alarms import alarms
 from hud.train.progress import Score
@@ -180,6 +181,21 @@ async def test_bad_input_is_one_sentence(platform, web, folder, change, sentence
     assert answer.status_code == 422
     assert sentence in answer.text
     assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("given", "loss", "at_once"),
+    [
+        ({}, "importance_sampling", 64),
+        ({"max_lag": "2"}, "ppo", 128),
+        ({"max_lag": "2", "loss": "dro", "max_concurrent": "7"}, "dro", 7),
+    ],
+)
+def test_the_form_as_it_stands_gives_the_defaults_that_the_command_has(given, loss, at_once):
+    untouched = {one.name: one.value for group in fields({}, {}).values() for one in group}
+    config, problems = config_of({**untouched, **given}, "m", "tasks.py", None)
+    assert not problems
+    assert (config.loss, config.max_concurrent) == (loss, at_once)
 
 
 async def test_what_is_trained_on_cannot_be_held_out(platform, web, folder):

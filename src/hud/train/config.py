@@ -157,17 +157,16 @@ class TrainConfig(BaseModel):
             name: {"model": one} if isinstance(one, str) else one for name, one in value.items()
         }
 
-    @model_validator(mode="before")
-    @classmethod
-    def _sampling_ahead(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or not values.get("max_lag"):
-            return values
-        # While a step is learned from, the next one's rollouts are all under way.
-        values = {"max_concurrent": 2 * cls.model_fields["max_concurrent"].default, **values}
-        if "loss" not in values:
-            given = values.get("loss_config") or {}
-            values |= {"loss": "ppo", "loss_config": {"dual_clip": 3.0, **given}}
-        return values
+    @model_validator(mode="after")
+    def _sampling_ahead(self) -> TrainConfig:
+        given = self.model_fields_set
+        if self.max_lag and "max_concurrent" not in given:
+            self.max_concurrent *= (
+                2  # While a step is learned from, the next one's rollouts are all under way.
+            )
+        if self.max_lag and "loss" not in given:
+            self.loss, self.loss_config = "ppo", {"dual_clip": 3.0, **self.loss_config}
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:

@@ -37,6 +37,8 @@ GROUPS = {
 }  # fmt: skip
 ELSEWHERE = ("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot")
 """Chosen otherwise, said by a recipe only, or naming files and places of the server's machine."""
+OTHERWISE_AHEAD = ("loss", "max_concurrent")
+"""Where they are not given, `max_lag` decides; so the form shows no default that would be given with it."""
 LONGEST = 20_000
 _LABELS = {
     "lr": "Learning rate",
@@ -133,17 +135,17 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
     if isinstance(default, float):
         shown = f"{default:g}"
     hint = " ".join((described.description or "").split())
+    if name in OTHERWISE_AHEAD:
+        hint, shown = f"{hint} Where not given otherwise: {default}.", ""
     if kind == "flag":
         shown = "on" if default else ""
     value = shown if given is None else given
-    return Field(
-        name, label(name), kind, "" if options and name == "loss" else hint, value, options, problem
-    )
+    return Field(name, label(name), kind, hint, value, options, problem)
 
 
 def _options(name: str, annotation: Any) -> tuple[str, ...]:
     if name == "loss":
-        return tuple(loss for loss in available_losses() if loss != "cross_entropy")
+        return ("", *(loss for loss in available_losses() if loss != "cross_entropy"))
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     named = [one for one in get_args(annotation) if get_origin(one) is Literal]
