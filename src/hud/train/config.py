@@ -161,9 +161,8 @@ class TrainConfig(BaseModel):
     def _sampling_ahead(self) -> TrainConfig:
         given = self.model_fields_set
         if self.max_lag and "max_concurrent" not in given:
-            self.max_concurrent *= (
-                2  # While a step is learned from, the next one's rollouts are all under way.
-            )
+            # While a step is learned from, the next one's rollouts are all under way.
+            self.max_concurrent *= 2
         if self.max_lag and "loss" not in given:
             self.loss, self.loss_config = "ppo", {"dual_clip": 3.0, **self.loss_config}
         return self
