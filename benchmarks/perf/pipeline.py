@@ -6,7 +6,7 @@ rollouts at a time: 64 in turns, which are all that a step has, and 128 ahead. F
 the mean reward of five steps in a row has reached a bar. Prints the seconds that each took, and what `hud plan --simulate`
 predicts for as many steps from what that run recorded.
 
-python benchmarks/perf/pipeline.py [--reward 0.9] [--max-lag 2] [--seeds 3] [--folder FOLDER]
+python benchmarks/perf/pipeline.py [--reward 0.9] [--max-lag 2] [--max-concurrent 64] [--seeds 3] [--folder FOLDER]
 """
 
 from __future__ import annotations
@@ -83,13 +83,15 @@ class Way:
         await connect().post("/v2/models/fork", {"source_model_id": TEACHER, "name": name})
         stop = StopSignal()
         clock = Clock(options.reward, stop)
-        changed = {
+        changed: dict[str, Any] = {
             "model": name,
             "seed": seed,
             "steps": options.steps,
             "eval_every": 0,
             "max_lag": self.max_lag,
         }
+        if options.max_concurrent is not None:
+            changed["max_concurrent"] = options.max_concurrent
         usual = {key: value for key, value in GRPO.items() if key != "loss"}
         config = TrainConfig(**{**usual, **changed})
         tasks = Taskset.from_file(DEMO / "tasks.py")
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("--reward", type=float, default=0.9, help="the bar")
     parser.add_argument("--steps", type=int, default=40, help="most that are taken")
     parser.add_argument("--max-lag", type=int, default=2)
+    parser.add_argument("--max-concurrent", type=int, help="the default of either way")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--folder", help="a finished demo's; without it, a short demo is made first"

@@ -1,11 +1,14 @@
 """Weights are computed in the type that the machine is fast in."""
 
+import shutil
+
 import pytest
 import torch
 from tests.engine.tiny_policy import tiny_folder
 
 from hud.engine import precision
 from hud.engine.policy import Policy
+from hud.errors import StoreError
 
 
 @pytest.fixture(params=[True, False])
@@ -25,6 +28,19 @@ def test_small_models_are_computed_in_fp32_by_every_cpu(slow):
     policy = Policy.load(tiny_folder(), dtype=torch.bfloat16)
     assert policy.decoder.dtype == torch.float32
     policy.close()
+
+
+def test_a_damaged_file_is_named_whatever_it_is_computed_in(tmp_path, slow):
+    shutil.copytree(tiny_folder(), tmp_path / "model")
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:200])
+    with pytest.raises(StoreError, match=r"model\.safetensors is damaged"):
+        Policy.load(tmp_path / "model", dtype=torch.bfloat16)
+
+
+def test_models_with_adapters_of_their_own_have_no_compiled_passes(slow):
+    found = precision.computing_type(torch.bfloat16, "cpu", tiny_folder(), adapters=True)
+    assert found == (torch.float32 if slow else torch.bfloat16)
 
 
 def test_others_are_widened_where_the_cpu_is_slow_in_bfloat16(slow, not_small):

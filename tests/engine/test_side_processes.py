@@ -15,6 +15,7 @@ from hud.engine import samplers, side_process
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sampler import Sampler
 from hud.engine.sequence import Asked
+from hud.engine.shared_weights import SharedWeights, decoder_over
 from hud.engine.side_process import SideRequest
 from hud.engine.threads import sampling_processes, side_by_side
 from hud.engine.trainer import Trainer
@@ -239,6 +240,22 @@ async def test_a_long_prompt_stays_in_its_place_among_short_ones(policy, monkeyp
     assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
 
 
+@pytest.mark.parametrize("begins", [0, 1, 3, 8])
+async def test_weights_are_shared_wherever_they_begin(policy, begins):
+    weight = policy.decoder.model.norm.weight
+    memory = bytearray(weight.nbytes + 64)
+    odd = torch.frombuffer(memory, dtype=torch.float32, offset=begins, count=weight.numel())
+    weight.data = odd.copy_(
+        weight.data
+    )  # As a file's weights lie in memory behind a header of any length.
+    shared = SharedWeights(policy.decoder)
+    there = dict(decoder_over(shared.plan, shared.descriptor).named_parameters())
+    shared.close()
+    for name, parameter in policy.decoder.named_parameters():
+        assert torch.equal(there[name], parameter)
+        assert there[name].data_ptr() % 64 == parameter.data_ptr() % 64 // 4 * 4, "to round alike"
+
+
 def batch_of(vocab=60):
     rng = np.random.default_rng(0)
     return [random_datum(rng, vocab=vocab, length=80, traj_idx=number) for number in range(24)]
@@ -270,13 +287,13 @@ def same(one, other):
 
 @pytest.fixture
 def answered(monkeypatch):
-    """Who computed each pass that was computed beside."""
+    """Who computed each pass that was computed beside, and whether its layers were to be recomputed."""
     found = []
     compute = side_process.SideProcess.compute
 
-    def counting(side, *arguments, **options):
-        answer = compute(side, *arguments, **options)
-        found.append(side)
+    def counting(side, *arguments, checkpointed):
+        answer = compute(side, *arguments, checkpointed=checkpointed)
+        found.append((side, checkpointed))
         return answer
 
     monkeypatch.setattr(side_process.SideProcess, "compute", counting)
@@ -290,7 +307,7 @@ async def test_passes_that_are_computed_beside_find_the_same_bits(policy, answer
     sides = await spread(policy)
     there = await asyncio.to_thread(told, beside)
     assert len(answered) == 3
-    assert set(answered) == set(sides)
+    assert {side for side, _ in answered} == set(sides)
     assert same(there, here)
     logprobs = await asyncio.to_thread(beside.forward, batch_of())
     assert len(answered) == 6
@@ -303,7 +320,7 @@ async def test_layers_are_recomputed_beside_too(policy, answered):
     kept = await asyncio.to_thread(told, beside)
     policy.decoder.checkpointed = True
     assert same(await asyncio.to_thread(told, beside), kept)
-    assert len(answered) == 6
+    assert [checkpointed for _, checkpointed in answered] == [False] * 3 + [True] * 3
 
 
 async def test_passes_beside_are_of_the_weights_as_they_are(policy, answered):
@@ -330,7 +347,7 @@ async def test_a_pass_whose_process_is_killed_is_computed_here(policy, answered)
     await until(lambda: sides[0]._passed)
     os.kill(sides[0]._process.pid, signal.SIGKILL)
     assert same(await learning, await asyncio.to_thread(told, alone))
-    assert sides[0] not in answered
+    assert sides[0] not in [side for side, _ in answered]
     assert not policy.beside(), "the others are too few until it has been started again"
 
 
@@ -341,7 +358,7 @@ async def test_a_pass_that_fails_beside_says_what_it_would_here(policy, answered
         await asyncio.to_thread(beside.forward, batch_of(vocab=10**6))
     assert not answered
     await asyncio.to_thread(told, beside)
-    assert set(answered) == set(sides), "they go on"
+    assert {side for side, _ in answered} == set(sides), "they go on"
 
 
 def test_the_environment_says_how_many_processes_there_are(monkeypatch):

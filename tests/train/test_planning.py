@@ -218,6 +218,29 @@ def test_samplers_keep_up_with_the_trainer_and_everything_fits(shape, lora, roll
     assert plan.gpu_hours > 0
 
 
+@pytest.mark.parametrize(
+    ("recorded", "given", "shown"),
+    [
+        (Setup(steps=2), [], ["64", "128"]),
+        (Setup(steps=2, max_lag=2, environments=128), [], ["64", "128"]),
+        (Setup(steps=2, environments=20), [], ["20", "20"]),
+        (Setup(steps=2), ["--environments", "16"], ["16", "16"]),
+    ],
+)
+def test_a_run_with_another_lag_plays_as_many_rollouts_as_it_would(
+    monkeypatch, recorded, given, shown
+):
+    async def found(*arguments):
+        return known(), recorded, None
+
+    monkeypatch.setattr("hud.cli.plan.recorded", found)
+    lags = ["--max-lag", "0", "--max-lag", "2"]
+    said = CliRunner().invoke(command, ["m", "--simulate", *lags, *given])
+    assert said.exit_code == 0, said.output
+    rows = [line.split() for line in said.output.splitlines() if line.split()[:1] in (["0"], ["2"])]
+    assert [row[1] for row in rows] == shown
+
+
 def test_the_table_shows_costs_where_there_are_prices():
     shown = CliRunner().invoke(command, ["--gpu-hour", "2.5"])
     assert shown.exit_code == 0

@@ -173,8 +173,9 @@ async def _simulate(model: str, options: dict[str, Any]) -> None:
         "trainer busy",
         "mean lag",
     )
-    for environments in options["environments"] or (base.environments,):
+    for wanted in options["environments"] or (None,):
         for lag in options["max_lag"] or (base.max_lag,):
+            environments = wanted or _environments(base, lag)
             setup = dataclasses.replace(base, environments=environments, max_lag=lag)
             found = simulate(measured, setup)
             shown.add_row(
@@ -188,6 +189,14 @@ async def _simulate(model: str, options: dict[str, Any]) -> None:
                 f"{found.lag:.1f}",
             )
     out.print(shown)
+
+
+def _environments(known: Setup, max_lag: int) -> int:
+    """Return how many rollouts such a run plays at a time with another `max_lag`: as many, or the default of either."""
+    from hud.train.config import rollouts_at_once
+
+    by_default = known.environments == rollouts_at_once(known.max_lag)
+    return rollouts_at_once(max_lag) if by_default else known.environments
 
 
 async def recorded(

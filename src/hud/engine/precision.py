@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from math import prod
 from pathlib import Path
 from time import perf_counter
 
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
 
+from hud.engine.config import DecoderConfig
+from hud.engine.decoder import Decoder
 from hud.engine.threads import SMALL_PARAMETERS
 
 WIDEST_BYTES = 2 << 30
@@ -19,20 +19,24 @@ _ROWS, _SIZE, _TIMES = 64, 512, 9
 
 
 def computing_type(
-    dtype: torch.dtype, device: torch.device | str, folder: Path | None = None
+    dtype: torch.dtype,
+    device: torch.device | str,
+    folder: Path | None = None,
+    *,
+    adapters: bool = False,
 ) -> torch.dtype:
     """Return what weights of `dtype` are best computed in: `dtype`, or on a CPU fp32 where that is faster.
 
-    It is for small models, whose compiled passes are in fp32, on every CPU; and for others on one without matrix instructions
-    for bfloat16, which may take twice as long, and loses digits besides. The weights of `folder` keep their type where they
-    are large.
+    It is for small models, whose compiled passes are in fp32, on every CPU; and for others, such as those with banks of
+    `adapters`, on one without matrix instructions for bfloat16, which may take twice as long, and loses digits besides. The
+    weights of `folder` keep their type where they are large.
     """
     if dtype == torch.float32 or torch.device(device).type != "cpu":
         return dtype
     if folder is not None:
         if _bytes_of(folder) > WIDEST_BYTES:
             return dtype
-        if _parameters_of(folder) <= SMALL_PARAMETERS:
+        if not adapters and _compiled(folder):
             return torch.float32
     return torch.float32 if slower_than_fp32(dtype) else dtype
 
@@ -58,9 +62,10 @@ def _bytes_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
-def _parameters_of(folder: Path) -> int:
-    count = 0
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as weights:
-            count += sum(prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118 - no mapping
-    return count
+def _compiled(folder: Path) -> bool:
+    """Return whether passes of a folder's model are computed in compiled code."""
+    config = DecoderConfig.from_folder(folder)
+    if not config.ours:
+        return False
+    with torch.device("meta"):
+        return sum(one.numel() for one in Decoder(config).parameters()) <= SMALL_PARAMETERS

@@ -163,14 +163,16 @@ class Samplers:
         return [side for side in self._sides if side.alive and side.ready.is_set()]
 
     def _start(self) -> None:
-        with self._changing:
-            assert isinstance(self.decoder, Decoder)
-            if self._weights is None:
-                self._weights = SharedWeights(self.decoder)
-            while len(self._sides) < self._wanted:
-                side = SideProcess(self._weights, slots=self.slots, version=self.version)
-                self._sides = [*self._sides, side]
-        self._starting = None
+        try:
+            with self._changing:
+                assert isinstance(self.decoder, Decoder)
+                if self._weights is None:
+                    self._weights = SharedWeights(self.decoder)
+                while len(self._sides) < self._wanted:
+                    side = SideProcess(self._weights, slots=self.slots, version=self.version)
+                    self._sides = [*self._sides, side]
+        finally:
+            self._starting = None
 
     def _drop_sides(self) -> None:
         """End the other processes, as where an adapter was put on the decoder, or its layers were replaced."""

@@ -56,7 +56,8 @@ class Plan:
         """Lay out a decoder's parameters, one after the other, each as far into a cache line as it lies now."""
         placed, offset = [], 0
         for name, parameter in decoder.named_parameters():
-            offset += (parameter.data_ptr() - offset) % _LINE
+            within = parameter.data_ptr() // parameter.itemsize * parameter.itemsize
+            offset += (within - offset) % _LINE
             one = Placed(name, tuple(parameter.shape), parameter.dtype, offset)
             placed.append(one)
             offset += one.nbytes

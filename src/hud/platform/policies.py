@@ -255,8 +255,9 @@ class Policies:
             self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
         weights = self.registry.weights(model, checkpoint_id)
         device = training_device()
-        dtype = computing_type(getattr(torch, model.config.dtype), device, weights.folder)
         lora = lora_config(model.config)
+        stored = getattr(torch, model.config.dtype)
+        dtype = computing_type(stored, device, weights.folder, adapters=lora is not None)
         if on_servers and model.config.vllm is not None:
             policy = policy_on_servers(
                 self.registry, model, weights.folder, lora, dtype=dtype, device=device

@@ -46,6 +46,11 @@ _NOT_THE_EXPERIMENT = frozenset(
 )
 
 
+def rollouts_at_once(max_lag: int) -> int:
+    """Return how many rollouts run at a time where nothing is said: those of more than a step, where they are sampled ahead."""
+    return 128 if max_lag else 64
+
+
 class TrainConfig(BaseModel):
     """One training run: rollouts, an update, and again."""
 
@@ -119,7 +124,7 @@ class TrainConfig(BaseModel):
     """How much the policy reasons before it answers, told to its chat template; where not given, as the template has it."""
     runtime: str = "local"
     """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
-    max_concurrent: int = Field(default=64, ge=1)
+    max_concurrent: int = Field(default=rollouts_at_once(0), ge=1)
     """Rollouts at a time; 1 makes a run repeatable bit for bit. Where not given with `max_lag` above 0: 128."""
     rollout_timeout: float = Field(default=600.0, gt=0)
     """Seconds."""
@@ -160,9 +165,8 @@ class TrainConfig(BaseModel):
     @model_validator(mode="after")
     def _sampling_ahead(self) -> TrainConfig:
         given = self.model_fields_set
-        if self.max_lag and "max_concurrent" not in given:
-            # While a step is learned from, the next one's rollouts are all under way.
-            self.max_concurrent *= 2
+        if "max_concurrent" not in given:
+            self.max_concurrent = rollouts_at_once(self.max_lag)
         if self.max_lag and "loss" not in given:
             self.loss, self.loss_config = "ppo", {"dual_clip": 3.0, **self.loss_config}
         return self
