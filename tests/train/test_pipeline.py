@@ -342,6 +342,18 @@ async def test_training_ahead_takes_every_step_on_tokens_no_older_than_it_may(ho
     assert lags[1] > 0  # Begun with the weights before the first step.
 
 
+async def test_the_tokens_of_a_second_are_of_a_whole_step_however_little_it_waits_for_them(home):
+    class Metrics(SilentReporter):
+        def stepped(self, step, metrics):
+            drawn.append(metrics["tokens_per_second:mean"] * metrics["seconds:sum"])
+
+    drawn = []
+    config = TrainConfig(**SMALL, max_lag=2)
+    await train(config, tasks=words(slowly), reporter=Metrics())
+    most = config.max_tokens * config.group * config.tasks_per_step * (1 + config.dynamic_sampling)
+    assert all(0 < tokens <= most for tokens in drawn)
+
+
 @pytest.mark.parametrize("swap", ["in_flight", "finish"])
 async def test_every_step_is_saved_whichever_weights_finish_a_turn(home, swap):
     config = TrainConfig(**SMALL, max_lag=1, swap=swap, max_concurrent=8)

@@ -165,7 +165,7 @@ async def _simulate(model: str, options: dict[str, Any]) -> None:
         )
     shown = table(
         "max lag",
-        "environments",
+        "rollouts at a time",
         "step",
         "rollouts/s",
         "tokens/s",

@@ -250,7 +250,9 @@ class _Loop:
         metrics |= {f"seconds_{name}:sum": value for name, value in watch.seconds.items()}
         metrics["seconds:sum"] = seconds
         drawn = sampled.tokens + sampled.subagents_tokens
-        metrics["tokens_per_second:mean"] = drawn / max(watch.seconds["rollouts"], 1e-9)
+        # Ahead, rollouts run all the time, and what a step waits for them says nothing of their speed.
+        drawing = watch.seconds["rollouts"] if self.stream is None else seconds
+        metrics["tokens_per_second:mean"] = drawn / max(drawing, 1e-9)
         metrics["learning_rate"] = config.learning_rate_of(step)
         if self.stream is not None:
             metrics |= self.stream.metrics()
