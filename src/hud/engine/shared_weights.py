@@ -56,8 +56,9 @@ class Plan:
         """Lay out a decoder's parameters, one after the other, each as far into a cache line as it lies now."""
         placed, offset = [], 0
         for name, parameter in decoder.named_parameters():
-            within = parameter.data_ptr() // parameter.itemsize * parameter.itemsize
-            offset += (within - offset) % _LINE
+            # A file's weights may begin at any byte; here only whole numbers can be looked at.
+            begins = parameter.data_ptr() // parameter.itemsize * parameter.itemsize
+            offset += (begins - offset) % _LINE
             one = Placed(name, tuple(parameter.shape), parameter.dtype, offset)
             placed.append(one)
             offset += one.nbytes
