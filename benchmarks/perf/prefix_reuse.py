@@ -2,7 +2,7 @@
 
 A turn's new tokens are those that its prompt adds to what was said before (the turn before's prompt and output).
 Prefill is counted twice: as the sampler tells it (prompt tokens that were not `cached_tokens`), and as the positions
-that went through the embedding, less one for each token that a decode step drew. The higher of both counts.
+that the decoder computed, less one for each token that a decode step drew. The higher of both counts.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import asyncio
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import shapes
 import torch
 from measure import verdict
 
+from hud.engine.fused import FusedDecoder
 from hud.engine.policy import Policy
 from hud.trace import SamplingParams
 
@@ -24,14 +26,24 @@ GROUP, PROMPT = 16, 2000
 
 
 class Counter:
-    """Counts the positions that a decoder computes."""
+    """Counts the positions that the policy's decoder computes."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self) -> None:
         self.positions = 0
-        policy.decoder.model.embed_tokens.register_forward_pre_hook(self._count)
+        run, draw_on = FusedDecoder.run, FusedDecoder.draw_on
 
-    def _count(self, _module: torch.nn.Module, ids: tuple[torch.Tensor, ...]) -> None:
-        self.positions += ids[0].numel()
+        def counted_run(fused: FusedDecoder, ids: Any, *rest: Any) -> torch.Tensor:
+            self.positions += sum(map(len, ids))
+            return run(fused, ids, *rest)
+
+        def counted_draws(fused: FusedDecoder, *given: Any, **options: Any) -> Any:
+            found = draw_on(fused, *given, **options)
+            self.positions += int(
+                found[2].sum()
+            )  # Each token is drawn after the one before it was computed.
+            return found
+
+        FusedDecoder.run, FusedDecoder.draw_on = counted_run, counted_draws
 
     def taken(self) -> int:
         """Return the positions since the last call."""
@@ -81,7 +93,7 @@ async def main() -> int:
         shapes.create_policy(folder, shapes.MIDDLE, max_context=2 * PROMPT)
         policy = Policy.load(folder, slots=GROUP)
         policy.chat.stop_ids = frozenset()
-        counter = Counter(policy)
+        counter = Counter()
         turns, members = await conversation(policy, counter), await group(policy, counter)
         policy.close()
     held = [
