@@ -30,6 +30,7 @@ from hud.cli.main import report as explain
 from hud.cli.train_panel import Lines
 from hud.client import connect
 from hud.eval import Job, StopSignal
+from hud.eval.intervals import with_interval
 from hud.train.corpus import texts_of_messages
 from hud.train.progress import Score
 from hud.train.recipe import Stage, StageReport, follow, load_recipe
@@ -124,7 +125,7 @@ async def demo(folder: Path, options: argparse.Namespace) -> bool:
 
 def shown(score: Score) -> str:
     """Return a score with its interval."""
-    return f"{score.mean:.3f} [{score.low:.3f}, {score.high:.3f}]"
+    return with_interval(score.mean, score.low, score.high)
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from typing import Any
 from hud.agents import Agent, create_agent
 from hud.cli.player import player
 from hud.eval import Job, LocalRuntime, Run, Taskset
-from hud.eval.statistics import clustered_interval
+from hud.eval.intervals import clustered_interval, with_interval
 
 HERE = Path(__file__).parent
 AREAS = ("errors", "metrics", "database", "changes", "queue", "containers")
@@ -51,8 +51,8 @@ class Pairs:
     hierarchical: Side
     difference: float
     """Hierarchical minus flat, mean over incidents."""
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     """95% bootstrap over incidents."""
     better: int
     worse: int
@@ -74,8 +74,8 @@ def paired(flat: list[Run], hierarchical: list[Run]) -> Pairs:
         flat=_side(flat),
         hierarchical=_side(hierarchical),
         difference=fmean(means),
-        low=interval.low if interval else means[0],
-        high=interval.high if interval else means[0],
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
         better=sum(mean > 0 for mean in means),
         worse=sum(mean < 0 for mean in means),
         specialists={
@@ -139,7 +139,7 @@ def report(pairs: Pairs) -> str:
             f"{side.prompt_tokens:.0f} + {side.completion_tokens:.0f} tokens a run"
         )
     lines.append(
-        f"hierarchical minus flat: {pairs.difference:+.3f}  95% [{pairs.low:+.3f}, {pairs.high:+.3f}]  "
+        f"hierarchical minus flat: {with_interval(pairs.difference, pairs.low, pairs.high, signed=True)}  "
         f"(better on {pairs.better} incidents, worse on {pairs.worse})"
     )
     if pairs.specialists:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hud.cli.main import run as hud
+from hud.eval.intervals import with_interval
 from hud.train.loop import TrainReport
 from hud.train.progress import Phase, Score
 
@@ -71,7 +72,7 @@ def sparkline(values: list[float], width: int = 20) -> str:
 
 def shown(score: Score) -> str:
     """Return a score with its interval."""
-    return f"{score.mean:.3f}  95% [{score.low:.3f}, {score.high:.3f}]  ({score.runs} runs)"
+    return f"{with_interval(score.mean, score.low, score.high)}  ({score.runs} runs)"
 
 
 def write_report(
@@ -89,7 +90,7 @@ def write_report(
     report: dict[str, Any] = {
         "before": before.as_dict(),
         "after": after.as_dict(),
-        "improved": after.low > before.high,
+        "improved": None not in (after.low, before.high) and after.low > before.high,
         "steps": result.next_step,
         "seed": seed,
         "zero_advantages": zero_advantages,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hud.eval.intervals import Interval, bounds, clustered_interval, interval_of_sums, with_interval
 from hud.eval.statistics import (
     ModelPrice,
-    clustered_interval,
     job_statistics,
     pass_at_k,
     pass_hat_k,
@@ -35,8 +35,8 @@ def runs_of(groups: dict[str, list[float | None]]) -> list[RunSummary]:
 @given(clusters)
 @settings(max_examples=40, deadline=None)
 def test_the_interval_lies_within_the_rewards_and_is_the_same_each_time(groups):
-    interval = clustered_interval(groups, resamples=500, seed=3)
-    assert interval == clustered_interval(groups, resamples=500, seed=3)
+    interval = clustered_interval(groups)
+    assert interval == clustered_interval(groups)
     means = [np.mean(group) for group in groups]
     assert min(means) - 1e-9 <= interval.low <= interval.high <= max(means) + 1e-9
 
@@ -45,8 +45,8 @@ def test_the_interval_lies_within_the_rewards_and_is_the_same_each_time(groups):
 @settings(max_examples=20, deadline=None)
 def test_repeating_every_run_of_a_task_leaves_the_interval_as_it_was(groups):
     """Clustering: eight copies of one outcome are one observation of a task, not eight."""
-    once = clustered_interval(groups, resamples=300)
-    eightfold = clustered_interval([group * 8 for group in groups], resamples=300)
+    once = clustered_interval(groups)
+    eightfold = clustered_interval([group * 8 for group in groups])
     assert eightfold.low == pytest.approx(once.low)
     assert eightfold.high == pytest.approx(once.high)
 
@@ -54,12 +54,31 @@ def test_repeating_every_run_of_a_task_leaves_the_interval_as_it_was(groups):
 def test_the_interval_covers_the_true_mean_about_as_often_as_it_says():
     rng = np.random.default_rng(1)
     covered = 0
-    for trial in range(200):
+    for _ in range(200):
         difficulty = rng.beta(2, 2, size=60)
         groups = [list(rng.binomial(1, p, size=4).astype(float)) for p in difficulty]
-        interval = clustered_interval(groups, resamples=400, seed=trial)
+        interval = clustered_interval(groups)
         covered += interval.low <= 0.5 <= interval.high
     assert 0.88 <= covered / 200 <= 0.995
+
+
+@given(clusters, st.randoms())
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_tasks_and_of_their_runs_does_not_move_the_interval(groups, random):
+    found = clustered_interval(groups)
+    shuffled = [random.sample(group, len(group)) for group in random.sample(groups, len(groups))]
+    assert clustered_interval(shuffled) == found
+    assert interval_of_sums([(float(np.sum(group)), len(group)) for group in groups]) == found
+
+
+def test_an_asymmetric_interval_is_shown_by_its_ends():
+    assert with_interval(0.19, 0.0, 0.571) == "0.190 [0.000, 0.571]"
+    assert with_interval(0.031, -0.01, 0.072, signed=True) == "+0.031 [-0.010, +0.072]"
+    assert with_interval(0.5, None, None) == "0.500"
+    assert with_interval(None, None, None) == "–"
+    assert bounds(None, None) == ""
+    found = clustered_interval([[0.0], [0.0], [0.0], [0.0], [0.0], [1.0]])
+    assert found == Interval(0.0, 0.5), "the mean, 0.167, is not in the middle"
 
 
 def test_no_interval_from_a_single_task():

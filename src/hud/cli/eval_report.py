@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from hud import settings
-from hud.cli.output import console, count, interval, number, seconds, some, table
+from hud.cli.output import console, count, number, seconds, some, table
 from hud.eval import Job, JobStatistics, RunSummary, job_statistics
+from hud.eval.intervals import with_interval
 
 
 def statistics(job: Job, finished: Sequence[RunSummary]) -> JobStatistics:
@@ -66,11 +67,10 @@ def print_job(job: Job, finished: Sequence[RunSummary], again: str) -> None:
 
 def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
     """Return the rows of the table: name and value."""
-    mean = number(numbers.mean_reward)
-    if numbers.interval is not None:
-        mean += f"  95% {interval(numbers.interval.low, numbers.interval.high)}"
+    found = numbers.interval
+    mean = with_interval(numbers.mean_reward, *((found.low, found.high) if found else (None, None)))
     rows = [
-        ("mean reward", mean),
+        ("mean reward", mean + "  95% interval" * (found is not None)),
         ("runs", f"{numbers.runs:,} of {count(numbers.tasks, 'task')}"),
     ]
     if group > 1:

@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from hud.cli import models_vllm
-from hud.cli.output import console, interval, number, print_json, table
+from hud.cli.output import console, print_json, table
+from hud.eval.intervals import with_interval
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 runtime_option = click.option(
@@ -293,14 +294,15 @@ def compare(
     if as_json:
         print_json({**asdict(found), "verdict": found.verdict})
         return
-    shown = table("checkpoint", "mean reward", "95% interval")
+    shown = table("checkpoint", "mean reward, 95% interval")
     rows = (
         (first, found.first_score),
         (second, found.second_score),
         ("difference", found.difference),
     )
     for name, score in rows:
-        shown.add_row(name, number(score.mean), interval(score.low, score.high))
+        signed = name == "difference"
+        shown.add_row(name, with_interval(score.mean, score.low, score.high, signed=signed))
     console().print(shown)
     console().print(f"On {found.tasks} tasks: {found.verdict}.", markup=False)
 

@@ -44,11 +44,6 @@ def number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def interval(low: float, high: float) -> str:
-    """Format a 95% interval."""
-    return f"[{low:.3f}, {high:.3f}]"
-
-
 def seconds(value: float | None) -> str:
     """Format a duration in the unit that suits it."""
     if value is None:

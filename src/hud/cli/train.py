@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from hud.cli.main import INTERRUPTED
-from hud.cli.output import console, interval, number, print_json, seconds
+from hud.cli.output import console, number, print_json, seconds
+from hud.eval.intervals import with_interval
 
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig
@@ -160,12 +161,12 @@ def _tell_stages(reports: list[StageReport], stages: int) -> None:
         )
         for name, score in scored[: len(report.scores)]:
             out.print(
-                f"  {report.name:<16} held-out {name:<7} {number(score.mean)} {interval(score.low, score.high)}",
+                f"  {report.name:<16} held-out {name:<7} {with_interval(score.mean, score.low, score.high)}",
                 markup=False,
             )
         for model, score in report.joined.items():
             out.print(
-                f"  {model:<16} held-out joined  {number(score.mean)} {interval(score.low, score.high)}",
+                f"  {model:<16} held-out joined  {with_interval(score.mean, score.low, score.high)}",
                 markup=False,
             )
     if finished < stages:
@@ -199,7 +200,7 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
         for name, score in measured if report.after.step else measured[:1]:
             where = f"step {score.step}"
             out.print(
-                f"  held-out {name:<7} {number(score.mean)} {interval(score.low, score.high)}  {where}",
+                f"  held-out {name:<7} {with_interval(score.mean, score.low, score.high)}  {where}",
                 markup=False,
             )
     if report.groups_without_spread:

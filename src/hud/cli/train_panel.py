@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hud.cli.output import console, interval, number
+from hud.cli.output import console, number
+from hud.eval.intervals import bounds, with_interval
 from hud.train.plots import loss_per_token
 from hud.train.progress import Phase, Reporter, Score, SilentReporter
 
@@ -50,7 +51,7 @@ class Lines(SilentReporter):
 
     def scored(self, score: Score) -> None:
         self._say(
-            f"held-out after {score.step} steps  {number(score.mean)} {interval(score.low, score.high)}  "
+            f"held-out after {score.step} steps  {with_interval(score.mean, score.low, score.high)}  "
             f"{score.runs} runs"
         )
 
@@ -102,7 +103,7 @@ class LivePanel(Lines):
         grid.add_row("reward", f"{now}  {sparkline(recent)}")
         if self.config.held_out or self.scores:
             shown = " → ".join(number(score.mean) for score in self.scores[-6:]) or "–"
-            last = f"  {interval(self.scores[-1].low, self.scores[-1].high)}" if self.scores else ""
+            last = f"  {bounds(self.scores[-1].low, self.scores[-1].high)}" if self.scores else ""
             grid.add_row("held-out", Text(shown + last))
         figures = _figures(self.latest)[1:]
         half = (len(figures) + 1) // 2

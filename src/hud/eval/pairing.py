@@ -12,14 +12,14 @@ from typing import Literal
 
 import numpy as np
 
-from hud.eval.statistics import Floats, Interval, clustered_interval, rewards_by_task
+from hud.eval.intervals import Interval, clustered_interval
+from hud.eval.statistics import Floats, rewards_by_task
 from hud.eval.summary import RunSummary
 
 LEVEL = 0.05
 """A task that did not change is called better or worse this often, at most."""
 MOST_SPLITS = 20_000
 """Ways to deal out the runs of a task up to which all are tried; beyond, so many are drawn."""
-RESAMPLES = 2_000
 
 Verdict = Literal["better", "worse", "noise"]
 
@@ -92,7 +92,7 @@ def pair(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> Pairing:
         changes=changes,
         before=fmean(change.before for change in changes) if changes else None,
         after=fmean(change.after for change in changes) if changes else None,
-        difference=clustered_interval(differences, resamples=RESAMPLES),
+        difference=clustered_interval(differences),
         only_before=tuple(slug for slug in first if slug not in second),
         only_after=tuple(slug for slug in second if slug not in first),
     )

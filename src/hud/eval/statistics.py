@@ -14,10 +14,8 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
+from hud.eval.intervals import Interval, clustered_interval
 from hud.eval.summary import RunSummary
-
-RESAMPLES = 10_000
-_CELLS_AT_ONCE = 4_000_000
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,14 +31,6 @@ class ModelPrice:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A 95% interval."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class JobStatistics:
     """A job in numbers. Fields are None where there is nothing to compute them from."""
 
@@ -52,7 +42,7 @@ class JobStatistics:
     stop_reasons: dict[str, int]
     mean_reward: float | None
     interval: Interval | None
-    """Of the mean reward: bootstrap over tasks. None for fewer than two tasks."""
+    """95% interval of the mean reward: bootstrap over tasks. None for fewer than two tasks."""
     pass_at_k: dict[int, float]
     """k to the chance that at least one of k runs passes, averaged over tasks with k runs or more."""
     pass_hat_k: dict[int, float]
@@ -85,8 +75,6 @@ def job_statistics(
     *,
     pass_mark: float = 1.0,
     prices: Mapping[str, ModelPrice] | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> JobStatistics:
     """Return the statistics of `runs`; a run passes when its reward reaches `pass_mark`."""
     rewards = rewards_by_task(runs)
@@ -102,7 +90,7 @@ def job_statistics(
         failures=dict(Counter(run.failure_kind for run in runs if run.failure_kind is not None)),
         stop_reasons=dict(Counter(run.stop_reason for run in runs if run.stop_reason is not None)),
         mean_reward=float(np.mean(measured)) if measured else None,
-        interval=clustered_interval(list(rewards.values()), resamples=resamples, seed=seed),
+        interval=clustered_interval(list(rewards.values())),
         pass_at_k=_over_tasks(rewards, pass_mark, pass_at_k),
         pass_hat_k=_over_tasks(rewards, pass_mark, pass_hat_k),
         group_spread=group_spread(runs),
@@ -126,35 +114,6 @@ def rewards_by_task(runs: Sequence[RunSummary]) -> dict[str, list[float]]:
         if run.reward is not None:
             rewards.setdefault(run.slug, []).append(run.reward)
     return rewards
-
-
-def clustered_interval(
-    clusters: Sequence[Sequence[float]],
-    *,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval | None:
-    """Return the bootstrap interval of the mean over all values, resampling whole clusters.
-
-    None for fewer than two clusters: one task says nothing about how tasks differ. With a handful of tasks
-    the interval is narrower than it should be, as any percentile bootstrap's is.
-    """
-    clusters = [cluster for cluster in clusters if len(cluster)]
-    if len(clusters) < 2:
-        return None
-    sums: Floats = np.array([float(np.sum(cluster)) for cluster in clusters])
-    sizes: Floats = np.array([float(len(cluster)) for cluster in clusters])
-    rng = np.random.default_rng(seed)
-    count = len(clusters)
-    chunk = max(1, _CELLS_AT_ONCE // count)
-    means: list[Floats] = []
-    for start in range(0, resamples, chunk):
-        drawn = rng.integers(0, count, size=(min(chunk, resamples - start), count))
-        means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
-    tail = (1.0 - level) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1.0 - tail])
-    return Interval(float(low), float(high))
 
 
 def pass_at_k(runs: int, passed: int, k: int) -> float:

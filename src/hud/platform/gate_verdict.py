@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hud.eval.intervals import with_interval
 from hud.train.comparison import Comparison, compared
 
 FEWEST_TASKS = 8
@@ -33,15 +34,15 @@ def verdict_of(
     found = compared(model, "the head", "it", head, candidate)
     difference = found.difference
     measured = (
-        f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}] on {found.tasks} "
+        f"{with_interval(difference.mean, difference.low, difference.high, signed=True)} on {found.tasks} "
         f"{'task' if found.tasks == 1 else 'tasks'}"
     )
     if found.tasks < FEWEST_TASKS:
         return Verdict(
             "unclear", f"{measured}: too few tasks to tell; {FEWEST_TASKS} are the least.", found
         )
-    if difference.low > 0:
+    if difference.low is not None and difference.low > 0:
         return Verdict("better", f"Better than the head: {measured}.", found)
-    if difference.high < 0:
+    if difference.high is not None and difference.high < 0:
         return Verdict("worse", f"Worse than the head: {measured}.", found)
     return Verdict("unclear", f"No difference that these tasks can show: {measured}.", found)

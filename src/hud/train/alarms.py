@@ -54,7 +54,7 @@ def _scores(scores: Sequence[Score]) -> Iterator[Alarm]:
         return
     *earlier, last = scores
     best = max(earlier, key=lambda score: score.mean)
-    if last.high < best.low:
+    if last.high is not None and best.low is not None and last.high < best.low:
         yield Alarm(
             "held-out falls",
             last.step,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from hud.client import connect
 from hud.errors import UsageError
+from hud.eval.intervals import clustered_interval
 from hud.eval.job import Job
 from hud.eval.scheduling import StopSignal
-from hud.eval.statistics import clustered_interval
 from hud.train.casting import cast_of, refuse_efforts, subagents_of
 from hud.train.config import TrainConfig
 from hud.train.progress import Reporter, SilentReporter
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """A mean with its 95% interval over tasks."""
+    """A mean with its 95% interval over tasks: None for fewer than two tasks."""
 
     mean: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,10 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """What the interval of the difference allows one to say."""
-        if self.difference.low > 0:
+        low, high = self.difference.low, self.difference.high
+        if low is not None and low > 0:
             return f"{self.second} is better"
-        if self.difference.high < 0:
+        if high is not None and high < 0:
             return f"{self.first} is better"
         return "no difference that these tasks can show"
 
@@ -134,16 +134,6 @@ def compared(
 
 
 def _measured(clusters: Sequence[Sequence[float]]) -> Measured:
-    return _resampled(tuple(map(tuple, clusters)))
-
-
-# Thousands of resamples: who looks at a comparison again need not wait for them again.
-@lru_cache(maxsize=256)
-def _resampled(clusters: tuple[tuple[float, ...], ...]) -> Measured:
     mean = sum(map(sum, clusters)) / sum(map(len, clusters))
     interval = clustered_interval(clusters)
-    return (
-        Measured(mean, mean, mean)
-        if interval is None
-        else Measured(mean, interval.low, interval.high)
-    )
+    return Measured(mean) if interval is None else Measured(mean, interval.low, interval.high)

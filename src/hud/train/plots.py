@@ -87,8 +87,8 @@ def _rewards(
             label="training reward, mean of 5 steps",
         )
     if scores:
-        low = [score.mean - score.low for score in scores]
-        high = [score.high - score.mean for score in scores]
+        low = [0.0 if score.low is None else score.mean - score.low for score in scores]
+        high = [0.0 if score.high is None else score.high - score.mean for score in scores]
         axes.errorbar(
             [score.step for score in scores],
             [score.mean for score in scores],

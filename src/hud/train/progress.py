@@ -13,13 +13,13 @@ Phase = Literal["rollouts", "update", "held-out"]
 
 @dataclass(frozen=True)
 class Score:
-    """Mean reward on tasks that are not trained on, with its 95% interval over tasks."""
+    """Mean reward on tasks that are not trained on, with its 95% interval over tasks: None for fewer than two tasks."""
 
     step: int
     """Optimizer steps that the policy had taken."""
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     runs: int
     failed: int = 0
     """Runs that were not measured; they are in no mean."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from hud.agents import Agent
 from hud.errors import UsageError
+from hud.eval.intervals import clustered_interval
 from hud.eval.job import Job
 from hud.eval.rollouts import provider_for, release
 from hud.eval.run import Run
 from hud.eval.scheduling import StopSignal, make_ready, plan, run_planned
-from hud.eval.statistics import clustered_interval
 from hud.eval.taskset import Taskset
 from hud.train.casting import Cast, cast_agent
 from hud.train.config import SubagentConfig, TrainConfig
@@ -179,8 +179,8 @@ class Player:
         return Score(
             step=step,
             mean=mean,
-            low=mean if interval is None else interval.low,
-            high=mean if interval is None else interval.high,
+            low=None if interval is None else interval.low,
+            high=None if interval is None else interval.high,
             runs=count,
             failed=len(runs) - count,
             job_id=job.id,

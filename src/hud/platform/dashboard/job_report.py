@@ -13,7 +13,6 @@ from hud.eval.statistics import job_statistics
 from hud.platform.store.job_runs import summary
 
 BINS = 20
-RESAMPLES = 2_000
 PASS_MARK = 1.0
 MOST_EXAMPLES = 6
 """Runs shown for one cause of failure."""
@@ -26,7 +25,7 @@ _SORTS = ("position", "slug", "reward", "spread", "failed", "turns", "tokens", "
 
 def numbers(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the job in numbers."""
-    found = job_statistics([summary(run) for run in runs], resamples=RESAMPLES)
+    found = job_statistics([summary(run) for run in runs])
     largest = max(found.pass_at_k, default=None)
     return {
         "runs": len(runs),

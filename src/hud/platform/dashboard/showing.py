@@ -9,6 +9,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from hud.eval.intervals import bounds, with_interval
+
 NOTHING = "–"
 MOST_CHARACTERS = 4_000
 """Of a text on a page, unless said otherwise; the whole is behind a link."""
@@ -136,6 +138,8 @@ FILTERS = {
     "compact": compact,
     "reward": reward,
     "signed": signed,
+    "bounds": bounds,
+    "with_interval": with_interval,
     "money": money,
     "duration": duration,
     "moment": moment,

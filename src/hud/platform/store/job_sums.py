@@ -6,17 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
 
-from hud.eval.statistics import Interval, clustered_interval
+from hud.eval.intervals import interval_of_sums
 from hud.platform.store import tables
 from hud.platform.store.tables import Moment
 
-RESAMPLES = 1_000
-"""Of the bootstrap: a list draws many intervals, each of which is shown to three digits."""
 _IDS_AT_ONCE = 500
 _ROUNDING = 1e-12
 
@@ -31,7 +28,7 @@ class JobSums:
     failed: int = 0
     reward: float | None = None
     low: float | None = None
-    """Of the 95% interval of the mean reward, over groups; None for fewer than two groups."""
+    """Lower end of the 95% interval of the mean reward, over tasks; None for fewer than two tasks."""
     high: float | None = None
     spread: float | None = None
     """Mean over groups of two runs or more of the standard deviation of their rewards."""
@@ -51,9 +48,14 @@ def sums_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, JobS
     found: dict[str, JobSums] = {}
     for start in range(0, len(job_ids), _IDS_AT_ONCE):
         groups: dict[str, list[Any]] = {}
-        for row in connection.execute(_groups(job_ids[start : start + _IDS_AT_ONCE])).all():
+        some = job_ids[start : start + _IDS_AT_ONCE]
+        for row in connection.execute(_groups(some)).all():
             groups.setdefault(row[0], []).append(row)
         found |= {job_id: _summed(rows) for job_id, rows in groups.items()}
+        for job_id, tasks in _task_sums(connection, some).items():
+            interval = interval_of_sums(tasks)
+            if interval is not None:
+                found[job_id].low, found[job_id].high = interval.low, interval.high
     return found
 
 
@@ -100,6 +102,22 @@ def _groups(job_ids: Sequence[str]) -> sa.Select[Any]:
     )
 
 
+def _task_sums(
+    connection: sa.Connection, job_ids: Sequence[str]
+) -> dict[str, list[tuple[float, int]]]:
+    """The sum and the count of the rewards of each task: what an interval needs."""
+    runs = tables.runs
+    query = (
+        sa.select(runs.c.job_id, sa.func.sum(runs.c.reward), sa.func.count(runs.c.reward))
+        .where(runs.c.job_id.in_(job_ids), runs.c.reward.is_not(None))
+        .group_by(runs.c.job_id, runs.c.slug)
+    )
+    found: dict[str, list[tuple[float, int]]] = {}
+    for job_id, total, size in connection.execute(query):
+        found.setdefault(job_id, []).append((total, size))
+    return found
+
+
 def _summed(groups: Sequence[Any]) -> JobSums:
     columns = list(zip(*groups, strict=True))  # By column: a page sums up a thousand groups.
     _, runs, running, graded, totals, squares, failed, prompts, completions, costs, ends = columns
@@ -117,9 +135,6 @@ def _summed(groups: Sequence[Any]) -> JobSums:
     measured = [part for part in zip(totals, graded, squares, strict=True) if part[1]]
     if measured:
         sums.reward = sum(total for total, _, _ in measured) / sums.graded
-        interval = _interval(tuple((total, size) for total, size, _ in measured))
-        if interval is not None:
-            sums.low, sums.high = interval.low, interval.high
         spreads = [_deviation(*part) for part in measured if part[1] > 1]
         sums.spread = sum(spreads) / len(spreads) if spreads else None
     return sums
@@ -130,10 +145,3 @@ def _deviation(total: float, size: int, squares: float) -> float:
     variance = squares / size - mean * mean
     # What rounding leaves of equal rewards is none: a root would make much of it.
     return math.sqrt(variance) if variance > _ROUNDING else 0.0
-
-
-@lru_cache(maxsize=10_000)
-def _interval(groups: tuple[tuple[float, int], ...]) -> Interval | None:
-    # A cluster enters the bootstrap by its sum and its size alone.
-    clusters = [[total / size] * size for total, size in groups]
-    return clustered_interval(clusters, resamples=RESAMPLES)
