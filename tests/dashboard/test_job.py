@@ -196,7 +196,7 @@ async def test_jobs_are_compared_task_by_task(web, platform):
     told = (await web.get(f"/jobs/compare.json?job={after}&job={before}")).json()
     assert [job["name"] for job in told["jobs"]] == ["before", "after"]
     (found,) = told["pairings"]
-    assert (found["better"], found["worse"], found["noise"]) == (1, 1, 1)
+    assert (found["better"], found["worse"], found["same"]) == (1, 1, 1)
     assert (found["verdict"], found["only_before"], found["only_after"]) == (
         "noise",
         ["old"],

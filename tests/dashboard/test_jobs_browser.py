@@ -94,7 +94,7 @@ def test_two_jobs_are_compared_from_the_list(tab, server):
     tab.get_by_label("Compare pair after", exact=False).check()
     tab.get_by_role("button", name="Compare").click()
     expect(tab.get_by_role("heading", name="Comparison of 2 jobs")).to_be_visible()
-    expect(tab.get_by_text("+1.000 noise")).to_be_visible()
+    expect(tab.get_by_text("+1.000 may be chance")).to_be_visible()
 
 
 def test_the_failing_run_is_one_key_away(tab, server):

@@ -65,5 +65,5 @@ def test_jobs_without_a_common_task_have_no_difference():
         (),
         None,
         None,
-        "noise",
+        None,
     )

@@ -22,6 +22,7 @@ MOST_SPLITS = 20_000
 """Ways to deal out the runs of a task up to which all are tried; beyond, so many are drawn."""
 
 Verdict = Literal["better", "worse", "noise"]
+Direction = Literal["better", "worse", "same"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,13 @@ class TaskChange:
     def difference(self) -> float:
         """After minus before."""
         return self.after - self.before
+
+    @property
+    def direction(self) -> Direction:
+        """Sign of the difference, whether or not chance explains it."""
+        if self.difference == 0:
+            return "same"
+        return "better" if self.difference > 0 else "worse"
 
     @property
     def verdict(self) -> Verdict:
@@ -66,9 +74,24 @@ class Pairing:
     only_after: tuple[str, ...]
 
     @property
-    def verdict(self) -> Verdict:
-        """What the interval allows one to say of the whole."""
-        if self.difference is None or self.difference.low <= 0 <= self.difference.high:
+    def counts(self) -> dict[Direction, int]:
+        """Tasks by the sign of their difference: the tasks whose mean `verdict` judges."""
+        found: dict[Direction, int] = {"better": 0, "worse": 0, "same": 0}
+        for change in self.changes:
+            found[change.direction] += 1
+        return found
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Conclusion from the interval of the mean difference. None: no task was measured in both jobs.
+
+        A single task has no interval over tasks: the permutation test over its runs decides.
+        """
+        if not self.changes:
+            return None
+        if self.difference is None:
+            return self.changes[0].verdict
+        if self.difference.low <= 0 <= self.difference.high:
             return "noise"
         return "better" if self.difference.low > 0 else "worse"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,10 +17,32 @@ MOST_JOBS = 40
 MOST_RUNS = 20_000
 
 
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A run with a reward."""
+
+    trace_id: str
+    reward: float
+
+
 def rewards_of(
     store: Store, team: str, model: str, checkpoint: str | None, slugs: Collection[str] | None
 ) -> dict[str, list[float]]:
-    """Return the rewards of a checkpoint by task, without those of training's own rollouts.
+    """Return the rewards of `measured_runs` by task."""
+    found = measured_runs(store, team, model, checkpoint, slugs)
+    return {slug: [run.reward for run in runs] for slug, runs in found.items()}
+
+
+def typical(runs: Sequence[MeasuredRun]) -> MeasuredRun:
+    """Return the run whose reward is nearest to the mean of `runs`, the first of several."""
+    mean = fmean(run.reward for run in runs)
+    return min(runs, key=lambda run: abs(run.reward - mean))
+
+
+def measured_runs(
+    store: Store, team: str, model: str, checkpoint: str | None, slugs: Collection[str] | None
+) -> dict[str, list[MeasuredRun]]:
+    """Return the measured runs of a checkpoint by task, without those of training's own rollouts.
 
     `checkpoint` None: the weights that the model began with. `slugs`: only these tasks; None: all.
     """
@@ -36,11 +60,11 @@ def rewards_of(
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_JOBS)
     )
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[MeasuredRun]] = {}
     with store.read() as connection:
         known = list(connection.execute(played).scalars())
         query: sa.Select[Any] = (
-            sa.select(runs.c.slug, runs.c.reward)
+            sa.select(runs.c.slug, runs.c.trace_id, runs.c.reward)
             .where(
                 runs.c.job_id.in_(known),
                 runs.c.team_id == team,
@@ -50,9 +74,10 @@ def rewards_of(
                 runs.c.completion_tokens > 0,
                 runs.c.reward.is_not(None),
             )
+            .order_by(runs.c.started_at.desc(), runs.c.trace_id)
             .limit(MOST_RUNS)
         )
-        for slug, reward in connection.execute(query):
+        for slug, trace_id, reward in connection.execute(query):
             if slug is not None and (slugs is None or slug in slugs):
-                found.setdefault(slug, []).append(reward)
+                found.setdefault(slug, []).append(MeasuredRun(trace_id, reward))
     return found

@@ -118,6 +118,25 @@ def jobs_like(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, An
     ]
 
 
+def checkpoint_steps(store: Store, team: str, job_ids: Sequence[str]) -> dict[str, int] | None:
+    """Return the step of the newest checkpoint that each job played; 0: the base of the model.
+
+    None where the jobs did not all play one and the same model: their checkpoints have no order.
+    """
+    noted, nodes = tables.job_models, tables.checkpoints
+    query = (
+        sa.select(noted.c.job_id, noted.c.model, nodes.c.step)
+        .join(nodes, nodes.c.id == noted.c.checkpoint, isouter=True)
+        .where(noted.c.team_id == team, noted.c.job_id.in_(job_ids))
+    )
+    steps: dict[str, int] = {}
+    with store.read() as connection:
+        rows = connection.execute(query).all()
+    for row in rows:
+        steps[row.job_id] = max(steps.get(row.job_id, 0), row.step or 0)
+    return steps if len({row.model for row in rows}) == 1 and len(steps) == len(job_ids) else None
+
+
 def jobs_revision(store: Store, team: str, job_ids: Sequence[str]) -> str:
     """Return a text that differs when a job was added to the team's, or one of these jobs went on."""
     jobs, runs, played = tables.jobs, tables.runs, tables.rollouts

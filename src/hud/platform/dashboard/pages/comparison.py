@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from hud.platform.access import caller
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
 from hud.platform.store import reading
+from hud.platform.store.checkpoint_rewards import MeasuredRun, typical
+from hud.platform.store.job_listing import checkpoint_steps
 from hud.platform.store.job_runs import job_runs, summary
 
 router = Pages()
@@ -34,16 +37,18 @@ def compare(
         raise UsageError(f"Choose between two and {MOST_JOBS} jobs to compare.")
     if sort not in _ORDERS:
         raise UsageError(f"Tasks cannot be sorted by {sort!r}; there are {', '.join(_ORDERS)}.")
-    # The oldest is what the others are compared with, unless the address says otherwise by `base`.
     found = [reading.find_job(store, team, one) for one in wanted]
+    # The earliest checkpoint, or else the oldest job, is the base of the comparison, unless `base` names another.
+    steps = checkpoint_steps(store, team, [one["id"] for one in found]) or {}
     base = request.query_params.get("base")
-    found.sort(key=lambda one: (one["id"] != base, one["created_at"]))
-    runs = [[summary(run) for run in job_runs(store, team, one)] for one in found]
-    pairings = [pair(runs[0], other) for other in runs[1:]]
+    found.sort(key=lambda one: (one["id"] != base, steps.get(one["id"], 0), one["created_at"]))
+    runs = [job_runs(store, team, one) for one in found]
+    summaries = [[summary(run) for run in played] for played in runs]
+    pairings = [pair(summaries[0], other) for other in summaries[1:]]
     data: dict[str, Any] = {
         "jobs": found,
         "pairings": [_shown(pairing) for pairing in pairings],
-        "tasks": _tasks(pairings, sort),
+        "tasks": _tasks(pairings, [_transcripts(played) for played in runs], sort),
         "sort": sort,
     }
     return page(request, "comparison.html", data)
@@ -51,6 +56,7 @@ def compare(
 
 def _shown(pairing: Pairing) -> dict[str, Any]:
     verdicts = Counter(change.verdict for change in pairing.changes)
+    counts = pairing.counts
     return {
         "tasks": len(pairing.changes),
         "before": pairing.before,
@@ -58,25 +64,51 @@ def _shown(pairing: Pairing) -> dict[str, Any]:
         "low": None if pairing.difference is None else pairing.difference.low,
         "high": None if pairing.difference is None else pairing.difference.high,
         "verdict": pairing.verdict,
-        "better": verdicts["better"],
-        "worse": verdicts["worse"],
-        "noise": verdicts["noise"],
+        "better": counts["better"],
+        "worse": counts["worse"],
+        "same": counts["same"],
+        "beyond_chance": {"better": verdicts["better"], "worse": verdicts["worse"]},
         "by_chance": len(pairing.changes) * LEVEL,
         "only_before": list(pairing.only_before),
         "only_after": list(pairing.only_after),
     }
 
 
-def _tasks(pairings: list[Pairing], sort: str) -> list[dict[str, Any]]:
-    """One row for each task of the first job that another has, too: its changes, in the order of the jobs."""
+def _transcripts(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the trace id of each task's typical run."""
+    measured: dict[str, list[MeasuredRun]] = {}
+    for run in runs:
+        if run["reward"] is not None:
+            measured.setdefault(run["slug"], []).append(MeasuredRun(run["trace_id"], run["reward"]))
+    return {slug: typical(found).trace_id for slug, found in measured.items()}
+
+
+def _tasks(
+    pairings: list[Pairing], traces: list[dict[str, str]], sort: str
+) -> list[dict[str, Any]]:
+    """One row for each task of the first job that another has, too: its changes, in the order of the jobs.
+
+    `traces`: of each job, a transcript of each task.
+    """
     found: dict[str, dict[str, Any]] = {}
     for number, pairing in enumerate(pairings):
         for change in pairing.changes:
             row = found.setdefault(
                 change.slug,
-                {"slug": change.slug, "before": change.before, "changes": [None] * len(pairings)},
+                {
+                    "slug": change.slug,
+                    "before": change.before,
+                    "trace": traces[0][change.slug],
+                    "changes": [None] * len(pairings),
+                },
             )
-            shown = {**asdict(change), "difference": change.difference, "verdict": change.verdict}
+            shown = {
+                **asdict(change),
+                "difference": change.difference,
+                "direction": change.direction,
+                "verdict": change.verdict,
+                "trace": traces[number + 1][change.slug],
+            }
             row["changes"][number] = shown
     rows = list(found.values())
     if sort == "slug":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from hud.platform.gate_verdict import verdict_of
 from hud.platform.launch_training import begin_evaluation, chosen_source
 from hud.platform.playable import Playable, Source
 from hud.platform.records import BASE
-from hud.platform.store.checkpoint_rewards import rewards_of
+from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
 from hud.platform.taskset_rows import TasksetRows
 from hud.platform.training_runs import TrainingRuns
 from hud.train.comparison import Comparison, compared
@@ -29,7 +29,7 @@ from hud.train.config import TrainConfig, make_config
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
-    from hud.platform.records import ModelRecord
+    from hud.platform.records import CheckpointRecord, ModelRecord
 
 router = Pages()
 MOST_TASKS = 40
@@ -42,33 +42,50 @@ _PLAYED_AS = (
 )
 """Settings of the last training run under which evaluations are played, so that all scores mean the same."""
 _Text = Annotated[str, Query(max_length=200)]
+_Runs = dict[str, list[MeasuredRun]]
+"""Measured runs by task."""
 
 
 @router.page("/models/{model_id}/compare")
 def compare(
-    request: Request, model_id: str, first: _Text = "head", second: _Text = "", taskset: _Text = ""
+    request: Request, model_id: str, first: _Text = "", second: _Text = "", taskset: _Text = ""
 ) -> Response:
-    """Compare two checkpoints (ids, names, `head` or `base`) task by task, on a taskset or on all that is recorded."""
+    """Compare two checkpoints (ids, names, `head` or `base`) task by task, on a taskset or on all that is recorded.
+
+    Default: from the base to the head; from the head's parent where base and head share no measured task.
+    """
     platform, team = _platform(request), caller(request).team_id
     registry = platform.registry_of(team)
     model = registry.model(model_id)
     nodes = registry.tree.nodes(model)
     slugs = _slugs(platform, team, taskset) if taskset else None
-    chosen = {"first": first, "second": second or BASE}
-    sides, rewards = {}, {}
+    origin = model.config.origin_checkpoint
+    played: dict[str | None, _Runs] = {}
+
+    def runs_of(identifier: str | None) -> _Runs:
+        if identifier not in played:
+            played[identifier] = measured_runs(platform.store, team, model.slug, identifier, slugs)
+        return played[identifier]
+
+    after = registry.tree.find(model, second) if second else _newest(model, nodes)
+    before = registry.tree.find(model, first) if first else _before(after, nodes, origin, runs_of)
+    sides: dict[str, dict[str, Any]] = {}
+    runs: dict[str, _Runs] = {}
     names = {node.id: node.name for node in nodes}
-    for side, reference in chosen.items():
-        identifier = registry.tree.find(model, reference)
+    for side, identifier in (("first", before), ("second", after)):
         sides[side] = {
             "reference": identifier or BASE,
             "name": names.get(identifier or "", "the beginning"),
             "is_head": identifier == model.head_checkpoint_id,
             "behind": is_behind(nodes, identifier, model.head_checkpoint_id),
         }
-        rewards[side] = rewards_of(platform.store, team, model.slug, identifier, slugs)
-        missing = None if slugs is None else sum(not rewards[side].get(slug) for slug in slugs)
-        sides[side] |= {"tasks": len(rewards[side]), "missing": missing}
-    found = _compared(model, sides, rewards)
+        runs[side] = runs_of(identifier)
+        missing = None if slugs is None else sum(not runs[side].get(slug) for slug in slugs)
+        sides[side] |= {"tasks": len(runs[side]), "missing": missing}
+    rewards = {side: _rewards(found) for side, found in runs.items()}
+    is_same = before == after
+    found = None if is_same else _compared(model, sides, rewards)
+    candidate, gate = (None, None) if is_same else _gate(model, sides, rewards)
     launches = [
         launch_shown(one)
         for one in platform.launches.of_team(team)
@@ -81,9 +98,11 @@ def compare(
         "taskset": taskset,
         "own_machine": not platform.config.keys,
         **sides,
+        "same": is_same,
         "comparison": None if found is None else {**asdict(found), "verdict": found.verdict},
-        "gate": verdict_of(model.slug, rewards["first"], rewards["second"]).name,
-        "tasks": _by_task(rewards["first"], rewards["second"]),
+        "candidate": candidate,
+        "gate": gate,
+        "tasks": _by_task(runs["first"], runs["second"]),
         "launches": launches,
         "settings": _settings(platform, team, model),
     }
@@ -138,17 +157,54 @@ def _compared(
         return None
 
 
-def _by_task(first: Mapping[str, list[float]], second: Mapping[str, list[float]]) -> dict[str, Any]:
+def _newest(model: ModelRecord, nodes: list[CheckpointRecord]) -> str | None:
+    """Return the head; where the head is the base, the newest checkpoint."""
+    if model.head_checkpoint_id in (None, model.config.origin_checkpoint) and nodes:
+        return nodes[-1].id
+    return model.head_checkpoint_id
+
+
+def _before(
+    after: str | None,
+    nodes: list[CheckpointRecord],
+    origin: str | None,
+    runs_of: Callable[[str | None], _Runs],
+) -> str | None:
+    """Return the base, or the parent of `after` where only the parent was measured on tasks of `after`."""
+    if runs_of(origin).keys() & runs_of(after).keys():
+        return origin
+    parent = next((node.parent_id for node in nodes if node.id == after), None)
+    return parent if runs_of(parent).keys() & runs_of(after).keys() else origin
+
+
+def _gate(
+    model: ModelRecord, sides: Mapping[str, Any], rewards: Mapping[str, Any]
+) -> tuple[str | None, str | None]:
+    """Return the side that may become the head, and the gate's verdict on it; None where neither side is the head."""
+    head = next((side for side in ("first", "second") if sides[side]["is_head"]), None)
+    if head is None:
+        return None, None
+    candidate = "second" if head == "first" else "first"
+    return candidate, verdict_of(model.slug, rewards[head], rewards[candidate]).name
+
+
+def _rewards(runs: _Runs) -> dict[str, list[float]]:
+    return {slug: [run.reward for run in found] for slug, found in runs.items()}
+
+
+def _by_task(first: _Runs, second: _Runs) -> dict[str, Any]:
     """Return the tasks that got better and worse from the first to the second, the largest change first."""
+    before, after = _rewards(first), _rewards(second)
     rows: list[dict[str, Any]] = [
         {
             "slug": slug,
-            "first": fmean(first[slug]),
-            "second": fmean(second[slug]),
-            "change": fmean(second[slug]) - fmean(first[slug]),
+            "first": fmean(before[slug]),
+            "second": fmean(after[slug]),
+            "change": fmean(after[slug]) - fmean(before[slug]),
             "runs": [len(first[slug]), len(second[slug])],
+            "traces": [typical(first[slug]).trace_id, typical(second[slug]).trace_id],
         }
-        for slug in first.keys() & second.keys()
+        for slug in before.keys() & after.keys()
     ]
     rows.sort(key=lambda row: (-row["change"], row["slug"]))
     better = [row for row in rows if row["change"] > 0]
