@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import string
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
-_NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
-
-
-def normalize(text: str) -> str:
-    """Return text in lower case, Unicode-composed, without punctuation, articles and doubled spaces."""
-    text = unicodedata.normalize("NFKC", text).casefold().translate(_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", text).split())
+from hud.graders.normalization import normalize
+from hud.graders.numbers import exact, first_number
 
 
 def exact_match(answer: str, expected: str, *, normalize_text: bool = True) -> float:
-    """1.0 if the two are equal, by default after `normalize`: "The 3 cats." matches "3 cats"."""
+    """1.0 if the two are equal, by default after `normalize`: "The 3 cats." matches "3 cats".
+
+    Where either text normalizes to nothing, the texts are compared as they are.
+    """
     if normalize_text:
-        return float(normalize(answer) == normalize(expected))
+        answer, expected = _comparable(answer, expected)
     return float(answer == expected)
 
 
@@ -46,24 +40,23 @@ def contains_all(answer: str, expected: Iterable[str], *, case_sensitive: bool =
 def numeric_match(answer: str, expected: float, *, tolerance: float = 0.0) -> float:
     """1.0 if the first number in the answer is within `tolerance` (absolute) of `expected`.
 
-    Thousands commas, signs and exponents are read. A percent sign is not: "60%" is 60, not 0.6.
+    Signs ("-5", "\u2212 5", "(5)" in accounts), thousands separators, exponents and fractions are part of the number. A
+    percent sign is not: "60%" is 60, not 0.6. Integers compare exactly; decimal fractions within a relative 1e-12,
+    the rounding of floats: 0.1 + 0.2 matches 0.3.
     """
-    number = first_number(answer)
-    if number is None:
+    number, wanted, allowed = first_number(answer), exact(expected), exact(tolerance)
+    if number is None or wanted is None or allowed is None:
         return 0.0
-    # Room for the rounding of decimal fractions: 0.1 + 0.2 matches 0.3.
-    return float(abs(number - expected) <= tolerance + 1e-9 * max(1.0, abs(expected)))
-
-
-def first_number(text: str) -> float | None:
-    """Return the first number in text, or None."""
-    match = _NUMBER.search(text)
-    return None if match is None else float(match[0].replace(",", ""))
+    if number.denominator == 1 and wanted.denominator == 1:
+        rounding = Fraction(0)
+    else:
+        rounding = max(abs(wanted), allowed) / 10**12
+    return float(abs(number - wanted) <= allowed + rounding)
 
 
 def f1_score(answer: str, reference: str) -> float:
     """Token F1 after `normalize`: harmonic mean of precision and recall (Rajpurkar et al. 2016)."""
-    given, wanted = normalize(answer).split(), normalize(reference).split()
+    given, wanted = (text.split() for text in _comparable(answer, reference))
     if not given or not wanted:
         return float(given == wanted)
     shared = sum((Counter(given) & Counter(wanted)).values())
@@ -71,6 +64,12 @@ def f1_score(answer: str, reference: str) -> float:
         return 0.0
     precision, recall = shared / len(given), shared / len(wanted)
     return 2 * precision * recall / (precision + recall)
+
+
+def _comparable(answer: str, expected: str) -> tuple[str, str]:
+    """Return both texts normalized, or both as they are where one of them normalizes to nothing."""
+    normal = normalize(answer), normalize(expected)
+    return normal if all(normal) else (answer.strip(), expected.strip())
 
 
 def _fold(case_sensitive: bool) -> Callable[[str], str]:

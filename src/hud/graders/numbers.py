@@ -1,0 +1,86 @@
+"""Numbers in prose, read exactly: signs, grouping, exponents and fractions belong to the number."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+_MINUS = "-\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"
+_CURRENCY = r"[$€£¥]"
+_GROUP = "[,_'\u2019\u00a0\u2009\u202f]"
+_SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_NUMBER = re.compile(
+    rf"""
+    (?P<open>(?<![\w\\])\(\s*)?                              # accounting: (5) is -5
+    (?:(?P<sign>[{_MINUS}+±])\s*{_CURRENCY}?\s*)?{_CURRENCY}?\s*
+    (?P<digits>[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)
+    (?:[eE](?P<e>[-+{_MINUS}]?[0-9]+)
+      |\s*[×x*·⋅]\s*10(?:\s*(?:\^|\*\*)\s*[{{(]?\s*(?P<power>[-+{_MINUS}]?[0-9]+)\s*[)}}]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))
+    )?
+    (?:(?:[ ](?P<over>[0-9]+))?/(?P<under>[0-9]+)(?![0-9/.]))?
+    (?P<close>\s*\))?
+    """,
+    re.VERBOSE,
+)
+_LARGEST_EXPONENT = 4000
+"""Bound on decimal exponents: beyond it, exact arithmetic takes more memory than an answer is worth."""
+
+
+def first_number(text: str) -> Fraction | None:
+    """Return the first number in `text`, exactly; None where there is none, or where it is out of bounds (1e4001).
+
+    "- 5", "−5" (U+2212), "-$5" and the accountant's "(5)" are -5; "8/10" is 0.8; "6.02 × 10^23" is a power. A hyphen
+    within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60.
+    """
+    match = _NUMBER.search(text)
+    if match is None or match["sign"] == "±":
+        return None
+    value = _magnitude(match)
+    if value is None:
+        return None
+    return -value if _is_negative(match) else value
+
+
+def exact(number: float) -> Fraction | None:
+    """Return an int, or the shortest decimal that reads back as the float; None for NaN and infinities."""
+    with contextlib.suppress(TypeError):
+        return Fraction(operator.index(number))  # type: ignore[arg-type]
+    decimal = Decimal(repr(float(number)))
+    return Fraction(decimal) if decimal.is_finite() else None
+
+
+def _magnitude(match: re.Match[str]) -> Fraction | None:
+    digits = re.sub(_GROUP, "", match["digits"])
+    exponent = match["e"] or match["power"] or (match["raised"] or "").translate(_SUPERSCRIPT)
+    exponent = re.sub(f"[{_MINUS}]", "-", exponent or "0")
+    number = Decimal(digits)
+    if len(exponent) > 6 or abs(number.adjusted() + int(exponent)) > _LARGEST_EXPONENT:
+        return Fraction(0) if number.is_zero() else None
+    value = Fraction(number) * Fraction(10) ** int(exponent)
+    under = match["under"]
+    if under is None:
+        return value
+    if len(under) > _LARGEST_EXPONENT or len(match["over"] or "") > _LARGEST_EXPONENT:
+        return None
+    if int(under) == 0:
+        return None
+    over = match["over"]
+    return value / int(under) if over is None else value + Fraction(int(over), int(under))
+
+
+def _is_negative(match: re.Match[str]) -> bool:
+    sign = match["sign"]
+    if sign is None:
+        wrapped = match["open"] is not None and match["close"] is not None
+        return wrapped and match.string[: match.start()].rstrip()[-1:] in ("", "=", ":", *"$€£¥")
+    before = match.string[: match.start("sign")]
+    spaced = match.string[match.end("sign")].isspace()
+    bullet = spaced and before.strip() and not before.rpartition("\n")[2].strip()
+    if sign == "+" or bullet:
+        return False
+    # "10-12" and "x - 5" hold an operator, "The answer - 5" a dash.
+    operand = before.rstrip()[-1:] if spaced else before[-1:]
+    return not (operand.isalnum() or operand in (*")]%",))
