@@ -12,14 +12,15 @@ from hud.graders.comparisons import (
     contains_any,
     exact_match,
     f1_score,
-    normalize,
     numeric_match,
 )
+from hud.graders.normalization import normalize
 from hud.graders.results import EvaluationResult, SubScore
 from hud.graders.shaping import Fade, gate, length_normalized, step_bonus
 
 if TYPE_CHECKING:
-    from hud.graders.grader import BashGrader, Grader, LLMJudgeGrader
+    from hud.graders.grader import BashGrader, Grader
+    from hud.graders.judge import LLMJudgeGrader
 
 __all__ = [
     "BashGrader",
@@ -44,8 +45,11 @@ __all__ = [
 ]
 
 
+_LAZY = {"BashGrader": "grader", "Grader": "grader", "LLMJudgeGrader": "judge"}
+
+
 def __getattr__(name: str) -> Any:
-    # An HTTP client is loaded only by those who judge with a model.
-    if name in ("BashGrader", "Grader", "LLMJudgeGrader"):
-        return getattr(importlib.import_module("hud.graders.grader"), name)
+    # Loaded on first use: an HTTP client costs time to import, and only judges need it.
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"hud.graders.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'hud.graders' has no attribute {name!r}")
