@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     help="Most processes that sample and train; each model has one while there are enough.",
 )
 @click.option(
+    "--connections",
+    type=click.IntRange(min=16),
+    default=4096,
+    show_default=True,
+    help="Most connections at a time; beyond them, the one that has waited longest for a request is closed.",
+)
+@click.option(
     "--build-limit",
     "build_limits",
     multiple=True,
@@ -48,6 +55,7 @@ def command(
     storage: str | None,
     workers: int,
     engines: int,
+    connections: int,
     build_limits: tuple[str, ...],
 ) -> None:
     """Serve models, training, traces, tasksets and inference to a team."""
@@ -63,6 +71,7 @@ def command(
         engine="worker",
         rollout_workers=workers,
         engines=engines,
+        connections=connections,
         builds=_limits(build_limits),
     )
     serve(config, host, port, _announce)

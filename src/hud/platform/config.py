@@ -38,5 +38,7 @@ class PlatformConfig:
     """Most processes for models; more models than that share, or make room where they are idle."""
     rollout_workers: int = 0
     """Processes that play the rollouts which clients submit."""
+    connections: int = 4096
+    """Most HTTP connections and WebSockets at a time; fewer where the process may open fewer files."""
     builds: BuildLimits = BuildLimits()
     """What one build of an environment may take."""

@@ -15,6 +15,7 @@ import uvicorn
 from hud.errors import StoreError, UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.application import Platform, PlatformConfig, create_app
+from hud.platform.connections import Bounds, allowed_connections, settings_of
 
 GRACE_SECONDS = 30
 """How long requests that are being answered are waited for."""
@@ -73,6 +74,7 @@ def serve(
         ws_ping_interval=20.0,
         ws_ping_timeout=20.0,
         ws_max_size=64 << 20,
+        **settings_of(Bounds(connections=allowed_connections(config.connections))),
     )
     server = _Server(settings, platform, lambda: announce(bound, key))
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:

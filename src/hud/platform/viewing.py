@@ -11,6 +11,7 @@ import uvicorn
 
 from hud.errors import StoreError, UsageError
 from hud.platform.application import PlatformConfig, create_app
+from hud.platform.connections import Bounds, allowed_connections, settings_of
 from hud.platform.dashboard.local import LocalDoor
 from hud.platform.server import freeze_memory, listen
 
@@ -38,6 +39,7 @@ def view(config: PlatformConfig, port: int, announce: Callable[[str], None]) -> 
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=GRACE_SECONDS,
+        **settings_of(Bounds(connections=allowed_connections(config.connections))),
     )
     address = f"http://{HOST}:{bound}/?token={door.token}"
     drawn = httpx.ASGITransport(app, raise_app_exceptions=False)
