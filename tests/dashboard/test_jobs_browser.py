@@ -111,3 +111,18 @@ def test_the_failing_run_is_one_key_away(tab, server):
     expect(tab.get_by_role("region", name="Failures", exact=True)).to_contain_text("No page")
     tab.keyboard.press("f")
     tab.wait_for_url(f"**/trace/{trace}")
+
+
+def test_rewards_are_seen_on_a_phone_without_scrolling_sideways(tab, server):
+    job = Reported(server, "a job whose name is as long as names of jobs are", ["first"])
+    job.end("first", 0, 0.0)
+    job.end("first", 1, 0.5)
+    tab.set_viewport_size({"width": 390, "height": 844})
+    for place, row in (
+        (f"/jobs?text={job.id[:12]}", f"#job-{job.id}"),
+        (f"/jobs/{job.id}", ".tasks tbody tr"),
+    ):
+        tab.goto(place)
+        box = tab.locator(row).locator(".reward").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390

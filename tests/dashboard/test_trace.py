@@ -47,7 +47,7 @@ async def test_a_run_is_a_conversation_with_every_call_its_arguments_result_and_
     tool = article(page, 4)
     assert "ls -la\nwc -l notes.txt" in tool
     assert "2 notes.txt" in tool
-    assert "0.40 s" in tool
+    assert "400 ms" in tool
     assert "0.850" in article(page, 7)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from hud.eval.intervals import bounds, with_interval
+from hud.platform.dashboard.trace_values import as_json
 
 NOTHING = "–"
 MOST_CHARACTERS = 4_000
@@ -24,7 +25,7 @@ def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
     """Return text safe to look at: escaped, cut at `limit`, with what would hide or turn round text made visible."""
     if text is None:
         return Markup("")
-    whole = str(text)
+    whole = written(text)
     shown = whole[:limit]
     if shown.translate(_WITHOUT_KEPT).isprintable():
         parts = [str(escape(shown))]
@@ -33,6 +34,17 @@ def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
     if len(whole) > limit:
         parts.append(f'<span class="cut">… {len(whole) - limit:,} more characters</span>')
     return Markup("".join(parts))
+
+
+def written(value: Any) -> str:
+    """Return a value as text: text as it is, numbers in short, everything else as JSON. Never Python's notation."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.12g}"
+    if isinstance(value, bool | dict | list | tuple) or value is None:
+        return as_json(list(value) if isinstance(value, tuple) else value, indent=False)
+    return str(value)
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -73,11 +85,13 @@ def money(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A span of time: 0.42 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h."""
+    """A span of time: 0.3 ms, 42 ms, 4.2 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h."""
     if seconds is None or not math.isfinite(seconds):
         return NOTHING
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.00095 else f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
-        return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s"
+        return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -22,6 +22,7 @@ from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
+from hud.platform.dashboard.trace_values import as_json
 from hud.platform.store import reading
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.taskset_rows import TasksetRows
@@ -264,7 +265,7 @@ def _tool(found: Sitting, tool: ToolSpec) -> dict[str, Any]:
 def _move(move: Move) -> dict[str, Any]:
     texts = [block.text for block in move.result.content if isinstance(block, TextContent)]
     if not texts and not pictures(move) and move.result.structured_content is not None:
-        texts = [str(move.result.structured_content)]
+        texts = [as_json(move.result.structured_content)]
     return {
         "number": move.number,
         "tool": move.tool,

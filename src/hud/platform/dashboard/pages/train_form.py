@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 
 from hud.errors import UsageError
+from hud.platform.dashboard.showing import written
 from hud.train.config import TrainConfig
 from hud.train.loss_config import available_losses
 
@@ -116,8 +117,21 @@ def changed(config: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
             continue
         value = config[name]
         default = value == field.get_default(call_default_factory=True)
-        shown.append((name, "–" if value in (None, {}, []) else str(value), default))
+        shown.append((name, _shown(value), default))
     return sorted(shown, key=lambda one: one[2])
+
+
+def _shown(value: Any) -> str:
+    """A setting as it is written in a form or a file: `on`, `0.0001`, `token_mean=1`; a dash for none."""
+    if value in (None, {}, []):
+        return "–"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={written(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(written, value))
+    return written(value)
 
 
 def _field(name: str, given: str | None, problem: str | None) -> Field:

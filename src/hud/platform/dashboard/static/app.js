@@ -106,3 +106,5 @@ document.addEventListener("htmx:responseError", (event) => say(`The server answe
 document.addEventListener("htmx:sendError", () => say("The server cannot be reached."));
 drawCharts(document);
 startLive();
+// On a phone the places scroll sideways.
+document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
