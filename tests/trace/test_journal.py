@@ -105,9 +105,11 @@ def test_a_line_longer_than_a_batch_is_read_whole(tmp_path):
 
 
 def test_damaged_lines_are_kept_and_said(tmp_path):
-    with pytest.warns(UserWarning, match=r"2 recorded events are damaged.*damaged\.lines"):
-        set_aside(tmp_path, b"a\nb\nc\n", [0, 2])
-    assert (tmp_path / "damaged.lines").read_bytes() == b"a\nc\n"
+    end = encode_event(b"E", "6f1d", 0, b"{}")
+    told = r"2 recorded events could not be stored \(a damaged line, the end of run 6f1d\).*damaged\.lines"
+    with pytest.warns(UserWarning, match=told):
+        set_aside(tmp_path, b"a\nb\n" + end, [0, 2])
+    assert (tmp_path / "damaged.lines").read_bytes() == b"a\n" + end
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         set_aside(tmp_path, b"a\n", [])

@@ -12,8 +12,8 @@ import orjson
 from pydantic_core import PydanticSerializationError
 
 from hud.trace import AgentStep, Step, SubagentStep, without_samples
+from hud.trace.jsonable import as_text, jsonable
 
-_DEEPEST = 200
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _TOKENS = {
     "prompt_token_ids",
@@ -29,9 +29,9 @@ _TOKENS = {
 def encode_json(value: Any) -> bytes:
     """Return plain data as JSON."""
     try:
-        return orjson.dumps(value, default=_as_text, option=_OPTIONS)
+        return orjson.dumps(value, default=as_text, option=_OPTIONS)
     except TypeError:  # orjson's errors are all of this kind.
-        return orjson.dumps(_plain(value), option=_OPTIONS)
+        return orjson.dumps(jsonable(value), option=_OPTIONS)
 
 
 def encode_step(step: Step) -> bytes:
@@ -44,38 +44,10 @@ def encode_step(step: Step) -> bytes:
         exclude = without_samples()
     try:
         return step.__pydantic_serializer__.to_json(
-            step, exclude_none=True, exclude=exclude, fallback=_as_text
+            step, exclude_none=True, exclude=exclude, fallback=as_text
         )
     except PydanticSerializationError:
         fields = step.__pydantic_serializer__.to_python(
             step, exclude_none=True, exclude=exclude, by_alias=True
         )
-        return orjson.dumps(_plain(fields), option=_OPTIONS)
-
-
-def _as_text(value: Any) -> Any:
-    """A value that JSON has no form for."""
-    item = getattr(value, "item", None)  # NumPy's scalars, and tensors of one element.
-    if callable(item) and getattr(value, "ndim", 1) == 0:
-        return item()
-    return repr(value)
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return `value` as what orjson certainly writes."""
-    if depth > _DEEPEST:
-        return "…"
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_plain(str(key)): _plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item, depth + 1) for item in value]
-    if isinstance(value, bool | float | None):
-        return value
-    if isinstance(value, int):
-        return value if -(2**63) <= value < 2**64 else float(value)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    isoformat = getattr(value, "isoformat", None)
-    return isoformat() if callable(isoformat) else _plain(_as_text(value), depth + 1)
+        return orjson.dumps(jsonable(fields), option=_OPTIONS)

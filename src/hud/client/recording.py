@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from hud.eval.job import Job
     from hud.eval.run import Run
 
+MAX_COUNT = 2**31 - 1
+"""Largest count of tokens that a run's columns hold."""
+
 _open: weakref.WeakSet[JournalRecorder] = weakref.WeakSet()
 
 
@@ -44,7 +47,7 @@ class EventRecorder(ABC):
         # Subagents' jobs are over when their runs are: no process says so.
         pid = os.getpid() if job.called_by is None else None
         payload = {
-            "name": job.name,
+            "name": _text(job.name),
             "taskset_id": job.taskset_id,
             "group_size": job.group,
             "pid": pid,
@@ -73,20 +76,20 @@ class EventRecorder(ABC):
         trace, grade, usage = run.trace, run.grade, run.trace.usage
         payload = {
             **_opening(run),
-            "status": trace.status,
+            "status": _text(trace.status),
             "reward": run.reward,
-            "checkpoint": _checkpoint(trace.steps),
+            "checkpoint": _text(_checkpoint(trace.steps)),
             "failure_kind": run.failure_kind,
-            "error": run.error,
-            "stop_reason": trace.stop_reason,
-            "content": trace.content,
+            "error": _text(run.error),
+            "stop_reason": _text(trace.stop_reason),
+            "content": _text(trace.content),
             "grade": grade.raw or None,
             "extra": trace.extra or None,
             "step_count": len(trace.steps),
             "turns": usage.llm_call_count,
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "cached_tokens": usage.cached_tokens,
+            "prompt_tokens": _count(usage.prompt_tokens),
+            "completion_tokens": _count(usage.completion_tokens),
+            "cached_tokens": _count(usage.cached_tokens),
             "cost_usd": usage.cost_usd,
             "ended_at": None if run.ended_at is None else round(run.ended_at.timestamp() * 1e6),
         }
@@ -106,7 +109,7 @@ class EventRecorder(ABC):
             "prompt": prompt if added is None else added,
             "output": sample.output_token_ids,
             "logprobs": sample.output_logprobs,
-            "checkpoint": sample.checkpoint,
+            "checkpoint": _text(sample.checkpoint),
             "swaps": sample.swaps,
             "temperature": sample.temperature,
         }
@@ -217,9 +220,9 @@ def _opening(run: Run) -> dict[str, Any]:
         "job_id": run.job_id,
         "group_id": run.group_id,
         "attempt": run.attempt,
-        "slug": run.slug,
+        "slug": _text(run.slug),
         "task": _task(run.task),
-        "model": run.model,
+        "model": _text(run.model),
         "started_at": round(run.started_at.timestamp() * 1e6),
     }
 
@@ -232,6 +235,16 @@ def _checkpoint(steps: Sequence[Step]) -> str | None:
 
 def _task(task: Any) -> Any:
     return task.__pydantic_serializer__.to_python(task, mode="json", exclude_none=True)
+
+
+def _text(value: Any) -> str | None:
+    """Return what an agent or a caller set as the text that its column holds."""
+    return value if value is None or isinstance(value, str) else repr(value)
+
+
+def _count(value: int) -> int:
+    """Return a count as its column holds it: a server that reports 2**40 tokens loses no run."""
+    return max(0, min(value, MAX_COUNT))
 
 
 def _now() -> int:

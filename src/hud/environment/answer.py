@@ -12,8 +12,8 @@ from hud.trace import Trace
 
 T = TypeVar("T")
 
-_FENCED = re.compile(r"```(?:\w+)?\s*\n(.*?)\n\s*```", re.DOTALL)
-"""A block of code, in which models like to wrap their JSON."""
+_FENCE = re.compile(r"```\w*$")
+"""End of a line that opens a block of code, in which models like to wrap their JSON."""
 
 
 class _Unparsed:
@@ -55,7 +55,7 @@ def parse_answer(raw: str, trace: Trace | None, returns: TypeAdapter[Any] | None
     """
     if returns is None:
         return Answer(raw, trace)
-    blocks = _FENCED.findall(raw)
+    blocks = _fenced(raw)
     attempts: list[tuple[Callable[[str], Any], str]] = [
         (returns.validate_json, raw),
         (returns.validate_python, raw),
@@ -67,3 +67,18 @@ def parse_answer(raw: str, trace: Trace | None, returns: TypeAdapter[Any] | None
         except ValidationError:
             continue
     return Answer(raw, trace)
+
+
+def _fenced(text: str) -> list[str]:
+    """Return the blocks of code in `text`, line by line: in linear time, whatever an agent wrote."""
+    blocks: list[str] = []
+    inside: list[str] | None = None
+    for line in text.split("\n"):
+        if inside is None:
+            inside = [] if _FENCE.search(line.rstrip()[-80:]) else None
+        elif line.lstrip().startswith("```"):
+            blocks.append("\n".join(inside))
+            inside = None
+        else:
+            inside.append(line)
+    return blocks

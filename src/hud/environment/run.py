@@ -19,8 +19,16 @@ from hud.environment.results import to_json
 from hud.environment.rewards import grade_frame
 from hud.environment.scope import State, entered
 from hud.environment.template import Template
-from hud.errors import EnvironmentFault, GraderFault, NotFoundError, RolloutError, UsageError
+from hud.errors import (
+    AgentFault,
+    EnvironmentFault,
+    GraderFault,
+    NotFoundError,
+    RolloutError,
+    UsageError,
+)
 from hud.trace import ToolResult, ToolSpec, Trace
+from hud.trace.limits import check_answer
 
 if TYPE_CHECKING:
     from hud.environment.environment import Environment
@@ -179,6 +187,14 @@ class EnvironmentRun:
         template, episode = self._template, self._episode
         self._template = self._episode = None
         self.parts.check()
+        try:
+            check_answer(answer)
+        except AgentFault as fault:
+            # Our own clients refuse it where the agent gives it; others send what they were given.
+            with entered(self):
+                await episode.aclose()
+            low, high = self.reward_range
+            return {"score": min(max(0.0, low), high), "done": True, "content": str(fault)}
         parsed = parse_answer(answer, trace, template.returns)
         with entered(self):
             async with aclosing(episode):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
+
+from hud.errors import GraderFault
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,18 @@ class Grade:
 
     @classmethod
     def from_dict(cls, frame: dict[str, Any]) -> Grade:
-        """Return the grade that a frame of the control channel holds."""
+        """Return the grade that a frame of the control channel holds; raises `GraderFault` where it is none."""
         score = frame.get("score", frame.get("reward"))
+        content, info, subscores = frame.get("content"), frame.get("info"), frame.get("subscores")
         return cls(
-            reward=None if score is None else float(score),
+            reward=None if score is None else _reward(score),
             done=bool(frame.get("done", True)),
-            content=frame.get("content"),
-            info=frame.get("info") or {},
+            content=content if content is None or isinstance(content, str) else str(content),
+            info=info if isinstance(info, dict) else {},
             is_error=bool(frame.get("isError", False)),
-            subscores=frame.get("subscores") or [],
+            subscores=[one for one in subscores if isinstance(one, dict)]
+            if isinstance(subscores, list)
+            else [],
             raw=frame,
         )
 
@@ -48,3 +54,10 @@ class Grade:
     def agent_failed(cls) -> Grade:
         """The grade of a run that its agent broke: that counts, as nothing achieved."""
         return cls(reward=0.0, done=False)
+
+
+def _reward(score: Any) -> float:
+    """Return a frame's score, a finite number."""
+    if isinstance(score, int | float) and math.isfinite(score):
+        return float(score)
+    raise GraderFault(f"The environment graded with {score!r:.100}; a score is a finite number.")

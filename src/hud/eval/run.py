@@ -32,6 +32,8 @@ from hud.trace import (
     new_id,
     now,
 )
+from hud.trace.limits import check_answer, check_arguments
+from hud.trace.steps import check_step
 
 if TYPE_CHECKING:
     from hud.capabilities import Capability, CapabilityClient
@@ -173,7 +175,8 @@ class Run:
         return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
 
     def record(self, step: Step) -> Step:
-        """Append a finished step to the trace and tell the recorder."""
+        """Append a finished step to the trace and tell the recorder; raises `AgentFault` for what is no step."""
+        check_step(step)
         if self.phase == "tool":
             self.phase = "agent"  # A tool call was given up, and the agent went on.
         self.trace.record(step)
@@ -188,6 +191,7 @@ class Run:
         while self._heard < len(steps):
             step = steps[self._heard]
             self._heard += 1
+            check_step(step)
             self.recorder.step_recorded(self.trace_id, step)
 
     @property
@@ -213,10 +217,14 @@ class Run:
             self.tools = [*self.tools, tool.spec]
 
     async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
-        """Call a tool and record the step; a tool's own failure is an error result."""
+        """Call a tool and record the step; a tool's own failure is an error result.
+
+        Raises `AgentFault` for arguments that cannot be carried (`hud.trace.limits`).
+        """
         assert self.connection is not None, "the run has no environment (yet, or any more)"
         started = now()
         self.phase = "agent"
+        check_arguments(call.name, call.arguments)
         if any(tool.delegated and tool.name == call.name for tool in self.tools):
             from hud.eval.subagents import (
                 call_subagent,
@@ -283,9 +291,9 @@ class Run:
         """Have the answer graded by the environment, and record the evaluate step."""
         assert self.connection is not None
         self.report()
+        answer = check_answer(self.trace.content) or ""
         self.phase = "grade"
         started = now()
-        answer = self.trace.content or ""
         frame = await self.connection.grade(answer, self.trace)
         grade = Grade.from_dict(frame)
         if grade.is_error:

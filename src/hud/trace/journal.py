@@ -28,6 +28,18 @@ ORPHAN_SECONDS = 5.0
 """How long the lock of a dead writer's journal is waited for; after that, the next one to look finds it."""
 
 
+_MOST_NAMED = 5
+"""Most events that a message names."""
+_NAMES = {
+    b"J": "the start of job {of}",
+    b"R": "the start of run {of}",
+    b"S": "step {step} of run {of}",
+    b"T": "the tokens of step {step} of run {of}",
+    b"E": "the end of run {of}",
+    b"Z": "the end of job {of}",
+}
+
+
 class Event(NamedTuple):
     """One line."""
 
@@ -162,7 +174,7 @@ def _lives(writer: str) -> bool:
 
 
 def set_aside(folder: Path, data: bytes, damaged: Iterable[int]) -> None:
-    """Keep the damaged lines of `data`, by their numbers, in a file beside the journals, and say so."""
+    """Keep lines of `data` that could not be stored, by their numbers, in `damaged.lines`, and name them."""
     lines = data.split(b"\n")
     kept = b"".join(lines[number] + b"\n" for number in damaged)
     if not kept:
@@ -170,11 +182,19 @@ def set_aside(folder: Path, data: bytes, damaged: Iterable[int]) -> None:
     path = folder / "damaged.lines"
     with path.open("ab") as file:
         file.write(kept)
-    count = kept.count(b"\n")
+    names = ["a damaged line" if event is None else named(event) for event in decode_events(kept)]
+    told = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
     warnings.warn(
-        f"{count} recorded events are damaged and could not be stored; they are kept in {path}.",
+        f"{len(names)} recorded events could not be stored ({told}); they are kept in {path}. "
+        "Everything else was stored.",
         stacklevel=2,
     )
+
+
+def named(event: Event) -> str:
+    """Return an event as messages name it."""
+    name = _NAMES.get(event.kind, "an event of an unknown kind of {of}")
+    return name.format(of=event.identifier[:40], step=event.step)
 
 
 def _read_all(file: int) -> bytes:

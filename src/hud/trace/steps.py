@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 
+from hud.errors import AgentFault
 from hud.trace.content import Message, ToolCall, ToolResult
 from hud.trace.foreign import understood
+from hud.trace.limits import check_answer, check_arguments
 
 STEP_SCHEMA = "hud.step.v1"
 DEEPEST_NESTING = 8
@@ -50,6 +52,8 @@ class Sample(BaseModel):
 class Usage(BaseModel):
     """Token counts and cost of one model call, or of many summed."""
 
+    model_config = ConfigDict(validate_assignment=True)
+
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
@@ -80,7 +84,12 @@ class TaskCall(BaseModel):
 
 
 class Step(BaseModel):
-    """One recorded step. `step_id` counts from 1 and is given by `Trace.record`."""
+    """One recorded step. `step_id` counts from 1 and is given by `Trace.record`.
+
+    An attribute that is assigned is validated: pydantic's `ValidationError`, for an agent's step, fails the agent.
+    """
+
+    model_config = ConfigDict(validate_assignment=True)
 
     step_id: int = 0
     source: Literal["user", "agent", "tool", "task", "subagent", "system"] = "system"
@@ -125,6 +134,18 @@ class SubagentStep(Step):
 
     source: Literal["subagent"] = "subagent"
     subagent: Trace | None = None
+
+
+def check_step(step: Any) -> None:
+    """Raise `AgentFault` for an entry of a trace that is no step, or holds tool calls that cannot be carried."""
+    if not isinstance(step, Step):
+        raise AgentFault(
+            f"The trace was given an entry of type {type(step).__name__}; a trace holds steps "
+            "(hud.trace.Step, AgentStep, ToolStep)."
+        )
+    if isinstance(step, AgentStep):
+        for call in step.tool_calls:
+            check_arguments(call.name, call.arguments)
 
 
 AnyStep = AgentStep | ToolStep | SubagentStep | Step
@@ -178,7 +199,13 @@ def without_samples(depth: int = DEEPEST_NESTING) -> dict[str, Any]:
 
 
 class Trace(BaseModel):
-    """Everything that happened in one run, in order."""
+    """Everything that happened in one run, in order.
+
+    An attribute that is assigned is validated; an answer (`content`) that is no text, or too long, is an
+    `AgentFault`: the agent's failure, with reward 0.
+    """
+
+    model_config = ConfigDict(validate_assignment=True)
 
     trace_id: str | None = None
     steps: list[SerializeAsAny[Annotated[Step, Field()]]] = Field(default_factory=list)
@@ -187,6 +214,9 @@ class Trace(BaseModel):
     content: str | None = None
     """The agent's answer: what the template receives from its first `yield`."""
     extra: dict[str, Any] = Field(default_factory=dict)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, check_answer(value) if name == "content" else value)
 
     def record(self, step: Step) -> Step:
         """Append a finished step; its `step_id` and, where missing, `ended_at` are set."""

@@ -7,23 +7,55 @@ from typing import Any
 import orjson
 
 from hud.trace import Trace, without_samples
+from hud.trace.jsonable import as_text, jsonable
 
 _ROOM = 4096
 """What is around the parameters in a frame, generously."""
+_LONGEST_TEXTS = (65_536, 4_096, 256)
+"""What texts of a trace that is longer than a frame are cut to, in characters, until it fits."""
 _LEFT_OUT = {"type": "text", "text": "(an image; the trace with its images is longer than a frame)"}
 
 
 def grade_params(answer: str, trace: Trace | None, max_frame: int) -> dict[str, Any]:
-    """Return the parameters; images are left out of a trace that is too long with them."""
+    """Return the parameters; of a trace that is too long, images are left out, then the ends of long texts."""
     params: dict[str, Any] = {"answer": answer}
     if trace is None:
         return params
     # The tokens are the trainer's business; a grader reads what was said and done.
     samples = {"steps": {"__all__": without_samples()}}
-    params["trace"] = trace.model_dump(mode="json", exclude_none=True, exclude=samples)
-    if len(orjson.dumps(params, default=str)) > max_frame - _ROOM:
+    try:
+        params["trace"] = trace.model_dump(
+            mode="json", exclude_none=True, exclude=samples, fallback=as_text
+        )
+        size = _size(params)
+    except (ValueError, TypeError):  # Too deep, or text that is no Unicode.
+        params["trace"] = jsonable(trace.model_dump(exclude_none=True, exclude=samples))
+        size = _size(params)
+    if size > max_frame - _ROOM:
         params["trace"] = _without_images(params["trace"])
+    for longest in _LONGEST_TEXTS:
+        if _size(params) <= max_frame - _ROOM:
+            return params
+        params["trace"] = _shortened(params["trace"], longest)
+    if _size(params) > max_frame - _ROOM:
+        # So many steps that not even their first words fit: the answer is graded without them.
+        params["trace"] = {**params["trace"], "steps": [], "extra": {"steps": "left out: too long"}}
     return params
+
+
+def _size(params: dict[str, Any]) -> int:
+    return len(orjson.dumps(params))
+
+
+def _shortened(value: Any, longest: int) -> Any:
+    """Return `value` with every text cut to `longest` characters; the answer, beside the trace, stays whole."""
+    if isinstance(value, str):
+        return value if len(value) <= longest else f"{value[:longest]}… [{len(value):,} characters]"
+    if isinstance(value, list):
+        return [_shortened(item, longest) for item in value]
+    if isinstance(value, dict):
+        return {key[:longest]: _shortened(item, longest) for key, item in value.items()}
+    return value
 
 
 def _without_images(value: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import sqlalchemy as sa
@@ -18,16 +20,29 @@ from hud.platform.store.attachments import detach
 from hud.platform.store.store import Store
 from hud.trace import plain
 from hud.trace.columns import pack_ids, pack_logprobs
-from hud.trace.journal import Event, decode_events, orphaned_journals, set_aside
+from hud.trace.journal import Event, decode_events, named, orphaned_journals, set_aside
 
 _Row = dict[str, Any]
+_logger = logging.getLogger("hud.store")
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
 _IDS_AT_ONCE = 500
+_NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
+"""Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
+_HOLDS: dict[type[Any], tuple[type, ...]] = {
+    sa.LargeBinary: (bytes,),
+    sa.Integer: (int,),
+    sa.Float: (int, float),
+    sa.JSON: (str,),
+    tables.Moment: (int,),
+    sa.String: (str,),
+}
+"""Stored values of the columns' types."""
 
 
 def ingest(store: Store, data: bytes, team: str) -> Ingested:
-    """Write a batch of a team's journal lines in one transaction; damaged ones are counted out."""
+    """Write a batch of a team's journal lines in one transaction; those that cannot be stored are counted out."""
     batch = _Batch(store, team)
+    whole: list[tuple[int, Event]] = []
     damaged: list[int] = []
     number = -1
     for number, event in enumerate(decode_events(data)):
@@ -35,14 +50,36 @@ def ingest(store: Store, data: bytes, team: str) -> Ingested:
             if event is None:
                 raise ValueError("checksum")
             batch.add(event)
-        except (ValueError, KeyError, TypeError, OverflowError):
+            whole.append((number, event))
+        except _NOT_OURS:
             damaged.append(number)
+    damaged += _write(store, team, whole, batch)
+    return Ingested(number + 1 - len(damaged), sorted(damaged))
+
+
+def _write(
+    store: Store, team: str, events: list[tuple[int, Event]], batch: _Batch | None = None
+) -> list[int]:
+    """Write events, as `batch` where they are in one already; returns the numbers of those that cannot be stored.
+
+    One that the database refuses (too long for its column, too large a number) keeps no other from being stored:
+    the halves of what was refused are tried each by itself.
+    """
+    if batch is None:
+        batch = _Batch(store, team)
+        for _, event in events:
+            batch.add(event)
     try:
         with store.begin() as connection:
             batch.write(connection)
-    except IntegrityError as error:
-        raise UsageError(f"These are no events of a recorder: {error.orig}.") from error
-    return Ingested(number + 1 - len(damaged), damaged)
+    except NotFoundError:
+        raise
+    except (UsageError, IntegrityError, UnicodeError):
+        if len(events) == 1:
+            return [events[0][0]]
+        half = len(events) // 2
+        return [*_write(store, team, events[:half]), *_write(store, team, events[half:])]
+    return []
 
 
 @dataclass(frozen=True)
@@ -56,12 +93,20 @@ class Attempt:
 
 
 def ingest_attempt(store: Store, team: str, attempt: Attempt) -> bool:
-    """Write an attempt's journal lines, all of them or none; False where `attempt.end` says no."""
+    """Write an attempt's journal lines in one transaction; False where `attempt.end` says no.
+
+    Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
+    """
     batch = _Batch(store, team)
     for event in decode_events(attempt.events):
         if event is None:
             raise UsageError("The events of this attempt are damaged.")
-        batch.add(event)
+        try:
+            batch.add(event)
+        except _NOT_OURS as error:
+            if event.kind in (b"R", b"E"):
+                raise UsageError(f"{named(event)} cannot be stored: {error}.") from error
+            _logger.warning("Left out, for it cannot be stored: %s (%s).", named(event), error)
     with store.begin() as connection:
         if not attempt.end(connection):
             return False
@@ -107,7 +152,8 @@ class _Batch:
         kind, identifier, step, payload = event
         if kind == b"S":
             kept = detach(self.blobs, self.team, payload)
-            self.steps.append({"trace_id": identifier, "step_id": step, "payload": kept})
+            row = {"trace_id": identifier, "step_id": step, "payload": kept}
+            self.steps.append(_checked(tables.steps, row))
         elif kind == b"T":
             self.samples.append(_sample(identifier, step, orjson.loads(payload)))
         elif kind == b"R":
@@ -119,6 +165,8 @@ class _Batch:
             self.jobs[identifier] = _job(identifier, self.team, orjson.loads(payload))
         elif kind == b"Z":
             end = orjson.loads(payload)
+            ended = {"id": identifier, "status": end["status"], "ended_at": end["at"]}
+            _checked(tables.jobs, ended)
             self.job_ends.append({"job": identifier, "status": end["status"], "ended": end["at"]})
         else:
             raise ValueError(f"kind {kind!r}")
@@ -203,8 +251,43 @@ def _without_nul(row: _Row) -> _Row:
     }
 
 
-def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
+def _checked(table: sa.Table, row: dict[str, Any]) -> _Row:
+    """Return a row; raises `TypeError` where one of its values is not of its column's kind."""
+    for name, value in row.items():
+        column = _columns(table)[name]
+        if value is None and column.nullable:
+            continue
+        if not isinstance(value, column.kinds) or isinstance(value, bool):
+            raise TypeError(f"{table.name}.{name} cannot hold a {type(value).__name__}")
+        if column.narrow and isinstance(value, int) and not -(2**31) <= value < 2**31:
+            raise OverflowError(f"{table.name}.{name} cannot hold {value}")
+    return row
+
+
+class _Column(NamedTuple):
+    """Values that a column holds."""
+
+    kinds: tuple[type, ...]
+    nullable: bool
+    narrow: bool
+    """An integer of 32 bits, as PostgreSQL has it; SQLite's would hold more."""
+
+
+@cache
+def _columns(table: sa.Table) -> dict[str, _Column]:
+    """Return the values that each of a table's columns holds, by its name."""
     return {
+        column.name: _Column(
+            next(kinds for kind, kinds in _HOLDS.items() if isinstance(column.type, kind)),
+            bool(column.nullable),
+            isinstance(column.type, sa.Integer) and not isinstance(column.type, sa.BigInteger),
+        )
+        for column in table.columns
+    }
+
+
+def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
+    row = {
         "id": identifier,
         "team_id": team,
         "name": payload["name"],
@@ -217,6 +300,7 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "extra": "{}",
         "created_at": payload["at"],
     }
+    return _checked(tables.jobs, row)
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -234,11 +318,11 @@ def _run(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     for name in ("task", "grade", "extra"):
         if payload.get(name) is not None:
             payload[name] = orjson.dumps(payload[name])
-    return {**_DEFAULTS, **payload, "trace_id": identifier, "team_id": team}
+    return _checked(tables.runs, {**_DEFAULTS, **payload, "trace_id": identifier, "team_id": team})
 
 
 def _sample(identifier: str, step: int, payload: dict[str, Any]) -> dict[str, Any]:
-    return {
+    row = {
         "trace_id": identifier,
         "step_id": step,
         "extends": payload["extends"],
@@ -249,3 +333,4 @@ def _sample(identifier: str, step: int, payload: dict[str, Any]) -> dict[str, An
         "swaps": orjson.dumps(payload["swaps"]) if payload["swaps"] else None,
         "temperature": payload["temperature"],
     }
+    return _checked(tables.samples, row)

@@ -85,7 +85,7 @@ class Store:
         except DBAPIError as error:
             if isinstance(error, sa.exc.IntegrityError):
                 raise
-            if isinstance(error, sa.exc.DataError):
+            if isinstance(error, sa.exc.DataError) or _unbindable(error):
                 raise UsageError(
                     f"A value of this request cannot be stored: {error.orig}"
                 ) from error
@@ -164,6 +164,12 @@ def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
     # With WAL, NORMAL survives the death of the process; only a power cut can lose the last commits.
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+
+
+def _unbindable(error: DBAPIError) -> bool:
+    """True where a value is of a kind that the driver cannot send."""
+    reason = str(error.orig)
+    return reason.startswith(("Error binding parameter", "cannot adapt type"))
 
 
 def _sentence(url: sa.URL, error: DBAPIError) -> str:

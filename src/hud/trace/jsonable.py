@@ -1,0 +1,35 @@
+"""Any value as one that JSON certainly has a form for: no cycle, no depth without end, no half surrogate pair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_DEEPEST = 200
+
+
+def as_text(value: Any) -> Any:
+    """Return a value that JSON has no form for as its text, or as a plain number."""
+    item = getattr(value, "item", None)  # NumPy's scalars, and tensors of one element.
+    if callable(item) and getattr(value, "ndim", 1) == 0:
+        return item()
+    return repr(value)
+
+
+def jsonable(value: Any, depth: int = 0) -> Any:
+    """Return `value` as what orjson certainly writes."""
+    if depth > _DEEPEST:
+        return "…"
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {jsonable(str(key)): jsonable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(item, depth + 1) for item in value]
+    if isinstance(value, bool | float | None):
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else float(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    isoformat = getattr(value, "isoformat", None)
+    return isoformat() if callable(isoformat) else jsonable(as_text(value), depth + 1)

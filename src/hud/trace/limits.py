@@ -1,0 +1,80 @@
+"""Limits of answers and of tool arguments: what an agent may give must fit every channel, grader and store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from hud.errors import AgentFault
+
+MAX_ANSWER_BYTES = 4 << 20
+"""Longest answer, as JSON text in UTF-8: with its trace, it has to fit a frame of the control channel."""
+MAX_ARGUMENT_BYTES = 8 << 20
+"""Longest arguments of one tool call, as JSON text in UTF-8."""
+MAX_ARGUMENT_DEPTH = 200
+"""Deepest nesting of a tool call's arguments, in lists and objects."""
+
+
+def check_answer(answer: Any) -> str | None:
+    """Return an agent's answer; raises `AgentFault` where it is neither text nor None, or cannot be carried."""
+    if answer is None:
+        return None
+    if not isinstance(answer, str):
+        raise AgentFault(
+            f"The answer is of type {type(answer).__name__}; an answer is text. Set run.trace.content to a str "
+            "(json.dumps makes one of a list or a dict)."
+        )
+    try:
+        size = len(orjson.dumps(answer))
+    except TypeError:
+        raise AgentFault(
+            "The answer is no Unicode text: half of a surrogate pair is in it. "
+            'Encode it first, for example with errors="replace".'
+        ) from None
+    if size > MAX_ANSWER_BYTES:
+        raise AgentFault(
+            f"The answer has {size:,} bytes; an answer has at most {MAX_ANSWER_BYTES:,}. "
+            "Write large results to a file."
+        )
+    return answer
+
+
+def check_arguments(name: str, arguments: Any) -> None:
+    """Raise `AgentFault` where a tool call's arguments are nested too deep, or too long, to be carried."""
+    if isinstance(arguments, str):
+        size = len(arguments.encode("utf-8", "surrogatepass"))
+    else:
+        if _deeper(arguments, MAX_ARGUMENT_DEPTH):
+            raise AgentFault(
+                f"The arguments of the call of {name!r} are nested deeper than {MAX_ARGUMENT_DEPTH} levels."
+            )
+        size = _size(arguments)
+    if size > MAX_ARGUMENT_BYTES:
+        raise AgentFault(
+            f"The arguments of the call of {name!r} have {size:,} bytes; they have at most {MAX_ARGUMENT_BYTES:,}. "
+            "Write large data to a file."
+        )
+
+
+def _deeper(value: Any, depth: int) -> bool:
+    """True where `value` has more than `depth` levels of lists and objects."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            part
+            for one in level
+            if isinstance(one, dict | list | tuple)
+            for part in (one.values() if isinstance(one, dict) else one)
+            if isinstance(part, dict | list | tuple)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _size(arguments: Any) -> int:
+    try:
+        return len(orjson.dumps(arguments, default=str, option=orjson.OPT_NON_STR_KEYS))
+    except TypeError:  # Half a surrogate pair, or a number beyond 64 bits: both can be carried.
+        return len(str(arguments))
