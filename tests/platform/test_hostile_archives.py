@@ -153,6 +153,57 @@ def test_folders_without_end_are_refused(archive):
     refuse(path, tar, "folders deep")
 
 
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE])
+def test_folders_that_only_stand_in_names_count_as_files(archive, kind):
+    path, tar = archive
+    for number in range(1000):
+        add(tar, f"{number}/{'/'.join('a' * 57)}", kind, linkname="b")
+    refuse(path, tar, "more than 20,000 files and folders")
+    assert path.stat().st_size < 100_000
+
+
+def test_one_folder_named_again_and_again_counts_each_time(archive):
+    path, tar = archive
+    for _ in range(50):
+        add(tar, "a", tarfile.DIRTYPE)
+    tar.close()
+    with pytest.raises(UsageError, match="more than 40 files and folders"):
+        unpack(path, path.parent / "out", most_files=40)
+
+
+def test_every_member_and_every_new_folder_is_one(archive):
+    path, tar = archive
+    add(tar, "a/b/file", data=b"x")
+    add(tar, "a/b/other", data=b"x")
+    add(tar, "a/link", tarfile.SYMTYPE, linkname="b/file")
+    tar.close()
+    with pytest.raises(UsageError, match="more than 4 "):
+        unpack(path, path.parent / "out", most_files=4)
+    assert unpack(path, path.parent / "out", most_files=5) == 3
+
+
+@pytest.mark.parametrize("name", ["a/" * 40 + "b" * 1000, "a\udcff", "x" * 300])
+def test_names_that_no_file_should_have_are_refused(archive, name):
+    path, tar = archive
+    add(tar, name, data=b"x")
+    refuse(path, tar, "name")
+
+
+def test_extension_headers_that_fill_memory_are_refused(tmp_path):
+    """Each is small enough, and `tarfile` keeps them all."""
+    path = tmp_path / "a.tar.gz"
+    with gzip.open(path, "wb", 1) as file:
+        for number in range(60):
+            values = {f"{number}.{place}": "v" for place in range(30_000)}
+            file.write(tarfile.TarInfo("x").create_pax_global_header(values))
+            file.write(tarfile.TarInfo(f"{number}").tobuf())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UsageError, match="headers"):
+        unpack(path, tmp_path / "out", most_files=2000)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 100 << 10, "KiB"
+
+
 def test_times_and_modes_of_the_archive_are_not_the_server_s(archive):
     path, tar = archive
     add(tar, "closed", tarfile.DIRTYPE, mode=0)

@@ -13,7 +13,7 @@ class BuildLimits:
 
     seconds: float = 1800.0
     files: int = 20_000
-    """Members of its archive."""
+    """Files and folders of its archive."""
     bytes: int = 2 << 30
     """Of them together, unpacked."""
     archive_bytes: int = 512 << 20

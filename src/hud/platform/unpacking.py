@@ -10,18 +10,26 @@ import gzip
 import os
 import shutil
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from hud.errors import UsageError
+from hud.platform.tasksets import is_text
 
 MOST_FILES = 20_000
 MOST_BYTES = 2 << 30
 _MOST_PARTS = 64
 """Of one name; deeper folders could not even be removed."""
+_MOST_NAME = 1024
+"""Characters of one name."""
 _LARGEST_READ = 1 << 20
 """Files are copied in smaller pieces than this: whoever reads more at once reads a header that is none."""
+_BLOCK = 512
+_EXTENSION_BYTES = 512
+"""Bytes of extension headers beyond one block, for each member that an archive may hold. `tarfile` keeps them parsed."""
 
 
 def unpack(
@@ -35,9 +43,13 @@ def unpack(
     folder.mkdir(parents=True)
     unpacking = _Unpacking(folder, most_files, most_bytes)
     try:
-        with _Headers(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+        with (
+            _Headers(archive, most_files) as stream,
+            tarfile.open(fileobj=stream, mode="r:") as tar,
+        ):
             for member in tar:
-                unpacking.take(tar, member)
+                with stream.content():
+                    unpacking.take(tar, member)
         unpacking.make_links()
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -51,13 +63,26 @@ def unpack(
 class _Headers(gzip.GzipFile):
     """A decompressed archive whose headers may not be larger than headers are."""
 
-    def __init__(self, archive: Path) -> None:
+    def __init__(self, archive: Path, most_files: int) -> None:
         super().__init__(archive, "rb")
+        self._left = _LARGEST_READ + _EXTENSION_BYTES * most_files
+        self._content = False
+
+    @contextmanager
+    def content(self) -> Iterator[None]:
+        """Within it, files are copied and headers are not read."""
+        self._content = True
+        yield
+        self._content = False
 
     def read(self, size: int | None = -1) -> bytes:
         """Read a piece; refuses pieces that only a header made up to fill memory asks for."""
         if size is None or not 0 <= size <= _LARGEST_READ:
             raise UsageError("The archive holds a header that is larger than headers are.")
+        if size > _BLOCK and not self._content:
+            self._left -= size
+            if self._left < 0:
+                raise UsageError("The headers of the archive are larger than headers are.")
         return super().read(size)
 
 
@@ -73,16 +98,19 @@ class _Unpacking:
 
     def __post_init__(self) -> None:
         self._links: list[tuple[Path, str]] = []
+        self._made = 0
+        self._folders = {self.folder}
 
     def take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Write one member. No link exists until all are written, so nothing is written through one."""
         self.members += 1
-        if self.members > self.most_files:
-            raise UsageError(f"The archive holds more than {self.most_files:,} files.")
         path = self._place(member.name)
         if member.isdir():
-            path.mkdir(parents=True, exist_ok=True)
-        elif member.issym():
+            self._count(0)
+            self._make_folder(path)
+            return
+        self._count(1)
+        if member.issym():
             self._links.append((path, member.linkname))
         elif member.isreg():
             source = tar.extractfile(member)
@@ -106,7 +134,7 @@ class _Unpacking:
             inside = os.path.normpath(path.parent.relative_to(self.folder) / target)
             if os.path.isabs(target) or PurePosixPath(inside).parts[:1] == ("..",):
                 raise self._leaves(path, target)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder(path.parent)
             path.symlink_to(target)
         root = self.folder.resolve()
         for path, target in self._links:
@@ -119,6 +147,20 @@ class _Unpacking:
             if not end.is_relative_to(root):
                 raise self._leaves(path, target)
 
+    def _count(self, made: int) -> None:
+        self._made += made
+        if max(self._made, self.members) > self.most_files:
+            raise UsageError(f"The archive holds more than {self.most_files:,} files and folders.")
+
+    def _make_folder(self, path: Path) -> None:
+        """Make a folder and those above it, and count the new ones."""
+        if path in self._folders:
+            return
+        self._make_folder(path.parent)
+        self._count(1)
+        path.mkdir(exist_ok=True)
+        self._folders.add(path)
+
     def _place(self, name: str) -> Path:
         """Return where a member goes."""
         parts = [part for part in PurePosixPath(name).parts if part != "."]
@@ -128,6 +170,12 @@ class _Unpacking:
             raise UsageError(
                 f"The archive holds {name[:80]!r}..., which is more than {_MOST_PARTS} folders deep."
             )
+        if len(name) > _MOST_NAME:
+            raise UsageError(
+                f"The archive holds {name[:80]!r}..., whose name is longer than {_MOST_NAME:,} characters."
+            )
+        if not is_text(name):
+            raise UsageError(f"The archive holds {name!r}, whose name is no UTF-8 text.")
         return self.folder.joinpath(*parts)
 
     def _copy(self, member: tarfile.TarInfo, path: Path) -> None:
@@ -146,7 +194,7 @@ class _Unpacking:
         self.size += max(size, 0)
         if self.size > self.most_bytes:
             raise UsageError(f"The archive holds more than {self.most_bytes >> 20:,} MiB.")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folder(path.parent)
         if path.exists():
             path.unlink()
         with path.open("wb") as file:
