@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,7 +20,6 @@ from hud.platform.dashboard import Dashboard
 from hud.platform.metrics import Measured
 from hud.platform.platform import Platform
 from hud.platform.routes import ROUTERS
-from hud.platform.serving.tokens import EngineDownError, OverloadedError
 from hud.platform.workers import Workers
 
 __all__ = ["LOCAL", "Platform", "PlatformConfig", "create_app"]
@@ -72,8 +72,9 @@ async def _tell(request: Request, error: Exception) -> Response:
     assert isinstance(error, HudError)
     status = error.status if isinstance(error, PlatformError) else type(error).status
     headers = {"x-hud-error": type(error).__name__}
-    if isinstance(error, OverloadedError | EngineDownError):
-        headers["retry-after"] = str(max(1, round(error.retry_after)))
+    wait: float | None = getattr(error, "retry_after", None)
+    if wait is not None:
+        headers["retry-after"] = str(max(1, math.ceil(wait)))
     return JSONResponse({"detail": str(error)}, status_code=status, headers=headers)
 
 

@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -191,7 +191,7 @@ class Launches:
             named["HUD_DATABASE_URL"] = config.database
         if not config.keys:
             return {**os.environ, **named}
-        actor = Identity(who.team_id, frozenset({_SCOPES[kind]}), who.key_id, who.user_id)
+        actor = replace(who, scopes=frozenset({_SCOPES[kind]}))
         return {
             **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
             **named,

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hud.platform.access.keys import Keys
-from hud.platform.access.limits import Limits
+from hud.platform.access.limits import Limits, Visitors
 from hud.platform.access.passes import Passes
 from hud.platform.access.web_sessions import WebSessions
 from hud.platform.config import PlatformConfig
@@ -52,6 +52,7 @@ class Platform:
         self.web_sessions = WebSessions(self.store, self.keys)
         self.passes = Passes(config.home)
         self.limits = Limits()
+        self.visitors = Visitors()
         self.url = ""
         """Where a server answers; its own workers call it there."""
         self.metrics = Metrics()

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from hud.errors import NotFoundError
 from hud.platform.access.keys import Key, Keys, digest
+from hud.platform.access.limits import TooManyRequests
 from hud.platform.store import tables
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 EXPIRES_SECONDS = 600
 INTERVAL_SECONDS = 5
+MOST_OPEN = 1_000
+"""Logins that are on their way at a time."""
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """No vowels, so that no words come up, and nothing that looks like something else."""
 
@@ -40,13 +43,21 @@ class DeviceLogins:
         self.keys = keys
 
     def begin(self, client_name: str) -> Begun:
-        """Start a login."""
+        """Start a login. Raises `TooManyRequests` where many are open."""
         letters = "".join(secrets.choice(_LETTERS) for _ in range(8))
         begun = Begun(secrets.token_urlsafe(32), f"{letters[:4]}-{letters[4:]}")
         now = datetime.now(UTC)
         logins = tables.device_logins
         with self.store.begin() as connection:
             connection.execute(sa.delete(logins).where(logins.c.expires_at < now))
+            open_now = connection.execute(
+                sa.select(sa.func.count()).select_from(logins)
+            ).scalar_one()
+            if open_now >= MOST_OPEN:
+                raise TooManyRequests(
+                    "Many logins are open already. Wait, or make a key: hud keys create NAME",
+                    EXPIRES_SECONDS / 10,
+                )
             connection.execute(
                 sa.insert(logins).values(
                     digest=digest(begun.device_code),
@@ -100,17 +111,9 @@ class DeviceLogins:
                 return "slow_down" if fast else "authorization_pending"
             # Deleting it is what makes the key be given out once.
             gone = connection.execute(sa.delete(logins).where(mine)).rowcount
-            confirmer = connection.execute(
-                sa.select(tables.keys).where(tables.keys.c.id == row.key_id)
-            ).one_or_none()
-        if gone != 1 or confirmer is None or confirmer.revoked_at is not None:
+        if gone != 1:
             return "access_denied"
-        return self.keys.mint(
-            f"login of {row.client_name}",
-            confirmer.team_id,
-            user_id=confirmer.user_id,
-            scopes=confirmer.scopes,
-        )
+        return self.keys.mint_like(row.key_id, f"login of {row.client_name}") or "access_denied"
 
 
 def _code(user_code: str) -> str:

@@ -30,6 +30,8 @@ class Identity:
     """True for the server's own rollout workers, who take work of every team and may do nothing else."""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    limits_id: str | None = None
+    """The key whose limits are used up by this one's requests; None: its own."""
 
     def may(self, scope: Scope) -> bool:
         """True where one of the scopes held includes `scope`."""

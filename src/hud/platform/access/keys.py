@@ -8,13 +8,13 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
-from hud.errors import NotFoundError, UsageError
+from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.platform.access.identity import SCOPES, Identity, Scope
 from hud.platform.store import tables
 from hud.trace import dashed, new_id, plain
@@ -47,6 +47,10 @@ class Key:
     expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
+    parent_id: str | None = None
+    """Of a login: the key that confirmed it, with which this one ends."""
+    limits_id: str | None = None
+    """The first of its parents, whose limits its requests use up."""
 
     @property
     def valid(self) -> bool:
@@ -65,6 +69,7 @@ class Key:
             user_id=self.user_id,
             requests_per_minute=self.requests_per_minute,
             tokens_per_minute=self.tokens_per_minute,
+            limits_id=self.limits_id,
         )
 
     def noted(self) -> dict[str, Any]:
@@ -107,8 +112,12 @@ class Keys:
         expires_in: float | None = None,
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
+        maker: Key | None = None,
     ) -> tuple[Key, str]:
-        """Make a key; returns it and its secret, which is stored nowhere. `expires_in` is in seconds."""
+        """Make a key; returns it and its secret, which is stored nowhere. `expires_in` is in seconds.
+
+        It lives no longer than `maker` and has limits no higher. Raises `PlatformError` 403 where more is asked for.
+        """
         if not name.strip():
             raise UsageError("A key needs a name that says what it is for.")
         unknown = [scope for scope in scopes if scope not in SCOPES]
@@ -119,26 +128,50 @@ class Keys:
         for limit in (requests_per_minute, tokens_per_minute, expires_in):
             if limit is not None and limit <= 0:
                 raise UsageError("Limits and lifetimes of a key must be greater than 0.")
-        secret = PREFIX + secrets.token_urlsafe(32)
         now = datetime.now(UTC)
-        key = Key(
-            id=new_id(),
-            team_id=team_id,
-            user_id=user_id or new_id(),
-            name=name.strip(),
-            start=secret[: len(PREFIX) + 6],
-            scopes=tuple(scopes),
-            requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute,
-            created_at=now,
-            expires_at=None if expires_in is None else now + timedelta(seconds=expires_in),
-            last_used_at=None,
-            revoked_at=None,
-        )
-        row = {**vars(key), "scopes": list(key.scopes), "digest": digest(secret)}
+        expires_at = None if expires_in is None else now + timedelta(seconds=expires_in)
+        if maker is not None:
+            expires_at = _within("live until", expires_at, maker.expires_at)
+            requests_per_minute = _within(
+                "requests a minute:", requests_per_minute, maker.requests_per_minute
+            )
+            tokens_per_minute = _within(
+                "tokens a minute:", tokens_per_minute, maker.tokens_per_minute
+            )
         with self.store.begin() as connection:
-            connection.execute(sa.insert(tables.keys).values(**row))
-        return key, secret
+            return _insert(
+                connection,
+                team_id=team_id,
+                user_id=user_id or new_id(),
+                name=name.strip(),
+                scopes=tuple(scopes),
+                requests_per_minute=requests_per_minute,
+                tokens_per_minute=tokens_per_minute,
+                expires_at=expires_at,
+            )
+
+    def mint_like(self, key_id: str, name: str) -> tuple[Key, str] | None:
+        """Make a key that can do what another one can, and ends with it; None where that one is worth nothing."""
+        keys = tables.keys
+        with self.store.begin() as connection:
+            # Locked: one that is being revoked must not have a child that is not.
+            row = connection.execute(
+                sa.select(keys).where(keys.c.id == key_id).with_for_update()
+            ).one_or_none()
+            if row is None or not _key(row).valid:
+                return None
+            parent = _key(row)
+            return _insert(
+                connection,
+                team_id=parent.team_id,
+                user_id=parent.user_id,
+                name=name,
+                scopes=parent.scopes,
+                requests_per_minute=parent.requests_per_minute,
+                tokens_per_minute=parent.tokens_per_minute,
+                expires_at=parent.expires_at,
+                parent_id=parent.id,
+            )
 
     def find(self, secret: str) -> Key | None:
         """Return the valid key that `secret` is, or None."""
@@ -171,7 +204,7 @@ class Keys:
         keys = tables.keys
         with self.store.read() as connection:
             row = connection.execute(sa.select(keys).where(keys.c.id == key_id)).one_or_none()
-        return None if row is None else _key(row)
+            return None if row is None else _with_limits(connection, _key(row))
 
     def list(self, team_id: str) -> list[Key]:
         """Return a team's keys, newest first; those that open nothing any more are among them."""
@@ -182,7 +215,10 @@ class Keys:
             return [_key(row) for row in rows]
 
     def revoke(self, team_id: str, reference: str) -> Key:
-        """Make a key, named by id, start of an id, or name, open nothing any more; at once in this process."""
+        """Make a key, named by id, start of an id, or name, open nothing any more; at once in this process.
+
+        Keys of logins that it confirmed end with it.
+        """
         wanted = plain(reference)
         known = [key for key in self.list(team_id) if key.revoked_at is None]
         found = [key for key in known if wanted in (key.id, key.name)] or [
@@ -196,9 +232,17 @@ class Keys:
             )
         keys = tables.keys
         with self.store.begin() as connection:
-            connection.execute(
-                sa.update(keys).where(keys.c.id == found[0].id).values(revoked_at=datetime.now(UTC))
-            )
+            wave = [found[0].id]
+            while wave:
+                connection.execute(
+                    sa.update(keys)
+                    .where(keys.c.id.in_(wave), keys.c.revoked_at.is_(None))
+                    .values(revoked_at=datetime.now(UTC))
+                )
+                children = sa.select(keys.c.id).where(
+                    keys.c.parent_id.in_(wave), keys.c.revoked_at.is_(None)
+                )
+                wave = list(connection.execute(children).scalars())
         self._cache.clear()
         return next(key for key in self.list(team_id) if key.id == found[0].id)
 
@@ -213,11 +257,11 @@ class Keys:
         keys = tables.keys
         with self.store.read() as connection:
             row = connection.execute(sa.select(keys).where(keys.c.digest == wanted)).one_or_none()
-        # The index found it by comparing digests of what was sent, which tell nothing of the secret; the last
-        # comparison takes the same time wherever they differ.
-        if row is None or not hmac.compare_digest(row.digest, wanted):
-            return None
-        return _key(row)
+            # The index found it by comparing digests of what was sent, which tell nothing of the secret; the last
+            # comparison takes the same time wherever they differ.
+            if row is None or not hmac.compare_digest(row.digest, wanted):
+                return None
+            return _with_limits(connection, _key(row))
 
     def _touch(self, key_id: str) -> None:
         keys = tables.keys
@@ -229,7 +273,48 @@ class Keys:
 
 def digest(secret: str) -> str:
     """Return what is stored of a secret. It is 256 random bits: a slow hash would protect nothing more."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _insert(connection: sa.Connection, **values: Any) -> tuple[Key, str]:
+    secret = PREFIX + secrets.token_urlsafe(32)
+    row = {
+        "id": new_id(),
+        "start": secret[: len(PREFIX) + 6],
+        "created_at": datetime.now(UTC),
+        "last_used_at": None,
+        "revoked_at": None,
+        **values,
+    }
+    stored = {**row, "scopes": list(values["scopes"]), "digest": digest(secret)}
+    connection.execute(sa.insert(tables.keys).values(**stored))
+    return _with_limits(connection, Key(**row)), secret
+
+
+def _with_limits(connection: sa.Connection, key: Key) -> Key:
+    """Return a key with the first of its parents."""
+    keys, first = tables.keys, key.parent_id
+    if first is None:
+        return key
+    while True:
+        above = connection.execute(
+            sa.select(keys.c.parent_id).where(keys.c.id == first)
+        ).scalar_one_or_none()
+        if above is None:
+            return replace(key, limits_id=first)
+        first = above
+
+
+_Bound = TypeVar("_Bound", int, datetime)
+
+
+def _within(what: str, asked: _Bound | None, most: _Bound | None) -> _Bound | None:
+    """Return a bound of a new key, within its maker's."""
+    if most is None or asked is None:
+        return asked if most is None else most
+    if asked > most:
+        raise PlatformError(f"Your own key bounds those that it makes: {what} {most} at most.", 403)
+    return asked
 
 
 def _key(row: sa.Row[Any]) -> Key:

@@ -6,10 +6,16 @@ Counted in this process: several servers on one store each grant the limit.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from typing import NoReturn
 
 from hud.errors import HudError
 from hud.platform.access.identity import Identity
+
+_MOST_VISITORS = 10_000
+"""Addresses that are remembered; beyond them the one that was idle longest is forgotten."""
 
 
 class TooManyRequests(HudError):
@@ -34,28 +40,64 @@ class Limits:
         """Count a request; raises `TooManyRequests` where the key has none, or no tokens, left."""
         if who.key_id is None:
             return
+        key = who.limits_id or who.key_id
         if who.tokens_per_minute is not None:
-            left = self._level(who.key_id, "tokens", who.tokens_per_minute)
+            left = self._level(key, "tokens", who.tokens_per_minute)
             if left <= 0:
                 self._refuse("tokens", who.tokens_per_minute, 1 - left)
         if who.requests_per_minute is not None:
-            left = self._level(who.key_id, "requests", who.requests_per_minute)
+            left = self._level(key, "requests", who.requests_per_minute)
             if left < 1:
                 self._refuse("requests", who.requests_per_minute, 1 - left)
-            self._levels[who.key_id, "requests"] = (left - 1, self._clock())
+            self._levels[key, "requests"] = (left - 1, self._clock())
 
     def charge(self, who: Identity, tokens: int) -> None:
         """Take tokens that a request cost; what it owes delays the key's next request."""
         if who.key_id is not None and who.tokens_per_minute is not None:
-            left = self._level(who.key_id, "tokens", who.tokens_per_minute)
-            self._levels[who.key_id, "tokens"] = (left - tokens, self._clock())
+            key = who.limits_id or who.key_id
+            left = self._level(key, "tokens", who.tokens_per_minute)
+            self._levels[key, "tokens"] = (left - tokens, self._clock())
 
     def _level(self, key_id: str, kind: str, per_minute: int) -> float:
         left, then = self._levels.get((key_id, kind), (float(per_minute), self._clock()))
         return min(float(per_minute), left + (self._clock() - then) * per_minute / 60.0)
 
-    def _refuse(self, kind: str, per_minute: int, missing: float) -> None:
+    def _refuse(self, kind: str, per_minute: int, missing: float) -> NoReturn:
         raise TooManyRequests(
             f"This key may use {per_minute:,} {kind} a minute, and has used them. Wait, or ask for a higher limit.",
             retry_after=missing * 60.0 / per_minute,
         )
+
+
+class Visitors:
+    """Requests without a key, limited by the address they come from."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._levels: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    def admit(self, address: str, kind: str, per_minute: int) -> None:
+        """Count a request; raises `TooManyRequests` where its address has made too many of its kind."""
+        key = (_network(address), kind)
+        now = self._clock()
+        left, then = self._levels.pop(key, (float(per_minute), now))
+        left = min(float(per_minute), left + (now - then) * per_minute / 60.0)
+        self._levels[key] = (left - 1 if left >= 1 else left, now)
+        if len(self._levels) > _MOST_VISITORS:
+            self._levels.popitem(last=False)
+        if left < 1:
+            raise TooManyRequests(
+                f"Without a key, {per_minute} such requests a minute are answered for each address. Wait a moment.",
+                retry_after=(1 - left) * 60.0 / per_minute,
+            )
+
+
+def _network(address: str) -> str:
+    """Return what one visitor can choose his address from: a /64 of IPv6, which is what one connection is given."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address[:64]
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped) if found.ipv4_mapped else found.exploded[:19]
+    return str(found)

@@ -32,6 +32,9 @@ class Passes:
             "key": who.key_id,
             "user": who.user_id,
             "worker": who.worker,
+            "requests": who.requests_per_minute,
+            "tokens": who.tokens_per_minute,
+            "limits": who.limits_id,
             "until": time.time() + seconds,
         }
         body = base64.urlsafe_b64encode(orjson.dumps(content)).decode().rstrip("=")
@@ -40,7 +43,8 @@ class Passes:
     def read(self, text: str) -> Identity | None:
         """Return who holds a pass; None for one that is not ours or no longer valid."""
         body, _, signature = text.removeprefix(PREFIX).partition(".")
-        if not hmac.compare_digest(self.sign(body), signature):
+        # As bytes: of text, only ASCII can be compared.
+        if not hmac.compare_digest(self.sign(body).encode(), signature.encode("utf-8", "replace")):
             return None
         content = orjson.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         if content["until"] < time.time():
@@ -51,11 +55,16 @@ class Passes:
             key_id=content["key"],
             user_id=content["user"],
             worker=content["worker"],
+            requests_per_minute=content.get("requests"),
+            tokens_per_minute=content.get("tokens"),
+            limits_id=content.get("limits"),
         )
 
     def sign(self, text: str) -> str:
         """Return the signature of a text."""
-        return hmac.new(self._signing_key(), text.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(
+            self._signing_key(), text.encode("utf-8", "replace"), hashlib.sha256
+        ).hexdigest()
 
     def _signing_key(self) -> bytes:
         if self._key is None:

@@ -71,6 +71,7 @@ def create_key(request: Request, body: NewKey) -> dict[str, Any]:
         expires_in=body.expires_in,
         requests_per_minute=body.requests_per_minute,
         tokens_per_minute=body.tokens_per_minute,
+        maker=platform.keys.by_id(who.key_id) if who.key_id else None,
     )
     noted(request, "key made", key.name, **key.noted())
     return {**key.shown(), "key": secret}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 
@@ -18,6 +18,22 @@ from hud.platform.access.device_login import EXPIRES_SECONDS, INTERVAL_SECONDS, 
 from hud.platform.access.teams import Teams
 
 router = APIRouter(prefix="/auth/device", tags=["keys"])
+
+BEGUN_PER_MINUTE = 12
+POLLS_PER_MINUTE = 240
+"""Devices behind one address poll together."""
+CONFIRMED_PER_MINUTE = 30
+
+
+def _limited(kind: str, per_minute: int) -> Any:
+    """A dependency that limits requests, which need no key, by their address."""
+
+    def check(request: Request) -> None:
+        address = request.client.host if request.client else ""
+        request.app.state.platform.visitors.admit(address, kind, per_minute)
+
+    return Depends(check)
+
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
@@ -47,7 +63,7 @@ class TokenRequest(BaseModel):
     device_code: str
 
 
-@router.post("/code")
+@router.post("/code", dependencies=[_limited("code", BEGUN_PER_MINUTE)])
 def begin(request: Request, body: CodeRequest) -> dict[str, Any]:
     """Begin a login: what the device shows, and what it asks with."""
     begun = _logins(request).begin(body.client_name)
@@ -62,7 +78,7 @@ def begin(request: Request, body: CodeRequest) -> dict[str, Any]:
     }
 
 
-@router.post("/token")
+@router.post("/token", dependencies=[_limited("token", POLLS_PER_MINUTE)])
 def collect(request: Request, body: TokenRequest) -> JSONResponse:
     """The device's key, once its login was confirmed; otherwise 400 with the reason of RFC 8628."""
     found = _logins(request).collect(body.device_code)
@@ -80,13 +96,17 @@ def collect(request: Request, body: TokenRequest) -> JSONResponse:
     )
 
 
-@router.get("", response_class=HTMLResponse)
+@router.get(
+    "", response_class=HTMLResponse, dependencies=[_limited("confirm", CONFIRMED_PER_MINUTE)]
+)
 def confirm_page(request: Request, code: str = "") -> HTMLResponse:
     """The page on which a person confirms a device."""
     return _form(request, code, "")
 
 
-@router.post("", response_class=HTMLResponse)
+@router.post(
+    "", response_class=HTMLResponse, dependencies=[_limited("confirm", CONFIRMED_PER_MINUTE)]
+)
 def confirm(
     request: Request,
     code: Annotated[str, Form()],
@@ -117,7 +137,8 @@ def _form(request: Request, code: str, problem: str, status: int = 200) -> HTMLR
     body = f"""{said}{whose}<form method="post" action="/auth/device" autocomplete="off">
 <label>Code on the device<input name="code" value="{html.escape(code)}" required></label>
 <label>A key of yours<input name="key" type="password" required></label>
-<p>The device gets a key of its own with the same rights; revoke it with <b>hud keys revoke</b>.</p>
+<p>The device gets a key of its own with the same rights and limits, which ends with yours; revoke it alone with
+<b>hud keys revoke</b>.</p>
 <div class="row"><button name="decision" value="allow">Allow</button>
 <button name="decision" value="deny">Refuse</button></div></form>"""
     return _page(body, status)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -200,6 +201,9 @@ def _given(
 ) -> dict[str, Any]:
     platform = request.app.state.platform
     who = Identity(team_id=one.team_id, scopes=frozenset({"run"}), key_id=one.key_id)
+    key = platform.keys.by_id(one.key_id) if one.key_id else None
+    if key is not None:  # Its rollouts use up its limits.
+        who = replace(key.identity, scopes=who.scopes)
     limit = min(run_seconds_of(one.spec.get("runtime_config")), LONGEST_SECONDS)
     given: dict[str, Any] = {
         "trace_id": one.trace_id,

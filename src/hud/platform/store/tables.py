@@ -267,6 +267,8 @@ keys = sa.Table(
     # Stable for a person: clients tie folders to it.
     sa.Column("user_id", sa.String(32), nullable=False),
     sa.Column("name", sa.Text, nullable=False),
+    # Of a login: the key that confirmed it. Its limits are shared, and its end is theirs.
+    sa.Column("parent_id", sa.String(32), index=True),
     # SHA-256 of the key: a key is 256 random bits, so that a slow hash would add nothing.
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("start", sa.String(16), nullable=False),

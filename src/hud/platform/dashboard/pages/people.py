@@ -91,6 +91,7 @@ def make_key(
             expires_in=LIFETIMES[lifetime],
             requests_per_minute=requests,
             tokens_per_minute=tokens,
+            maker=platform.keys.by_id(who.key_id) if who.key_id else None,
         )
     except (UsageError, PlatformError) as error:
         return _form(request, given, str(error))
