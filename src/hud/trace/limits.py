@@ -16,8 +16,11 @@ MAX_ARGUMENT_DEPTH = 200
 """Deepest nesting of a tool call's arguments, in lists and objects."""
 
 
-def check_answer(answer: Any) -> str | None:
-    """Return an agent's answer; raises `AgentFault` where it is neither text nor None, or cannot be carried."""
+def check_answer(answer: Any, limit: int | None = MAX_ANSWER_BYTES) -> str | None:
+    """Return an agent's answer; raises `AgentFault` where it is neither text nor None, or cannot be carried.
+
+    `limit` is in bytes; None for an answer that a frame of the control channel has carried already.
+    """
     if answer is None:
         return None
     if not isinstance(answer, str):
@@ -32,9 +35,9 @@ def check_answer(answer: Any) -> str | None:
             "The answer is no Unicode text: half of a surrogate pair is in it. "
             'Encode it first, for example with errors="replace".'
         ) from None
-    if size > MAX_ANSWER_BYTES:
+    if limit is not None and size > limit:
         raise AgentFault(
-            f"The answer has {size:,} bytes; an answer has at most {MAX_ANSWER_BYTES:,}. "
+            f"The answer has {size:,} bytes; an answer has at most {limit:,}. "
             "Write large results to a file."
         )
     return answer
