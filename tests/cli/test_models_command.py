@@ -1,5 +1,6 @@
 """`hud models`: every subcommand, its JSON, and the tree as it is drawn."""
 
+import asyncio
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from hud.cli.main import run
 from hud.cli.model_tree import draw_tree
 from hud.cli.train_panel import sparkline
 from hud.client import disconnect
+from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
 
 TASKS = '''
 from hud import Environment
@@ -107,6 +109,28 @@ def node(name, parent=None, *, active=False, pruned=False, reward=0.5):
 
 
 MODEL = {"model_name": "m", "config": {"origin_checkpoint": None, "source": "preset tiny"}}
+
+
+def test_a_training_run_begins_with_nothing_and_says_what_it_discarded(hud):
+    hud(CREATE)
+    samples = [
+        TrajectorySample(
+            prompt_token_ids=[5], output_token_ids=[6, 7 + place], output_logprobs=[-5.0, -5.0]
+        )
+        for place in range(4)
+    ]
+    left_over = [
+        TrajectoryPayload(samples=[one], reward=1e6 * place) for place, one in enumerate(samples)
+    ]
+    assert hud("models discard tiny") == "Nothing is accumulated for tiny.\n"
+    asyncio.run(TrainingClient("tiny").forward_backward(left_over))
+    said = hud(TRAIN)
+    assert "1 pass over 4 runs of process" in said.replace("\n", " ")
+    nodes = json.loads(hud("models checkpoints tiny --json"))
+    assert nodes[0]["num_traces"] <= 8
+    assert nodes[0]["metrics"]["grad_norm:mean"] < 1e5
+    asyncio.run(TrainingClient("tiny").forward_backward(left_over))
+    assert json.loads(hud("models discard tiny --json"))["discarded"]["runs"] == 4
 
 
 def test_a_branch_gets_a_lane_of_its_own():

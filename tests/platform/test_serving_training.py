@@ -18,7 +18,7 @@ from tests.platform.test_serving_streams import revived, until
 from hud.errors import ConflictError, NotFoundError
 from hud.platform.serving import remote
 from hud.platform.serving.tokens import EngineDownError
-from hud.platform.serving.training import OwnerRequest
+from hud.platform.serving.training import OpenRequest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.train import TrajectoryPayload, TrajectorySample
 from hud.train.types import BackwardRequest, ForwardBackwardRequest, OptimStepRequest
@@ -67,8 +67,8 @@ def a_step(key=None, **fields):
     return OptimStepRequest(learning_rate=1e-2, idempotency_key=key, **fields)
 
 
-async def ask(engine, model, call, body):
-    return json.loads(await engine.train(model, call, body))
+async def ask(engine, model, call, body, *client):
+    return json.loads(await engine.train(model, call, body, *client))
 
 
 async def killed(engine, model):
@@ -161,7 +161,7 @@ async def test_killed_at_any_moment_of_a_step_it_is_taken_once(tmp_path, monkeyp
     monkeypatch.setattr(remote, "LONGEST_WAIT_SECONDS", 0.2)
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "open", OwnerRequest())
+        await ask(engine, model, "open", OpenRequest())
         steps, kills = 5, 0
         for step in range(steps):
             while True:
@@ -207,7 +207,7 @@ async def test_a_stop_keeps_steps_that_were_not_saved_yet(tmp_path):
 
 async def test_what_our_own_engine_trains_may_be_removed(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
-        await ask(platform.engine, model, "open", OwnerRequest())
+        await ask(platform.engine, model, "open", OpenRequest())
         assert platform.registry.leases.holder(model.id).pid == platform.engine.engine_of(model).pid
         platform.registry_of(LOCAL_TEAM).remove(model.id)
         await platform.engine.forget(model)

@@ -6,15 +6,18 @@ It reads the command line and asks the platform through `hud.client`; drawing th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from hud.cli import models_vllm
 from hud.cli.output import console, print_json, table
 from hud.eval.intervals import with_interval
+
+T = TypeVar("T")
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 runtime_option = click.option(
@@ -255,6 +258,21 @@ def head(slug: str, target: str | None, as_json: bool) -> None:
 
 @command.command()
 @click.argument("slug")
+@as_json_option
+def discard(slug: str, as_json: bool) -> None:
+    """Throw away a gradient that was accumulated for a model and never applied."""
+    from hud.train import TrainingClient
+
+    dropped = _run(TrainingClient(slug).discard())
+    if as_json:
+        print_json({"discarded": None if dropped is None else dropped.model_dump()})
+        return
+    said = f"Discarded {dropped}." if dropped else f"Nothing is accumulated for {slug}."
+    console().print(said, markup=False)
+
+
+@command.command()
+@click.argument("slug")
 @click.argument("first")
 @click.argument("second")
 @click.option("--taskset", type=click.Path(path_type=Path), required=True, help="Tasks to play.")
@@ -348,13 +366,17 @@ def _ask(method: str, path: str, body: Any = None) -> Any:
         call = getattr(connect(), method)
         return await (call(path) if body is None else call(path, body))
 
+    return _run(ask())
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` returns; a program that has an event loop of its own may call the command."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(ask())
-    # A program that has an event loop of its own calls the command: the question gets another one, elsewhere.
+        return asyncio.run(work)
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, ask()).result()
+        return thread.submit(asyncio.run, work).result()
 
 
 async def _create(body: dict[str, Any], source: Path, job: str | None, runtime: str) -> Any:

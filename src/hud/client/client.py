@@ -94,14 +94,19 @@ class Client:
         body: Any = None,
         *,
         params: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
         retry: bool = False,
     ) -> Any:
         """POST `body` as JSON. Retried only where the caller says that a repetition is harmless."""
-        return await self._send("POST", path, body=body, params=params, retry=retry)
+        return await self._send(
+            "POST", path, body=body, params=params, headers=headers, retry=retry
+        )
 
-    async def put(self, path: str, body: Any = None) -> Any:
+    async def put(
+        self, path: str, body: Any = None, *, headers: dict[str, str] | None = None
+    ) -> Any:
         """PUT `body` as JSON."""
-        return await self._send("PUT", path, body=body, retry=True)
+        return await self._send("PUT", path, body=body, headers=headers, retry=True)
 
     async def delete(self, path: str) -> Any:
         """DELETE `path`."""
@@ -136,6 +141,7 @@ class Client:
         *,
         body: Any = None,
         params: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
         retry: bool,
     ) -> Any:
         content = body if isinstance(body, bytes | None) else orjson.dumps(body, default=str)
@@ -147,7 +153,11 @@ class Client:
             alone = not retry or self.api_url is None
             try:
                 answer = await self._pool().request(
-                    method, path, content=content, params=params, headers={"content-type": kind}
+                    method,
+                    path,
+                    content=content,
+                    params=params,
+                    headers={"content-type": kind, **(headers or {})},
                 )
             except httpx.TransportError as error:
                 if alone or attempt >= ATTEMPTS or isinstance(error, httpx.TimeoutException):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 from hud.trace import new_id
@@ -46,3 +47,10 @@ def is_gone(name: str) -> bool:
         return host == socket.gethostname() and not process_lives(int(pid), started or None)
     except ValueError:
         return False
+
+
+def command_line() -> str:
+    """Return the command line of this process, short enough to read."""
+    words = [Path(sys.argv[0]).name or "python", *sys.argv[1:]]
+    text = " ".join(words)
+    return text if len(text) <= 100 else text[:99] + "…"

@@ -44,6 +44,15 @@ class Accumulated:
         self.tokens += sum(datum.length for datum in datums)
         self.loss_fn = loss_fn
 
+    def extend(self, other: Accumulated) -> None:
+        """Count what went into another step, too."""
+        self.metrics += other.metrics
+        self.traces += other.traces
+        self.datums += other.datums
+        self.tokens += other.tokens
+        self.loss_fn = other.loss_fn or self.loss_fn
+        self._rewards += other._rewards
+
     def add_rewards(self, rewards: Sequence[float]) -> None:
         """Remember the rewards of a pass's runs."""
         self._rewards.extend(rewards)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hud.client.presence import process_lives, process_started
+from hud.client.presence import command_line, process_lives, process_started
 from hud.errors import ConflictError
+from hud.platform.records import BASE
 from hud.platform.store import tables
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = 900.0
 """How long a holder on another machine is believed to be alive after it last renewed. Longer than one pass."""
+MOST_LOST = 16
+"""Clients that are remembered until they are notified; the oldest makes room."""
 _ATTEMPTS = 5
 _server: int | None = None
 """The server that this process works for, where it is its engine."""
@@ -36,6 +38,16 @@ def work_for(pid: int) -> None:
     """Say that this process is the engine of a server: what it holds, the server may act upon."""
     global _server
     _server = pid
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A gradient that is not applied yet."""
+
+    head: str
+    """The checkpoint that it was accumulated for, or `base`."""
+    client: str
+    """Whose it is."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +63,18 @@ class Holder:
     expires_at: datetime
     server: int | None = None
     """The process whose engine it is."""
-    accumulated_on: str | None = None
-    """The head that a gradient was accumulated for, `base` where there is none; None: nothing was."""
+    pending: Pending | None = None
+    """The gradient that it holds."""
+    lost: tuple[str, ...] = ()
+    """Clients that lost a gradient and have not been notified."""
+    released: bool = False
+    """Given back; the row stays for what `lost` says."""
 
     @property
     def alive(self) -> bool:
         """False when it is certain, or was announced, that nobody is there any more."""
+        if self.released:
+            return False
         if self.host == socket.gethostname():
             return process_lives(self.pid, self.started or None)
         return datetime.now(UTC) < self.expires_at
@@ -92,36 +110,29 @@ class Leases:
         found = _holder(row) if row is not None else None
         return found if found is not None and found.alive else None
 
-    def acquire(self, model_id: str, slug: str) -> Holder | None:
+    def acquire(self, model_id: str, slug: str) -> tuple[str, ...]:
         """Take or renew the lease of a model; raises `ConflictError` while another process holds it.
 
-        Returns whose it was, where a process died with it.
+        Returns the clients that lost a gradient with the lease's former holder and have not been notified; none
+        where this process holds the lease already.
         """
         for _ in range(_ATTEMPTS):
-            taken, before = self._try(model_id, slug)
-            if taken:
-                return before
+            lost = self._try(model_id, slug)
+            if lost is not None:
+                return lost
         raise ConflictError(
             f"The lease of model {slug!r} changes hands too fast; try again in a moment."
         )
 
-    def note_accumulated(self, model_id: str, head: str) -> None:
-        """Write down that this process holds a gradient for a head, for whoever comes after it if it dies."""
-        self._change(model_id, holder=_description(head))
+    def note(self, model_id: str, pending: Pending | None, lost: Collection[str]) -> None:
+        """Write down the gradient that this process holds and who lost one, for whichever process comes after it."""
+        self._change(model_id, _description(pending, lost))
 
-    def expire(self, model_id: str) -> None:
-        """Let anybody have the lease from now on, with what was noted in it."""
-        self._change(model_id, expires_at=datetime.now(UTC))
-
-    def _change(self, model_id: str, **values: object) -> None:
-        leases = tables.leases
-        pid, host, _ = _identity()
-        ours = (leases.c.model_id == model_id, leases.c.pid == pid, leases.c.host == host)
-        with self.store.begin() as connection:
-            connection.execute(sa.update(leases).where(*ours).values(**values))
-
-    def release(self, model_id: str) -> None:
-        """Give the lease back, if this process holds it."""
+    def release(self, model_id: str, lost: Collection[str] = ()) -> None:
+        """Give the lease back, if this process holds it; `lost` are clients that the next holder has to notify."""
+        if lost:
+            self._change(model_id, _description(None, lost, released=True))
+            return
         leases = tables.leases
         with self.store.begin() as connection:
             row = connection.execute(
@@ -130,18 +141,22 @@ class Leases:
             if row is not None and _holder(row).is_this_process:
                 connection.execute(sa.delete(leases).where(leases.c.model_id == model_id))
 
+    def _change(self, model_id: str, description: str) -> None:
+        leases = tables.leases
+        pid, host, _ = _identity()
+        ours = (leases.c.model_id == model_id, leases.c.pid == pid, leases.c.host == host)
+        with self.store.begin() as connection:
+            connection.execute(sa.update(leases).where(*ours).values(holder=description))
+
     def refuse_if_held(self, model_id: str, slug: str, act: str) -> None:
         """Raise `ConflictError` while another process trains the model."""
         holder = self.holder(model_id)
         if holder is not None and not holder.is_ours:
             raise ConflictError(_held(slug, holder, act))
 
-    def _try(self, model_id: str, slug: str) -> tuple[bool, Holder | None]:
-        """Take the lease once, from the dead holder that is returned too, if there was one.
-
-        False where somebody else was faster and it is worth looking again.
-        """
-        leases = tables.leases
+    def _try(self, model_id: str, slug: str) -> tuple[str, ...] | None:
+        """Take the lease once; returns who lost a gradient, None where another process was faster."""
+        leases, models = tables.leases, tables.models
         now = datetime.now(UTC)
         pid, host, _ = _identity()
         ours = {
@@ -151,6 +166,7 @@ class Leases:
             "acquired_at": now,
             "expires_at": now + timedelta(seconds=LEASE_SECONDS),
         }
+        lost: tuple[str, ...] = ()
         try:
             with self.store.begin() as connection:
                 row = connection.execute(
@@ -158,13 +174,21 @@ class Leases:
                 ).one_or_none()
                 if row is None:
                     connection.execute(sa.insert(leases).values(model_id=model_id, **ours))
-                    return True, None
+                    return ()
                 holder = _holder(row)
-                if holder.is_this_process:
+                if holder.is_this_process and not holder.released:
                     ours["acquired_at"] = row.acquired_at
                     ours["holder"] = row.holder
                 elif holder.alive:
                     raise ConflictError(_held(slug, holder, "trained"))
+                else:
+                    query = sa.select(models.c.head_checkpoint_id).where(models.c.id == model_id)
+                    head = connection.execute(query).scalar_one_or_none() or BASE
+                    lost = holder.lost
+                    # Where the head is another one, the gradient was applied before the process died.
+                    if holder.pending is not None and holder.pending.head == head:
+                        lost = (*lost, holder.pending.client)
+                    ours["holder"] = _description(lost=lost)
                 # Only if it is still the row that was judged: two may find a dead holder at once.
                 changed = connection.execute(
                     sa.update(leases)
@@ -175,9 +199,9 @@ class Leases:
                     )
                     .values(**ours)
                 )
-                return changed.rowcount == 1, None if holder.is_this_process else holder
+                return lost if changed.rowcount == 1 else None
         except IntegrityError:
-            return False, None
+            return None
 
 
 def _held(slug: str, holder: Holder, act: str) -> str:
@@ -197,25 +221,24 @@ def _holder(row: sa.Row[tuple[object, ...]]) -> Holder:
         acquired_at=_aware(row.acquired_at),
         expires_at=_aware(row.expires_at),
         server=described["server"],
-        accumulated_on=described["accumulated_on"],
+        pending=Pending(**pending) if (pending := described.get("pending")) else None,
+        lost=tuple(described.get("lost", ())),
+        released=described.get("released", False),
     )
 
 
-def _description(accumulated_on: str | None = None) -> str:
+def _description(
+    pending: Pending | None = None, lost: Collection[str] = (), *, released: bool = False
+) -> str:
     described = {
-        "command": _command(),
+        "command": command_line(),
         "started": _identity()[2],
         "server": _server,
-        "accumulated_on": accumulated_on,
+        "pending": None if pending is None else asdict(pending),
+        "lost": list(lost)[-MOST_LOST:],
+        "released": released,
     }
     return json.dumps(described)
-
-
-def _command() -> str:
-    """The command line of this process, short enough to read."""
-    words = [Path(sys.argv[0]).name or "python", *sys.argv[1:]]
-    text = " ".join(words)
-    return text if len(text) <= 100 else text[:99] + "…"
 
 
 def _identity() -> tuple[int, str, str]:

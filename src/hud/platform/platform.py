@@ -17,6 +17,7 @@ from hud.platform.config import PlatformConfig
 from hud.platform.intake import Intake
 from hud.platform.metrics import Metrics
 from hud.platform.serving.tokens import EngineDownError
+from hud.platform.steps import StepsInFlight
 from hud.platform.store import Store
 from hud.platform.store.ingest import recover
 
@@ -57,6 +58,7 @@ class Platform:
         """Where a server answers; its own workers call it there."""
         self.metrics = Metrics()
         self.intake = Intake()
+        self.steps = StepsInFlight()
         self.stopping = asyncio.Event()
         """Set when a server is on its way out: background work hands back what it holds, and ends."""
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hud.client.presence import is_gone
 from hud.errors import ConflictError, HudError, NotFoundError
 from hud.platform.accumulation import Accumulated, as_tensors, computed_runs, resolve_input
 from hud.platform.checkpoints import SAMPLER, STATE
-from hud.platform.records import BASE, CheckpointRecord, ModelRecord
+from hud.platform.leases import LEASE_SECONDS
+from hud.platform.pending import PendingGradient
+from hud.platform.records import CheckpointRecord, ModelRecord
 from hud.platform.rendering import render_conversation
 from hud.platform.store.trainer_logprobs import PassWeights, record_pass
 from hud.platform.trained import TrainedModel
@@ -27,6 +32,7 @@ from hud.train.loss_config import parse_loss
 from hud.train.types import (
     BackwardRequest,
     BuiltinLoss,
+    DiscardedGradient,
     ForwardBackwardRequest,
     ForwardBackwardResult,
     ForwardRequest,
@@ -39,6 +45,7 @@ from hud.train.types import (
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
     from hud.platform.serving.training import Conversation
+    from hud.train.contributor import Contributor
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -57,65 +64,75 @@ class Session:
         self.registry, self.store = platform.registry, platform.store
         self.slug, self.model_id = model.slug, model.id
         self.closed = False
-        self.owner: str | None = None
-        """Who has the session to himself, as long as he is not done: a training run of this process."""
+        self.owner: Contributor | None = None
+        """The training run that has the session to itself until it closes it."""
+        self._owner_seen = 0.0
         self._thread = thread
         self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
-        self._answers: OrderedDict[tuple[str, str], Any] = OrderedDict()
-        self._accumulated = Accumulated()
-        self._noted: str | None = None
-        """The head for which the store knows that there is a gradient."""
-        before = self.registry.leases.acquire(model.id, model.slug)
+        self._answers: OrderedDict[tuple[str, ...], tuple[Any, Contributor]] = OrderedDict()
+        """Answers of requests with a key, and the clients that got them."""
+        lost = self.registry.leases.acquire(model.id, model.slug)
         try:
-            # Read under the lease: whoever held it before may have moved the head.
+            # Read under the lease: its former holder may have moved the head.
             self.model = self.registry.model(model.id)
-            head = self.model.head_checkpoint_id
-            self._lost = before is not None and before.accumulated_on == (head or BASE)
-            """True while nobody was told that a process died with a gradient for this head."""
             self.trained = TrainedModel(self.registry, platform.policies, self.model)
+            self.pending = PendingGradient(self.trained, self.registry.leases, model.id, lost)
         except BaseException:
-            self.registry.leases.release(model.id)
+            self.registry.leases.release(model.id, lost)
             raise
 
     # -- asked from the event loop --------------------------------------------------------------------
 
-    async def forward_backward(self, body: ForwardBackwardRequest) -> ForwardBackwardResult:
+    async def forward_backward(
+        self, body: ForwardBackwardRequest, client: Contributor
+    ) -> ForwardBackwardResult:
         """Accumulate the gradient of a loss over a batch."""
-        return await self._once("pass", body.idempotency_key, lambda: self._forward_backward(body))
+        return await self._pass(body, client, lambda: self._forward_backward(body, client))
 
-    async def forward(self, body: ForwardRequest) -> ForwardResult:
+    async def forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
         """Compute logprobs, and keep the batch until its backward."""
-        return await self._do(lambda: self._forward(body))
+        return await self._do(lambda: self._forward(body, client))
 
-    async def backward(self, body: BackwardRequest) -> ForwardBackwardResult:
+    async def backward(self, body: BackwardRequest, client: Contributor) -> ForwardBackwardResult:
         """Accumulate the gradient of a caller's own loss."""
-        return await self._once("pass", body.idempotency_key, lambda: self._backward(body))
+        return await self._pass(body, client, lambda: self._backward(body, client))
 
-    async def optim_step(self, body: OptimStepRequest) -> OptimStepResult:
+    async def optim_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
         """Update, save, append to the tree, and move the head."""
-        return await self._once("step", body.idempotency_key, lambda: self._optim_step(body))
+        return await self._do(lambda: self._step_once(body, client))
 
-    async def refresh(self, owner: str | None) -> None:
-        """Renew the lease and empty the sampler's cache; an `owner` keeps other owners out until `close`.
+    async def discard(self, client: Contributor) -> DiscardedGradient | None:
+        """Throw away what is accumulated, whose ever it is; another client's is notified."""
 
-        Keys and values that were computed in another batch differ in their last bits; with none of them left, what is
-        sampled next depends on the weights and the requests alone, as after a restart.
+        def work() -> DiscardedGradient | None:
+            self._refuse_strangers(client)
+            return self.pending.discard(client, f"{client.process} discarded it")
+
+        return await self._do(work)
+
+    async def refresh(
+        self, client: Contributor, *, alone: bool = False
+    ) -> DiscardedGradient | None:
+        """Renew the lease, drop what is accumulated, and empty the sampler's cache; returns what was dropped.
+
+        With `alone`, other clients can neither accumulate nor step until `close`. Keys and values that were computed
+        in another batch differ in their last bits; with none of them left, what is sampled next depends on the weights
+        and the requests alone, as after a restart.
         """
 
-        def work() -> None:
-            if owner is not None:
-                if self.owner not in (None, owner):
-                    raise ConflictError(
-                        f"Model {self.slug!r} is being trained by another run of this process. Wait for it to end, or train "
-                        f"a fork: hud models fork {self.slug} --name {self.slug}-2"
-                    )
-                self.owner = owner
-            self._lost = False  # Whoever begins sends whole batches.
+        def work() -> DiscardedGradient | None:
+            self._refuse_strangers(client)
+            if alone:
+                self.owner, self._owner_seen = client, time.monotonic()
             self.registry.leases.acquire(self.model_id, self.slug)
+            dropped = self.pending.discard(client, f"{client.process} began a training run")
+            self.trained.keep(self.pending.total)
+            self.pending.stepped(saved=True)
             with self.trained.serving.policy.exclusive():
                 pass
+            return dropped
 
-        await self._do(work)
+        return await self._do(work)
 
     async def render(self, conversations: Sequence[Conversation]) -> list[list[dict[str, Any]]]:
         """Return conversations as samples of this model's own tokens."""
@@ -143,33 +160,34 @@ class Session:
 
     # -- on the session's thread ----------------------------------------------------------------------
 
-    def continue_from(self, checkpoint_id: str | None) -> None:
+    def continue_from(self, checkpoint_id: str | None, client: Contributor) -> None:
         """Go on from another checkpoint; what was accumulated is dropped."""
-        self._forget()
-        self._lost = False
+        self.pending.discard(client, f"the head was moved by {client.process}")
+        self._forget_requests()
         self.trained.go_to(checkpoint_id)
+        self.pending.moved()
 
     def close(self) -> None:
         """Drop what was accumulated and give the lease back."""
+        owner, self.owner = self.owner, None
+        self.pending.discard(owner, "the training session was closed")
         if self.trained.head != self.trained.serving.policy.checkpoint:
             self.trained.go_to(self.head)
-        self._forget()
         self.closed = True
-        self.registry.leases.release(self.model_id)
+        self.registry.leases.release(self.model_id, self.pending.lost)
 
     def suspend(self) -> None:
-        """Save what can be saved, for whoever goes on with the model after this process."""
-        self.trained.keep(self._accumulated)
+        """Save what can be saved, for the next process that trains the model."""
+        self.trained.keep(self.pending.total)
+        self.pending.discard(None, "the process that held it was stopped")
         self.closed = True
-        if self.trained.trainer.pending and self._noted is not None:
-            # The lease stays, as if we had died with it: it tells our successor that a gradient was lost.
-            self.registry.leases.expire(self.model_id)
-        else:
-            self.registry.leases.release(self.model_id)
+        self.registry.leases.release(self.model_id, self.pending.lost)
 
-    def _forward_backward(self, body: ForwardBackwardRequest) -> ForwardBackwardResult:
+    def _forward_backward(
+        self, body: ForwardBackwardRequest, client: Contributor
+    ) -> ForwardBackwardResult:
         loss = parse_loss(body.loss_fn, body.loss_fn_config)
-        self._begin()
+        self._begin(client)
         supervised = body.loss_fn == BuiltinLoss.CROSS_ENTROPY
         payloads = [
             resolve_input(self.store, self.model.team_id, one, supervised=supervised)
@@ -179,20 +197,20 @@ class Session:
         metrics = dict(batch.metrics)
         if loss.needs_reference:
             self.trained.load_reference()
-        if batch.datums:
-            metrics |= self.trained.trainer.forward_backward(
-                batch.datums, body.loss_fn, body.loss_fn_config, num_substeps=body.num_substeps
-            )
-            self._record_later(payloads, batch.datums, self.trained.trainer.last_logprobs)
-        else:
-            metrics |= {"loss:sum": 0.0}
-        self._accumulated.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
-        self._accumulated.add_rewards([one.reward for one in payloads if one.failure is None])
-        self._note()
+        with self._accumulating(client) as total:
+            if batch.datums:
+                metrics |= self.trained.trainer.forward_backward(
+                    batch.datums, body.loss_fn, body.loss_fn_config, num_substeps=body.num_substeps
+                )
+                self._record_later(payloads, batch.datums, self.trained.trainer.last_logprobs)
+            else:
+                metrics |= {"loss:sum": 0.0}
+            total.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
+            total.add_rewards([one.reward for one in payloads if one.failure is None])
         return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
 
-    def _forward(self, body: ForwardRequest) -> ForwardResult:
-        self._begin()
+    def _forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
+        self._begin(client)
         payloads = [resolve_input(self.store, self.model.team_id, one) for one in body.inputs]
         batch = self._batch(payloads, body, keep_all=True)
         logprobs = self.trained.trainer.forward(batch.datums)
@@ -204,8 +222,8 @@ class Session:
         data = [as_tensors(*pair) for pair in zip(batch.datums, logprobs, strict=True)]
         return ForwardResult(forward_id=forward_id, data=data)
 
-    def _backward(self, body: BackwardRequest) -> ForwardBackwardResult:
-        self._tell_lost()
+    def _backward(self, body: BackwardRequest, client: Contributor) -> ForwardBackwardResult:
+        self._begin(client)
         found = self._forwards.get(body.forward_id)
         if found is None:
             raise NotFoundError(
@@ -213,18 +231,56 @@ class Session:
                 f"changed since, or {MOST_FORWARDS} later ones took its place. Call forward again."
             )
         datums, traces = found
-        metrics = {**self.trained.trainer.backward(datums, body.weights), **body.metrics}
-        del self._forwards[body.forward_id]
-        self._accumulated.add(metrics, datums, traces, "custom")
-        self._accumulated.add_rewards([datum.reward for datum in datums])
-        self._note()
+        with self._accumulating(client) as total:
+            metrics = {**self.trained.trainer.backward(datums, body.weights), **body.metrics}
+            del self._forwards[body.forward_id]
+            total.add(metrics, datums, traces, "custom")
+            total.add_rewards([datum.reward for datum in datums])
         return ForwardBackwardResult(metrics=metrics, num_datums=len(datums))
 
-    def _optim_step(self, body: OptimStepRequest) -> OptimStepResult:
-        known = self.trained.applied(body.idempotency_key)
+    @contextmanager
+    def _accumulating(self, client: Contributor) -> Iterator[Accumulated]:
+        """Count a pass as this client's; one that fails leaves no part of itself in the gradient."""
+        self.pending.claim(client)
+        one = Accumulated()
+        try:
+            yield one
+        except HudError:
+            if not self.trained.trainer.pending:
+                self.pending.forget()  # The error says that the gradient was discarded.
+            raise
+        except BaseException:
+            self.pending.discard(None, "a later pass failed in the middle")
+            raise
+        self.pending.add(one)
+        self.pending.note()
+
+    def _step_once(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
+        """Take a step, or return what the request with this key made."""
+        key = body.idempotency_key
+        known, taker = self._answers.get(("step", key or ""), (None, None))
+        if known is None and (node := self.trained.applied(key)) is not None:
+            known = self._result(node)  # Saved by a process whose answer was lost.
         if known is not None:
-            return self._result(known)  # Saved by a process whose answer was lost.
-        self._tell_lost()
+            if taker != client and self.pending.client == client:
+                # It did not hear of that step, and has sent its batch again.
+                self.pending.forget()
+            answer: OptimStepResult = known
+            return answer
+        answer = self._optim_step(body, client)
+        if key is not None:
+            self._remember(("step", key), answer, client)
+        return answer
+
+    def _optim_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
+        self._refuse_strangers(client)
+        self.pending.notify(client)
+        if self.pending.client not in (None, client):
+            raise ConflictError(
+                f"This client has accumulated nothing for {self.slug!r}: the gradient belongs to "
+                f"{self.pending.client.process}. Call forward_backward first, which discards that one, or throw it away: "
+                f"hud models discard {self.slug}"
+            )
         if not self.trained.trainer.pending:
             self.trained.trainer.zero_grad()
             raise ConflictError(
@@ -234,21 +290,22 @@ class Session:
         self.registry.leases.acquire(self.model_id, self.slug)
         head = self.head
         try:
-            made = self.trained.apply(body, self._accumulated)
+            made = self.trained.apply(body, self.pending.total)
         except BaseException:
-            self._forget()
+            self._forget_requests()
+            self.pending.moved()
             raise
-        if made is None:
-            self._forwards.clear()
-            return OptimStepResult(
-                step=self.step,
-                checkpoint_id=head or "",
-                sampler_path="",
-                state_path="",
-                model=self.slug,
-            )
-        self._forget(answers=False)
-        return self._result(made)
+        self._forwards.clear()
+        self.pending.stepped(saved=made is not None)
+        if made is not None:
+            return self._result(made)
+        return OptimStepResult(
+            step=self.step,
+            checkpoint_id=head or "",
+            sampler_path="",
+            state_path="",
+            model=self.slug,
+        )
 
     def _record_later(
         self,
@@ -271,26 +328,27 @@ class Session:
 
         self._thread.submit(work)
 
-    def _begin(self) -> None:
-        """Begin a pass: the lease is renewed, and what was lost before is told."""
+    def _begin(self, client: Contributor) -> None:
+        """Begin a pass: the lease is renewed, and a client that lost its gradient is notified."""
+        self._refuse_strangers(client)
         self.registry.leases.acquire(self.model_id, self.slug)
-        self._tell_lost()
+        self.pending.notify(client)
 
-    def _tell_lost(self) -> None:
-        """Refuse, once, to go on where a process died with a gradient: half of a batch must not be applied as a whole."""
-        if self._lost:
-            self._lost = False
+    def _refuse_strangers(self, client: Contributor) -> None:
+        """Raise `ConflictError` for every client but the training run that the session belongs to, while it lives."""
+        if self.owner is None:
+            return
+        now = time.monotonic()
+        if client.id == self.owner.id:
+            self._owner_seen = now
+        elif is_gone(self.owner.id) or now - self._owner_seen > LEASE_SECONDS:
+            self.pending.discard(None, "its training run ended without closing the session")
+            self.owner = None
+        else:
             raise ConflictError(
-                f"The process that trained {self.slug!r} died with a gradient that was not applied yet, and it is gone. "
-                f"The model stands at step {self.step}: send the whole batch again, then optim_step."
+                f"Model {self.slug!r} is being trained by another run: {self.owner.process}. Wait for it to end, or train "
+                f"a fork: hud models fork {self.slug} --name {self.slug}-2"
             )
-
-    def _note(self) -> None:
-        """Write down that there is a gradient, so that it is missed if this process dies."""
-        place = self.head or BASE
-        if self._noted != place and self.trained.trainer.pending:
-            self.registry.leases.note_accumulated(self.model_id, place)
-            self._noted = place
 
     def _batch(
         self,
@@ -322,26 +380,35 @@ class Session:
             model=self.slug,
         )
 
-    def _forget(self, *, answers: bool = True) -> None:
-        self.trained.trainer.zero_grad()
+    def _forget_requests(self) -> None:
+        """Drop forward contexts and remembered answers: the weights are others, or nothing stands for them."""
         self._forwards.clear()
-        self._accumulated = Accumulated()
-        if answers:
-            self._answers.clear()
+        self._answers.clear()
 
-    async def _once(self, kind: str, key: str | None, work: Callable[[], T]) -> T:
-        """Do `work`, or give the answer of the request of this kind with this key again."""
-        if key is None:
-            return await self._do(work)
-        place = (kind, key)
+    def _remember(self, place: tuple[str, ...], answer: Any, client: Contributor) -> None:
+        self._answers[place] = (answer, client)
+        while len(self._answers) > MOST_ANSWERS:
+            self._answers.popitem(last=False)
 
-        def keyed() -> T:
-            if place in self._answers:
-                known: T = self._answers[place]
-                return known
-            answer = self._answers[place] = work()
-            while len(self._answers) > MOST_ANSWERS:
-                self._answers.popitem(last=False)
+    async def _pass(
+        self,
+        body: ForwardBackwardRequest | BackwardRequest,
+        client: Contributor,
+        work: Callable[[], ForwardBackwardResult],
+    ) -> ForwardBackwardResult:
+        """Do `work`, or return this client's answer to the request with this key while its gradient is there."""
+
+        def keyed() -> ForwardBackwardResult:
+            key = body.idempotency_key
+            if key is None:
+                return work()
+            known = self._answers.get(("pass", client.id, str(self.pending.drops), key))
+            if known is not None:
+                answer: ForwardBackwardResult = known[0]
+                return answer
+            answer = work()
+            # Counted now: the pass may have made room for itself.
+            self._remember(("pass", client.id, str(self.pending.drops), key), answer, client)
             return answer
 
         return await self._do(keyed)

@@ -17,6 +17,8 @@ from hud.platform.session import Session
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
+    from hud.train.contributor import Contributor
+    from hud.train.types import DiscardedGradient
 
 __all__ = ["Session", "Sessions"]
 
@@ -41,16 +43,27 @@ class Sessions:
             return found
         return await self._on_thread(model.id, lambda: self._opened(model))
 
-    async def set_head(self, model: ModelRecord, checkpoint_id: str | None) -> None:
+    async def set_head(
+        self, model: ModelRecord, checkpoint_id: str | None, client: Contributor
+    ) -> None:
         """Move a model's head; an open session goes on from there, without what it had accumulated."""
         registry = self.platform.registry
         registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
-        await self._on_thread(model.id, lambda: self._move(model, checkpoint_id))
+        await self._on_thread(model.id, lambda: self._move(model, checkpoint_id, client))
 
-    async def close(self, model_id: str, owner: str | None = None) -> None:
+    async def discard(self, model: ModelRecord, client: Contributor) -> DiscardedGradient | None:
+        """Throw away what is accumulated for a model, by any client; returns what it was, None where there is nothing.
+
+        Raises `ConflictError` while another process, which has it in its memory, trains the model.
+        """
+        self.platform.registry.leases.refuse_if_held(model.id, model.slug, "cleared of a gradient")
+        session = self._open.get(model.id)
+        return None if session is None else await session.discard(client)
+
+    async def close(self, model_id: str, owner: Contributor | None = None) -> None:
         """Give a model's lease back and drop what was accumulated; the policy goes on serving.
 
-        An `owner` closes only a session that is his.
+        With `owner`, only a session that is this client's own is closed.
         """
         session = self._open.get(model_id)
         if session is not None and owner in (None, session.owner):
@@ -77,12 +90,12 @@ class Sessions:
             found = self._open[model.id] = Session(self.platform, model, self._thread(model.id))
         return found
 
-    def _move(self, model: ModelRecord, checkpoint_id: str | None) -> None:
+    def _move(self, model: ModelRecord, checkpoint_id: str | None, client: Contributor) -> None:
         registry, policies = self.platform.registry, self.platform.policies
         registry.tree.set_head(model, checkpoint_id)
         session = self._open.get(model.id)
         if session is not None:
-            session.continue_from(checkpoint_id)
+            session.continue_from(checkpoint_id, client)
             return
         serving = policies.loaded(model.id)
         if serving is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hud.client import Client, connect
 from hud.errors import UsageError
 from hud.trace import plain
+from hud.train.contributor import Contributor
 from hud.train.inputs import Prepared, TrainingWarning, prepare
 from hud.train.types import (
     AdvantageOptions,
@@ -22,12 +23,14 @@ from hud.train.types import (
     BuiltinLoss,
     CheckpointResponse,
     DatumTensors,
+    DiscardedGradient,
     ForwardBackwardRequest,
     ForwardBackwardResult,
     ForwardRequest,
     ForwardResult,
     LossesResult,
     LossFn,
+    OpenedSession,
     OptimStepRequest,
     OptimStepResult,
     TrainInput,
@@ -59,9 +62,15 @@ class TrainingClient:
         base_url: str | None = None,
         api_url: str | None = None,
         client: Client | None = None,
+        contributor: Contributor | None = None,
     ) -> None:
-        """`model` is a slug or an id. Without addresses, the platform is the one that settings name."""
+        """`model` is a slug or an id. Without addresses, the platform is the one that settings name.
+
+        `contributor` is the name under which gradients are accumulated: None for one of its own, so that no other
+        `TrainingClient` applies what this one accumulated.
+        """
         self.model = model
+        self.contributor = contributor or Contributor.here()
         self._given = client
         self._address = (api_key, base_url, api_url)
         self._model_id: str | None = None
@@ -231,6 +240,32 @@ class TrainingClient:
         }
         return await self.backward(forward.forward_id, weights, metrics=numbers)
 
+    async def discard(self) -> DiscardedGradient | None:
+        """Throw away what is accumulated for the model; returns what it was, None where there was nothing.
+
+        Another client whose gradient it was gets a `ConflictError` at its next call.
+        """
+        path = f"/v1/models/{await self.model_id()}/train/discard"
+        answer = await self._platform.post(path, headers=self.contributor.headers, retry=True)
+        found = answer["discarded"]
+        return None if found is None else DiscardedGradient.model_validate(found)
+
+    async def open(self, *, alone: bool = False) -> OpenedSession:
+        """Begin with nothing accumulated and an empty sampler cache.
+
+        With `alone`, other clients are refused until `close`, or until this process is gone.
+        """
+        path = f"/v1/models/{await self.model_id()}/train/open"
+        headers = self.contributor.headers
+        return OpenedSession.model_validate(
+            await self._platform.post(path, {"alone": alone}, headers=headers, retry=True)
+        )
+
+    async def close(self) -> None:
+        """Give back the session that this client opened `alone`, and the model's lease."""
+        path = f"/v1/models/{await self.model_id()}/train/close"
+        await self._platform.post(path, {"alone": True}, headers=self.contributor.headers)
+
     async def available_losses(self) -> list[str]:
         """Return the names that `loss_fn` may take."""
         return LossesResult.model_validate(await self._get_train("losses")).losses
@@ -247,7 +282,8 @@ class TrainingClient:
     async def set_head(self, checkpoint_id: str) -> None:
         """Make a checkpoint serve, and the next step begin from it; `base` goes back to the beginning."""
         path = f"/v2/models/{await self.model_id()}/head"
-        await self._platform.put(path, {"checkpoint_id": checkpoint_id})
+        headers = self.contributor.headers
+        await self._platform.put(path, {"checkpoint_id": checkpoint_id}, headers=headers)
 
     async def model_id(self) -> str:
         """Return the id behind the slug, looked up once."""
@@ -269,7 +305,7 @@ class TrainingClient:
     async def _train(self, call: str, request: BaseModel, unsaid: set[str] | None = None) -> Any:
         path = f"/v1/models/{await self.model_id()}/train/{call}"
         body = request.model_dump(exclude_none=True, exclude=unsaid)
-        return await self._platform.post(path, body)
+        return await self._platform.post(path, body, headers=self.contributor.headers)
 
     async def _get_train(self, call: str) -> Any:
         return await self._platform.get(f"/v1/models/{await self.model_id()}/train/{call}")

@@ -14,9 +14,11 @@ from typing import Any
 from hud import settings
 from hud.client import Client
 from hud.errors import StoreError
-from hud.trace import new_id
+from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
+from hud.train.contributor import Contributor
 from hud.train.progress import Score
+from hud.train.types import DiscardedGradient
 
 
 @dataclass
@@ -26,8 +28,8 @@ class TrainingRun:
     client: Client
     id: str
     model_id: str
-    owner: str
-    """Keeps other training runs of this process out of the model's session."""
+    contributor: Contributor
+    """The name under which it accumulates; other clients are kept out of the model's session."""
     next_step: int
     head: str | None
     """The model's head, as this run last saw or set it."""
@@ -104,22 +106,30 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
     Raises `ConflictError` where another process trains the model. With `fresh`, nothing is resumed.
     """
     model = await client.get("/v2/models/resolve", params={"model": config.model})
-    owner = new_id()
-    opened = await client.post(f"/v1/models/{model['id']}/train/open", {"owner": owner}, retry=True)
+    trainer = TrainingClient(model["id"], client=client)
+    opened = await trainer.open(alone=True)
     try:
-        return await _open_run(client, config, model["id"], opened["head"], owner, fresh)
+        run = await _open_run(client, config, model["id"], opened.head, trainer.contributor, fresh)
     except BaseException:
-        await close_session(client, model["id"], owner)
+        await trainer.close()
         raise
+    if opened.discarded is not None:
+        run.notes.append(discarded_note(opened.discarded))
+    return run
 
 
-async def close_session(client: Client, model_id: str, owner: str) -> None:
-    """Give the model's session and lease back."""
-    await client.post(f"/v1/models/{model_id}/train/close", {"owner": owner})
+def discarded_note(gradient: DiscardedGradient) -> str:
+    """Say that a run begins without a gradient that was there, and whose it was."""
+    return f"Discarded a gradient that was accumulated and never applied: {gradient}."
 
 
 async def _open_run(
-    client: Client, config: TrainConfig, model_id: str, head: str | None, owner: str, fresh: bool
+    client: Client,
+    config: TrainConfig,
+    model_id: str,
+    head: str | None,
+    contributor: Contributor,
+    fresh: bool,
 ) -> TrainingRun:
     known = await client.get("/v2/training-runs", params={"model": model_id})
     unfinished = [
@@ -131,7 +141,7 @@ async def _open_run(
     run = None
     if unfinished and not fresh:
         nodes = await client.get(f"/v2/models/{model_id}/checkpoints")
-        run = _resume(client, unfinished[0], model_id, owner, head, nodes)
+        run = _resume(client, unfinished[0], model_id, contributor, head, nodes)
         if run is not None:
             run.metrics_file = _metrics_file(config, run.id)
             await _make_up_for(run, unfinished[0]["next_step"], nodes)
@@ -145,7 +155,9 @@ async def _open_run(
         state = {"fingerprint": config.fingerprint, "start": head, "checkpoint": head}
         body = {"model": model_id, "config": config.model_dump(mode="json"), "state": state}
         row = await client.post("/v2/training-runs", body)
-        run = TrainingRun(client, row["id"], model_id, owner, next_step=0, head=head, start=head)
+        run = TrainingRun(
+            client, row["id"], model_id, contributor, next_step=0, head=head, start=head
+        )
     run.notes = notes
     run.folder = settings.load().home / "training" / run.id
     run.metrics_file = _metrics_file(config, run.id)
@@ -173,7 +185,7 @@ def _resume(
     client: Client,
     row: dict[str, Any],
     model_id: str,
-    owner: str,
+    contributor: Contributor,
     head: str | None,
     nodes: list[dict[str, Any]],
 ) -> TrainingRun | None:
@@ -199,7 +211,7 @@ def _resume(
         client,
         row["id"],
         model_id,
-        owner,
+        contributor,
         next_step=next_step,
         head=head,
         scores=[score for score in scores if score.step <= next_step],

@@ -12,7 +12,7 @@ from hud.client import Client
 from hud.errors import UsageError
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
-from hud.train.journal import TrainingRun, close_session, open_run
+from hud.train.journal import TrainingRun, open_run
 from hud.train.pruning import prune
 from hud.train.updating import Update
 
@@ -28,7 +28,7 @@ class Learner:
         self.config = config
         self.client = client
         self.run = run
-        self.trainer = TrainingClient(run.model_id, client=client)
+        self.trainer = TrainingClient(run.model_id, client=client, contributor=run.contributor)
         self.kept = set(run.nodes.values())
 
     @classmethod
@@ -57,8 +57,7 @@ class Learner:
 
     async def begin_step(self) -> None:
         """Begin a step as a new process would: with nothing accumulated, and nothing in the sampler's cache."""
-        path = f"/v1/models/{self.run.model_id}/train/open"
-        await self.client.post(path, {"owner": self.run.owner}, retry=True)
+        await self.trainer.open(alone=True)
 
     async def policy(self, step: int) -> ChatModel:
         """Return the model as it was before `step`: its head, unless a killed run has taught it that step already."""
@@ -84,7 +83,7 @@ class Learner:
 
     async def close(self) -> None:
         """Give the model's lease back."""
-        await close_session(self.client, self.run.model_id, self.run.owner)
+        await self.trainer.close()
 
 
 class Lesson:

@@ -181,6 +181,31 @@ class OptimStepResult(_Strict):
     model: str
 
 
+class DiscardedGradient(_Strict):
+    """A gradient that was thrown away without a step."""
+
+    client: str
+    """The client that had accumulated it: process, machine and command."""
+    passes: int
+    """Calls of `forward_backward` and `backward`."""
+    runs: int
+
+    def __str__(self) -> str:
+        passes = "1 pass" if self.passes == 1 else f"{self.passes} passes"
+        return f"{passes} over {self.runs} runs of {self.client}"
+
+
+class OpenedSession(_Strict):
+    """Where a training session begins."""
+
+    model: str
+    head: str | None
+    """The checkpoint that the first step follows; None: the weights that the model began with."""
+    step: int
+    discarded: DiscardedGradient | None
+    """The gradient that another client had left."""
+
+
 class LossesResult(_Strict):
     """Names that `loss_fn` may take."""
 

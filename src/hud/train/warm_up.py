@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client, connect
 from hud.errors import UsageError
-from hud.trace import AgentStep, new_id
+from hud.trace import AgentStep
 from hud.train.batches import payload_of
 from hud.train.client import TrainingClient
-from hud.train.journal import close_session
+from hud.train.journal import discarded_note
 from hud.train.progress import Reporter, SilentReporter
 from hud.train.pruning import prune
 from hud.train.recorded import Example, conversation_of, examples_of, recorded_examples
@@ -87,8 +87,9 @@ async def warm_up(
         )
     trainer = TrainingClient(model, client=client)
     model_id = await trainer.model_id()
-    owner = new_id()
-    await client.post(f"/v1/models/{model_id}/train/open", {"owner": owner}, retry=True)
+    opened = await trainer.open(alone=True)
+    if opened.discarded is not None:
+        shown.note(discarded_note(opened.discarded))
     try:
         payloads = await _payloads(client, model_id, chosen)
         order: list[TrajectoryPayload] = []
@@ -121,7 +122,7 @@ async def warm_up(
             losses.append(_mean_loss(result.metrics))
             shown.stepped(step, {**result.metrics, "learning_rate": rate})
     finally:
-        await close_session(client, model_id, owner)
+        await trainer.close()
     return WarmUpReport(
         model=model,
         runs=len(chosen),

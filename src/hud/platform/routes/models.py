@@ -28,6 +28,7 @@ from hud.platform.records import (
     VllmConfig,
 )
 from hud.trace import dashed
+from hud.train.contributor import HEADER, read_contributor
 
 if TYPE_CHECKING:
     from hud.platform.application import Platform
@@ -175,10 +176,17 @@ async def remove(request: Request, model_id: str) -> dict[str, Any]:
 
 
 @router.get("/{model_id}/checkpoints")
-def checkpoints(request: Request, model_id: str) -> list[dict[str, Any]]:
+async def checkpoints(request: Request, model_id: str) -> list[dict[str, Any]]:
+    """Return every checkpoint, after the step that is being taken: its client may be dead, and another one counts."""
     registry = _registry(request)
-    model = registry.model(model_id)
-    return [_checkpoint(node, model) for node in registry.tree.nodes(model)]
+    model = await asyncio.to_thread(registry.model, model_id)
+    await _platform(request).steps.settled(model.id)
+
+    def listed() -> list[dict[str, Any]]:
+        now = registry.model(model.id)
+        return [_checkpoint(node, now) for node in registry.tree.nodes(now)]
+
+    return await asyncio.to_thread(listed)
 
 
 @router.get("/{model_id}/checkpoints/{checkpoint_id}")
@@ -196,7 +204,8 @@ async def set_head(request: Request, model_id: str, body: HeadRequest) -> dict[s
     platform = _platform(request)
     model = _registry(request).model(model_id)
     checkpoint = _registry(request).tree.find(model, body.checkpoint_id)
-    await platform.engine.set_head(model, checkpoint)
+    client = read_contributor(request.headers.get(HEADER), caller(request).key_id)
+    await platform.engine.set_head(model, checkpoint, client)
     moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": checkpoint}
     await asyncio.to_thread(noted, request, "head moved", model.slug, **moved)
     return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}

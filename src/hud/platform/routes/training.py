@@ -1,6 +1,7 @@
 """Routes of training: HUD's five calls, and the journal of training runs.
 
     POST /v1/models/{id}/train/forward-backward | forward | backward | optim-step      GET .../losses
+    POST /v1/models/{id}/train/open | render | discard | close
     POST, GET /v2/training-runs      GET, POST /v2/training-runs/{id}      POST, GET /v2/training-runs/{id}/steps
 
 Answers of the first line hold exactly the keys that HUD's client expects.
@@ -16,8 +17,14 @@ from starlette.concurrency import run_in_threadpool
 
 from hud.platform.access import caller, needs
 from hud.platform.access.audit import noted
-from hud.platform.serving.training import OwnerRequest, RenderRequest
+from hud.platform.serving.training import (
+    CloseRequest,
+    DiscardRequest,
+    OpenRequest,
+    RenderRequest,
+)
 from hud.platform.training_runs import TrainingRuns
+from hud.train.contributor import HEADER, read_contributor
 from hud.train.loss_config import available_losses
 from hud.train.types import (
     BackwardRequest,
@@ -96,10 +103,10 @@ async def optim_step(request: Request, model_id: str, body: OptimStepRequest) ->
 
 @router.post(_TRAIN + "/open")
 async def open_session(
-    request: Request, model_id: str, body: OwnerRequest | None = None
+    request: Request, model_id: str, body: OpenRequest | None = None
 ) -> Response:
-    """Take the model's lease, load what training continues from, and begin with an empty cache."""
-    return await _call(request, model_id, "open", body or OwnerRequest())
+    """Take the model's lease, load what training continues from, and begin with nothing accumulated and an empty cache."""
+    return await _call(request, model_id, "open", body or OpenRequest())
 
 
 @router.post(_TRAIN + "/render")
@@ -109,9 +116,15 @@ async def render(request: Request, model_id: str, body: RenderRequest) -> Respon
 
 
 @router.post(_TRAIN + "/close")
-async def close(request: Request, model_id: str, body: OwnerRequest | None = None) -> Response:
+async def close(request: Request, model_id: str, body: CloseRequest | None = None) -> Response:
     """End the session: what was accumulated is dropped, and the lease is free."""
-    return await _call(request, model_id, "close", body or OwnerRequest())
+    return await _call(request, model_id, "close", body or CloseRequest())
+
+
+@router.post(_TRAIN + "/discard")
+async def discard(request: Request, model_id: str) -> Response:
+    """Throw away what is accumulated; a client that loses it is notified at its next call."""
+    return await _call(request, model_id, "discard", DiscardRequest())
 
 
 @router.post("/v2/training-runs")
@@ -167,6 +180,12 @@ def _runs(request: Request) -> TrainingRuns:
 
 async def _call(request: Request, model_id: str, call: str, body: BaseModel) -> Response:
     """Ask the engine; the model is looked up off the event loop."""
+    platform = _platform(request)
+    client = read_contributor(request.headers.get(HEADER), caller(request).key_id)
     model = await run_in_threadpool(_model, request, model_id)
-    answer = await _platform(request).engine.train(model, call, body)
+    work = platform.engine.train(model, call, body, client)
+    if call == "optim-step":
+        answer = await platform.steps.take(model.id, work)
+    else:
+        answer = await work
     return Response(answer, media_type="application/json")

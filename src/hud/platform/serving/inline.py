@@ -22,6 +22,7 @@ from hud.platform.serving.tokens import (
     TokenRequest,
 )
 from hud.platform.serving.training import TrainingCalls
+from hud.train.contributor import UNNAMED, Contributor
 
 if TYPE_CHECKING:
     from hud.engine.policy import Policy
@@ -113,13 +114,17 @@ class InlineEngine:
         finally:
             self._coming -= 1
 
-    async def train(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
+    async def train(
+        self, model: ModelRecord, call: str, body: BaseModel, client: Contributor = UNNAMED
+    ) -> bytes:
         """Return the answer of one call of a training session."""
-        return await self._calls.answer(model, call, body)
+        return await self._calls.answer(model, body, client)
 
-    async def set_head(self, model: ModelRecord, checkpoint: str | None) -> None:
+    async def set_head(
+        self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
+    ) -> None:
         """Move a model's head."""
-        await self.platform.sessions.set_head(model, checkpoint)
+        await self.platform.sessions.set_head(model, checkpoint, client)
 
     async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
         """Write a model as a Hugging Face folder."""

@@ -21,6 +21,7 @@ from hud.platform.config import PlatformConfig
 from hud.platform.records import ModelRecord
 from hud.platform.serving.remote import WorkerEngine
 from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+from hud.train.contributor import UNNAMED, Contributor
 
 IDLE_SECONDS = 1800.0
 """A process that nobody asked for so long is ended; the next request brings its model up again."""
@@ -71,13 +72,17 @@ class EnginePool:
         """Draw one sequence; see `TokenEngine.stream`."""
         return self.engine_of(model).stream(model, checkpoint, request)
 
-    async def train(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
+    async def train(
+        self, model: ModelRecord, call: str, body: BaseModel, client: Contributor = UNNAMED
+    ) -> bytes:
         """Return the answer of one call of a training session."""
-        return await self.engine_of(model).train(model, call, body)
+        return await self.engine_of(model).train(model, call, body, client)
 
-    async def set_head(self, model: ModelRecord, checkpoint: str | None) -> None:
+    async def set_head(
+        self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
+    ) -> None:
         """Move a model's head."""
-        await self.engine_of(model).set_head(model, checkpoint)
+        await self.engine_of(model).set_head(model, checkpoint, client)
 
     async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
         """Write a model as a Hugging Face folder."""

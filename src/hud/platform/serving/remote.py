@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import astuple
 from typing import Any
 
 import orjson
@@ -26,6 +27,7 @@ from hud.platform.records import ModelRecord
 from hud.platform.serving.frames import pack, pack_model, read_frame
 from hud.platform.serving.link import Link
 from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+from hud.train.contributor import UNNAMED, Contributor
 
 log = logging.getLogger(__name__)
 
@@ -87,14 +89,18 @@ class WorkerEngine:
                 else:
                     await stream.progress()
 
-    async def train(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
+    async def train(
+        self, model: ModelRecord, call: str, body: BaseModel, client: Contributor = UNNAMED
+    ) -> bytes:
         """Return the answer of one call of a training session."""
         packed = await asyncio.to_thread(to_json, body)
-        return await self._call("train", pack_model(model), call, body=packed)
+        return await self._call("train", pack_model(model), call, astuple(client), body=packed)
 
-    async def set_head(self, model: ModelRecord, checkpoint: str | None) -> None:
+    async def set_head(
+        self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
+    ) -> None:
         """Move a model's head."""
-        await self._call("set_head", pack_model(model), checkpoint)
+        await self._call("set_head", pack_model(model), checkpoint, astuple(client))
 
     async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
         """Write a model as a Hugging Face folder."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from hud.errors import HudError
 from hud.platform.records import ModelRecord
 from hud.trace import SamplingParams
+from hud.train.contributor import UNNAMED, Contributor
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,15 @@ class TokenEngine(Protocol):
         """
         ...
 
-    async def train(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
+    async def train(
+        self, model: ModelRecord, call: str, body: BaseModel, client: Contributor = UNNAMED
+    ) -> bytes:
         """Return the answer, as JSON, of one call of a model's training session: `call` is the end of its route."""
         ...
 
-    async def set_head(self, model: ModelRecord, checkpoint: str | None) -> None:
+    async def set_head(
+        self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
+    ) -> None:
         """Move a model's head, and what serves and is trained with it."""
         ...
 

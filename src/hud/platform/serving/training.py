@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from hud.platform.records import ModelRecord
 from hud.trace import ToolSpec
+from hud.train.contributor import Contributor
 from hud.train.types import (
     BackwardRequest,
     ForwardBackwardRequest,
@@ -24,10 +25,22 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class OwnerRequest(_Strict):
-    """Who opens or closes a session: a name of its own for each training run."""
+class OpenRequest(_Strict):
+    """Begin with nothing accumulated and an empty cache."""
 
-    owner: str | None = None
+    alone: bool = False
+    """Refuse other clients until this one closes the session, or is gone."""
+
+
+class CloseRequest(_Strict):
+    """End a session and give its lease back."""
+
+    alone: bool = False
+    """Only where it is this client's own."""
+
+
+class DiscardRequest(_Strict):
+    """Throw away what is accumulated."""
 
 
 class Conversation(_Strict):
@@ -44,8 +57,9 @@ class RenderRequest(_Strict):
 
 
 REQUESTS: dict[str, type[BaseModel]] = {
-    "open": OwnerRequest,
-    "close": OwnerRequest,
+    "open": OpenRequest,
+    "close": CloseRequest,
+    "discard": DiscardRequest,
     "render": RenderRequest,
     "forward-backward": ForwardBackwardRequest,
     "forward": ForwardRequest,
@@ -61,28 +75,30 @@ class TrainingCalls:
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
 
-    async def answer(self, model: ModelRecord, call: str, body: BaseModel) -> bytes:
+    async def answer(self, model: ModelRecord, body: BaseModel, client: Contributor) -> bytes:
         """Return the answer of one call as JSON. Raises whatever the session raises."""
-        result = await self._result(model, call, body)
+        result = await self._result(model, body, client)
         return to_json(result)
 
-    async def _result(self, model: ModelRecord, call: str, body: BaseModel) -> Any:
+    async def _result(self, model: ModelRecord, body: BaseModel, client: Contributor) -> Any:
         sessions = self.platform.sessions
-        if call == "close":
-            assert isinstance(body, OwnerRequest)
-            await sessions.close(model.id, body.owner)
+        if isinstance(body, CloseRequest):
+            await sessions.close(model.id, client if body.alone else None)
             return {"closed": True}
+        if isinstance(body, DiscardRequest):
+            return {"discarded": await sessions.discard(model, client)}
         session = await sessions.open(model)
-        if isinstance(body, OwnerRequest):
-            await session.refresh(body.owner)
-            return {"model": session.slug, "head": session.head, "step": session.step}
+        if isinstance(body, OpenRequest):
+            dropped = await session.refresh(client, alone=body.alone)
+            opened = {"model": session.slug, "head": session.head, "step": session.step}
+            return {**opened, "discarded": dropped}
         if isinstance(body, RenderRequest):
             return {"samples": await session.render(body.conversations)}
         if isinstance(body, ForwardBackwardRequest):
-            return await session.forward_backward(body)
+            return await session.forward_backward(body, client)
         if isinstance(body, ForwardRequest):
-            return await session.forward(body)
+            return await session.forward(body, client)
         if isinstance(body, BackwardRequest):
-            return await session.backward(body)
+            return await session.backward(body, client)
         assert isinstance(body, OptimStepRequest)
-        return await session.optim_step(body)
+        return await session.optim_step(body, client)

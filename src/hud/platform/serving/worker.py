@@ -29,6 +29,7 @@ from hud.platform.platform import Platform
 from hud.platform.serving.frames import pack, pack_error, read_frame, read_model, read_request
 from hud.platform.serving.inline import InlineEngine
 from hud.platform.serving.training import REQUESTS
+from hud.train.contributor import Contributor
 
 WRITE_BUFFER = 256 << 10
 """Bytes that wait to be written before the next frame of tokens is put off."""
@@ -97,9 +98,9 @@ class Worker:
             call = rest[1]
             # A batch may be large, and streams must go on meanwhile.
             request = await asyncio.to_thread(REQUESTS[call].model_validate_json, body)
-            return await engine.train(model, call, request)
+            return await engine.train(model, call, request, Contributor(*rest[2]))
         if kind == "set_head":
-            await engine.set_head(model, rest[1])
+            await engine.set_head(model, rest[1], Contributor(*rest[2]))
         elif kind == "export":
             await engine.export(model, rest[1], rest[2])
         elif kind == "forget":

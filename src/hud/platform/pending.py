@@ -1,0 +1,133 @@
+"""`PendingGradient`: whose gradient a training session holds, and which clients lost one.
+
+One client's gradient at a time: a pass of another client discards it, and its own client is notified by a
+`ConflictError` at its next call. Clients that lost one are written into the lease, so that the next process
+notifies them where this one dies. Used on the session's thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hud.errors import ConflictError
+from hud.platform.accumulation import Accumulated
+from hud.platform.leases import MOST_LOST, Pending
+from hud.platform.records import BASE
+from hud.train.types import DiscardedGradient
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hud.platform.leases import Leases
+    from hud.platform.trained import TrainedModel
+    from hud.train.contributor import Contributor
+
+_DIED = "the process that held it died"
+
+
+class PendingGradient:
+    """The gradient since the last step."""
+
+    def __init__(
+        self, trained: TrainedModel, leases: Leases, model_id: str, lost: Collection[str]
+    ) -> None:
+        """`lost` are clients whose gradient died with the lease's former holder."""
+        self.client: Contributor | None = None
+        """Whose the gradient is; None where nothing was accumulated since the last step."""
+        self.drops = 0
+        """Gradients that were dropped: a pass of one that was is computed again under its old key."""
+        self._trained, self._leases, self._model_id = trained, leases, model_id
+        self._gradient = Accumulated()
+        self._unsaved = Accumulated()
+        """Steps since the last checkpoint."""
+        self._lost = dict.fromkeys(lost, _DIED)
+        self._noted: Pending | None = None
+        if self._lost:
+            self._write()
+
+    @property
+    def total(self) -> Accumulated:
+        """What went into the gradient, and into steps that no checkpoint stands for."""
+        total = Accumulated()
+        total.extend(self._unsaved)
+        total.extend(self._gradient)
+        return total
+
+    @property
+    def lost(self) -> list[str]:
+        """Clients that have not been notified of their loss."""
+        return list(self._lost)
+
+    def notify(self, client: Contributor) -> None:
+        """Raise `ConflictError`, once, where this client lost its gradient: half a batch is never applied as a whole."""
+        reason = self._lost.pop(client.id, None)
+        if reason is None:
+            return
+        self._write()
+        raise ConflictError(
+            f"The gradient that this client accumulated for {self._trained.model.slug!r} is gone: {reason}. The model "
+            f"stands at step {self._trained.step}: send the whole batch again, then optim_step."
+        )
+
+    def claim(self, client: Contributor) -> None:
+        """Begin a pass: the gradient of another client is discarded."""
+        if self.client not in (None, client):
+            self.discard(client, f"{client.process} began to accumulate another")
+        self.client = client
+
+    def note(self) -> None:
+        """Write down that there is a gradient, so that its client is notified if this process dies."""
+        if self.client is None or not self._trained.trainer.pending:
+            return
+        pending = Pending(self._trained.head or BASE, self.client.id)
+        if pending != self._noted:
+            self._noted = pending
+            self._write()
+
+    def add(self, one: Accumulated) -> None:
+        """Count one pass."""
+        self._gradient.extend(one)
+
+    def discard(self, by: Contributor | None, reason: str) -> DiscardedGradient | None:
+        """Throw the gradient away; its client is notified later, unless it is `by`. Returns what it was."""
+        client, dropped = self.client, self._gradient
+        if client is None:
+            return None
+        if by is None or client.id != by.id:
+            self._lost[client.id] = reason
+            while len(self._lost) > MOST_LOST:
+                del self._lost[next(iter(self._lost))]
+        self.forget()
+        return DiscardedGradient(
+            client=client.process, passes=len(dropped.metrics), runs=dropped.traces
+        )
+
+    def forget(self) -> None:
+        """Drop the gradient without notifying its client, which knows."""
+        self._drop()
+        if self._noted is not None:
+            self._noted = None
+            self._write()
+
+    def stepped(self, *, saved: bool) -> None:
+        """Begin the next gradient after a step; with `saved` it has a checkpoint."""
+        if saved:
+            # The note names the head before this one and says nothing from now on.
+            self._unsaved, self._noted = Accumulated(), None
+        else:
+            self._unsaved.extend(self._gradient)
+        self.client, self._gradient = None, Accumulated()
+
+    def moved(self) -> None:
+        """Begin anew at another checkpoint: steps without a checkpoint are gone."""
+        self._unsaved, self._noted = Accumulated(), None
+        self._drop()
+        self._write()
+
+    def _drop(self) -> None:
+        self._trained.trainer.zero_grad()
+        self.client, self._gradient = None, Accumulated()
+        self.drops += 1
+
+    def _write(self) -> None:
+        self._leases.note(self._model_id, self._noted, self.lost)

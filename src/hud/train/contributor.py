@@ -1,0 +1,61 @@
+"""`Contributor`: the client of a training session, as a request's header names it.
+
+A gradient belongs to the client that accumulated it. The header is optional: HUD's own clients send none, and all
+requests of one API key without it are one client.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from hud.client.presence import command_line, presence
+from hud.errors import UsageError
+
+HEADER = "Hud-Training-Client"
+MOST_CHARACTERS = 1000
+_ID = re.compile(r"[!-~]{1,200}")
+
+
+@dataclass(frozen=True)
+class Contributor:
+    """A client that accumulates gradients."""
+
+    id: str
+    """Unique among clients; names of `hud.client.presence` also tell whether the process is gone."""
+    process: str
+    """For people: process, machine and command."""
+
+    @classmethod
+    def here(cls) -> Contributor:
+        """Return a new client of this process."""
+        return cls(
+            presence("trainer"),
+            f"process {os.getpid()} on {socket.gethostname()} ({command_line()})",
+        )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header that carries it."""
+        return {HEADER: quote(f"{self.id} {self.process}", safe=" /()-.:,=+'")[:MOST_CHARACTERS]}
+
+
+UNNAMED = Contributor("unnamed", "a client that gives no name")
+
+
+def read_contributor(header: str | None, key_id: str | None = None) -> Contributor:
+    """Return the client that a header names; without one, the one that stands for all of an API key's."""
+    if header is None:
+        return Contributor(f"key:{key_id}", UNNAMED.process) if key_id else UNNAMED
+    found, _, process = header[:MOST_CHARACTERS].partition(" ")
+    if _ID.fullmatch(found) is None:
+        raise UsageError(
+            f"The header {HEADER} must begin with an id of 1 to 200 printable ASCII characters; leave it out, or "
+            "send one id for all requests of a client."
+        )
+    # It is printed in terminals: no control characters.
+    shown = "".join(one for one in unquote(process) if one.isprintable())
+    return Contributor(found, shown or f"client {found}")
