@@ -294,13 +294,16 @@ async def test_ids_outside_the_vocabulary_are_refused(home):
 
 async def test_failed_runs_are_dropped_as_asked(home):
     await make()
-    batch = await sampled([0.0, 1.0, 0.5, 0.0])
-    batch[3] = batch[3].model_copy(update={"failure": "environment"})
+    batch = await sampled([0.0, 1.0, 0.5, 0.0, 1.0])
+    batch[4] = batch[4].model_copy(update={"failure": "environment"})
     trainer = TrainingClient("m")
-    ids = ["a", "a", "b", "b"]
-    dropped = await trainer.forward_backward(batch, group_ids=ids, advantages=AdvantageOptions())
-    assert dropped.num_datums == 2
-    assert dropped.metrics["dropped_groups:sum"] == 1.0
+    ids = ["a", "a", "b", "b", "b"]
+    alone = await trainer.forward_backward(batch, group_ids=ids)
+    assert (alone.num_datums, alone.metrics["dropped_groups:sum"]) == (4, 0.0)
+    together = await trainer.forward_backward(
+        batch, group_ids=ids, advantages=AdvantageOptions(failed_runs="drop_group")
+    )
+    assert (together.num_datums, together.metrics["dropped_groups:sum"]) == (2, 1.0)
 
 
 async def test_an_unknown_loss_or_key_is_refused_by_name(home):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.train.advantages import compute_advantages, group_labels
+from hud.train.advantages import compute_advantages
 from hud.train.types import AdvantageOptions
 
 reward = st.floats(-1, 1, width=32)
@@ -106,26 +106,3 @@ def test_a_group_left_too_small_is_dropped():
 def test_a_reward_that_is_no_number_is_refused():
     with pytest.raises(UsageError, match="Run 1 of the batch has reward nan"):
         compute_advantages([1, math.nan])
-
-
-def test_labels_come_from_ids_or_slices():
-    assert group_labels(4, None, None) is None
-    assert group_labels(4, None, 2) == ["0", "0", "1", "1"]
-    assert group_labels(4, ["x", "y", "x", "y"], 2) == ["x", "y", "x", "y"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((7, None, 4), "7 runs do not divide into groups of 4"),
-        ((3, ["a", "a", "b"], 2), "Group 'b' has 1 of 2 runs; GRPO needs whole groups"),
-        ((3, ["a"], None), "1 group ids were given for 3 runs"),
-    ],
-)
-def test_incomplete_groups_are_refused_with_a_cure(arguments, says):
-    with pytest.raises(UsageError, match=says):
-        group_labels(*arguments)
-
-
-def test_incomplete_groups_pass_where_runs_may_be_dropped():
-    assert group_labels(3, ["a", "a", "b"], 2, allow_incomplete=True) == ["a", "a", "b"]

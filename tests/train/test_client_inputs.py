@@ -10,8 +10,8 @@ from hud.errors import UsageError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
 from hud.trace import AgentStep, Sample
-from hud.train import AdvantageOptions, TrajectoryPayload, TrajectorySample
-from hud.train.inputs import TrainingWarning, prepare
+from hud.train import TrajectoryPayload, TrajectorySample
+from hud.train.inputs import TrainingWarning, prepare, warn_without_signal
 
 
 def run(reward=1.0, group="a", *, failure=None, stop_reason="done", tokens=True):
@@ -29,29 +29,24 @@ def payload(reward):
     return TrajectoryPayload(samples=[sample], reward=reward)
 
 
-def test_interleaved_groups_are_put_together_by_their_ids():
+@pytest.mark.parametrize("size", [None, 2])
+def test_interleaved_groups_are_put_together_by_their_ids(size):
     runs = [run(0.0, "a"), run(1.0, "b"), run(1.0, "a"), run(0.0, "b")]
-    found = prepare(runs, group_size=2)
+    found = prepare(runs, group_size=size)
     assert [one.trace_id for one in found.inputs] == [runs[i].trace_id for i in (0, 2, 1, 3)]
-    assert found.group_ids == ["a", "a", "b", "b"]
+    assert [one.group_id for one in found.inputs] == ["a", "a", "b", "b"]
+    assert found.group_ids is None, "the inputs bring their own"
     assert found.order == [0, 2, 1, 3]
 
 
-def test_an_incomplete_group_is_refused_by_name():
-    with pytest.raises(UsageError, match="Group 'b' has 1 of 2 runs"):
+def test_a_size_that_contradicts_the_runs_is_refused_by_name():
+    with pytest.raises(UsageError, match="group 'b' has 1 of 2 runs"):
         prepare([run(0.0, "a"), run(1.0, "a"), run(1.0, "b")], group_size=2)
-    with pytest.raises(UsageError, match="3 runs do not divide into groups of 2"):
-        prepare([payload(0.0), payload(1.0), payload(1.0)], group_size=2)
 
 
-def test_without_a_size_the_batch_is_one_group():
-    found = prepare([run(0.0, "a"), run(1.0, "b")])
-    assert (found.group_ids, found.group_size) == (None, None)
-
-
-def test_a_timed_out_run_is_refused():
-    with pytest.raises(UsageError, match="timed out"):
-        prepare([run(0.0), run(1.0, stop_reason="timeout")])
+def test_a_timed_out_run_does_not_count():
+    found = prepare([run(0.0), run(1.0, stop_reason="timeout")])
+    assert [one.failure for one in found.inputs] == [None, "timeout"]
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf])
@@ -62,11 +57,9 @@ def test_a_reward_that_is_no_number_is_refused(reward):
         prepare([payload(0.0), payload(reward)])
 
 
-def test_a_failed_run_is_refused_unless_one_says_what_becomes_of_it():
+def test_a_failed_run_is_sent_with_its_failure_so_that_it_leaves_its_group():
     broken = run(None, failure="environment")
-    with pytest.raises(UsageError, match="no reward of its own"):
-        prepare([run(0.0), run(1.0), broken])
-    found = prepare([run(0.0), run(1.0), broken], options=AdvantageOptions(failed_runs="drop_run"))
+    found = prepare([run(0.0), run(1.0), broken])
     assert [one.failure for one in found.inputs] == [None, None, "environment"]
 
 
@@ -76,18 +69,11 @@ def test_an_agents_own_failure_counts_as_its_reward():
     assert found.inputs[0].reward == 0.0
 
 
-def test_failed_runs_without_a_token_leave_with_their_group_or_alone():
-    groups = [
-        run(0.0, "a"),
-        run(1.0, "a"),
-        run(0.0, "b"),
-        run(None, "b", failure="grader", tokens=False),
-    ]
-    ids = [one.group_id for one in groups]
-    alone = prepare(groups, group_ids=ids, options=AdvantageOptions(failed_runs="drop_run"))
-    assert alone.group_ids == ["a", "a", "b"]
-    together = prepare(groups, group_ids=ids, options=AdvantageOptions(failed_runs="drop_group"))
-    assert together.group_ids == ["a", "a"]
+def test_a_failed_run_without_a_token_is_an_input_like_any_other():
+    (found,) = prepare([run(None, "b", failure="grader", tokens=False)]).inputs
+    assert (found.samples, found.failure, found.group_id) == ([], "grader", "b")
+    with pytest.raises(ValueError, match="at least one sample"):
+        TrajectoryPayload(samples=[], reward=0.0)
 
 
 def test_a_run_without_tokens_goes_by_its_trace_id():
@@ -95,13 +81,15 @@ def test_a_run_without_tokens_goes_by_its_trace_id():
     assert prepare([run(0.0), bare]).inputs[1] == bare.trace_id
 
 
-def test_no_spread_in_any_group_is_a_warning():
-    with pytest.warns(TrainingWarning, match="No group of the batch has any spread"):
-        prepare([run(1.0, "a"), run(1.0, "a")], group_size=2)
+def test_no_signal_in_any_group_is_a_warning():
+    flat = prepare([run(1.0, "a"), run(1.0, "a"), run(0.0, "b"), run(0.0, "b")])
+    with pytest.warns(TrainingWarning, match="standard deviation above 0"):
+        warn_without_signal(flat)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        prepare([run(1.0), run(0.0)])
-        prepare([run(1.0), run(1.0)], supervised=True)
+        warn_without_signal(prepare([run(1.0), run(0.0)]))
+        warn_without_signal(prepare([run(1.0), run(1.0)], supervised=True))
+        warn_without_signal(prepare(["0" * 32, "1" * 32]))
 
 
 def test_an_empty_batch_is_refused():

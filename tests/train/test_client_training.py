@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+import warnings
+from statistics import fmean
 
 import pytest
 
 from hud import Environment, TrainingClient
 from hud.agents import create_agent
 from hud.client import connect, disconnect
-from hud.errors import NotFoundError, UsageError
+from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.eval import Taskset
+from hud.train import payload_of
 
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -33,21 +36,101 @@ async def home(tmp_path, monkeypatch):
     disconnect(folder)
 
 
+@env.template()
+async def flat_reward(word: str):
+    yield f"say {word}"
+    yield 1.0
+
+
+@env.template()
+async def fail(word: str):
+    yield f"say {word}"
+    raise RuntimeError("the grader broke")
+
+
+def agent():
+    return create_agent("m", completion_kwargs={"max_tokens": 10})
+
+
 async def played(group=3):
-    agent = create_agent("m", completion_kwargs={"max_tokens": 10})
     tasks = Taskset("words", [say(word=word) for word in ("red", "blue")])
-    return (await tasks.run(agent, group=group)).runs
+    return (await tasks.run(agent(), group=group)).runs
 
 
 async def test_runs_train_and_trace_ids_mean_the_same(home):
     runs = await played()
     trainer = TrainingClient("m")
-    by_run = await trainer.forward_backward(runs, group_size=3)
-    by_id = await trainer.forward_backward(
-        [run.trace_id for run in runs], group_ids=[run.group_id for run in runs]
-    )
-    for name in ("loss:sum", "action_tokens:sum", "reward:mean"):
-        assert by_run.metrics[name] == pytest.approx(by_id.metrics[name], abs=1e-6), name
+    by_run = await trainer.forward_backward(runs)
+    mixed = [run if place % 2 else run.trace_id for place, run in enumerate(runs)]
+    for batch in ([run.trace_id for run in runs], mixed, runs[::-1]):
+        for size in (None, 3):
+            found = await trainer.forward_backward(batch, group_size=size)
+            for name in ("loss:sum", "action_tokens:sum", "reward:mean", "groups:sum"):
+                assert by_run.metrics[name] == pytest.approx(found.metrics[name], abs=1e-6), name
+    assert by_run.metrics["groups:sum"] == 2
+    assert [datum.group_idx for datum in (await trainer.forward(runs)).data] == [0, 0, 0, 1, 1, 1]
+
+
+async def test_a_group_size_that_contradicts_trace_ids_is_refused_where_their_groups_are_known(
+    home,
+):
+    runs = await played()
+    trainer = TrainingClient("m")
+    with pytest.raises(UsageError, match=rf"group_size=2 .* group '{runs[0].group_id}' has 3 of 2"):
+        await trainer.forward_backward([run.trace_id for run in runs], group_size=2)
+    payloads = [payload_of(run.trace, run.reward) for run in runs]  # As HUD's client sends runs.
+    with pytest.raises(UsageError, match="group_size=6 contradicts the runs"):
+        await trainer.forward_backward(payloads, group_size=6)
+    grouped = await trainer.forward_backward(payloads)
+    assert grouped.metrics["groups:sum"] == 2
+
+
+async def test_a_failed_run_leaves_its_group_by_trace_id_too(home):
+    job = await Taskset("words", [say(word="red")]).run(agent(), group=4)
+    broken = await Taskset("words", [fail(word="red")]).run(agent(), group=1, job=job)
+    runs = [*job.runs[:4], *broken.runs[-1:]]
+    trainer = TrainingClient("m")
+    for batch in (runs, [run.trace_id for run in runs]):
+        found = await trainer.forward_backward(batch, group_ids=["one"] * 5)
+        assert (found.metrics["failed_runs:sum"], found.metrics["dropped_runs:sum"]) == (1, 1)
+        assert found.metrics["reward:mean"] == pytest.approx(fmean(run.reward for run in runs[:4]))
+
+
+async def test_a_step_without_signal_says_so_and_moves_nothing(home):
+    trainer = TrainingClient("m")
+    flat = (
+        await Taskset("words", [flat_reward(word=word) for word in "abc"]).run(agent(), group=3)
+    ).runs
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = await trainer.step(flat, learning_rate=1e-3)
+    assert str(result) == "step 0: reward 1.000, 0 of 3 groups had signal, nothing applied"
+    assert (result.applied, result.groups, result.groups_with_signal) == (False, 3, 0)
+    assert await trainer.checkpoints() == []
+    assert (await trainer.head(), result.step) == (None, 0)
+
+    learned = await trainer.step(await played(), learning_rate=1e-3)
+    assert str(learned).startswith("step 1: reward 0.")
+    assert "2 of 2 groups had signal" in str(learned)
+    assert learned.applied
+    later = await trainer.step(flat, learning_rate=1e-3)
+    assert (later.applied, later.step, later.checkpoint_id) == (False, 1, learned.checkpoint_id)
+    assert len(await trainer.checkpoints()) == 1
+
+
+async def test_a_step_without_signal_applies_what_was_accumulated_before(home):
+    trainer = TrainingClient("m")
+    await trainer.forward_backward(await played())
+    flat = (await Taskset("words", [flat_reward(word="a")]).run(agent(), group=2)).runs
+    assert (await trainer.step(flat, learning_rate=1e-3)).applied
+
+
+async def test_optim_step_alone_is_a_conflict_where_nothing_was_accumulated(home):
+    trainer = TrainingClient("m")
+    with pytest.raises(ConflictError, match="Nothing was accumulated"):
+        await trainer.optim_step(learning_rate=1e-3)
+    head = await trainer.optim_step(learning_rate=1e-3, allow_empty=True)
+    assert (head.step, head.state_path) == (0, "")
 
 
 async def test_the_trained_logprobs_are_the_sampled_ones(home):
@@ -69,13 +152,16 @@ async def test_a_custom_loss_gives_the_gradient_of_the_built_in_one(home):
     expected = {name: g.clone() for name, g in session.trained.trainer.gradients().items()}
     await trainer.set_head("base")
 
-    mean = sum(run.reward for run in runs) / len(runs)
+    means = [fmean(run.reward for run in runs[start : start + 3]) for start in (0, 3)]
 
     def loss(data, leaves):
         total = torch.zeros(())
         for datum, lp in zip(data, leaves, strict=True):
             ratio = torch.exp(lp - torch.tensor(datum.sampling_logprobs))
-            total = total - ((datum.reward - mean) * ratio * torch.tensor(datum.mask)).sum()
+            total = (
+                total
+                - ((datum.reward - means[datum.group_idx]) * ratio * torch.tensor(datum.mask)).sum()
+            )
         return total, {"mine": total}
 
     result = await trainer.forward_backward_custom(runs, loss)
@@ -86,9 +172,9 @@ async def test_a_custom_loss_gives_the_gradient_of_the_built_in_one(home):
 
 async def test_step_head_and_checkpoints(home):
     trainer = TrainingClient("m")
-    made = await trainer.step(await played(), learning_rate=1e-3, group_size=3)
+    made = await trainer.step(await played(), learning_rate=1e-3)
     assert (await trainer.head()).id == made.checkpoint_id
-    await trainer.step(await played(), learning_rate=1e-3, group_size=3)
+    await trainer.step(await played(), learning_rate=1e-3)
     await trainer.set_head(made.checkpoint_id)
     assert [node.is_active for node in await trainer.checkpoints()] == [True, False]
     assert "ppo" in await trainer.available_losses()

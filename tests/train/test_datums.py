@@ -182,8 +182,12 @@ def test_flat_groups_leave_the_batch_before_any_pass():
 def test_a_failed_run_with_no_usable_reward_does_not_stop_a_batch():
     runs = [payload(sample([1], [2]), reward=r) for r in (1, 0)]
     runs.append(payload(sample([1], [2]), reward=0.0, failure="infrastructure"))
-    batch = make_batch(runs, options=AdvantageOptions(failed_runs="drop_run"))
-    assert [datum.traj_idx for datum in batch.datums] == [0, 1]
+    runs.append(TrajectoryPayload(samples=[], reward=math.nan, failure="environment"))
+    for keep_all in (False, True):
+        batch = make_batch(runs, keep_all=keep_all)
+        assert [datum.traj_idx for datum in batch.datums] == [0, 1]
+    zero = make_batch(runs, options=AdvantageOptions(failed_runs="zero"))
+    assert zero.metrics["reward:mean"] == 0.25, "a failed run without a token counts in the mean"
 
 
 def agent_trace(**fields):
@@ -205,10 +209,10 @@ def test_a_trace_becomes_a_payload():
         payload_of(agent_trace(), None)
 
 
-def test_a_timed_out_run_needs_an_explicit_reward():
-    with pytest.raises(UsageError, match="Run t9 timed out"):
-        payload_of(agent_trace(stop_reason="timeout"), 0.0)
-    assert payload_of(agent_trace(stop_reason="timeout"), 0.0, timed_out_reward=True).reward == 0.0
+def test_a_failed_run_is_a_payload_that_says_so():
+    made = payload_of(agent_trace(), 0.7, group_id="g", failure="timeout")
+    assert (made.reward, made.failure, made.group_id) == (0.0, "timeout", "g")
+    assert payload_of(Trace(), None, failure="grader").samples == []
 
 
 costs = st.builds(

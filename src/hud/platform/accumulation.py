@@ -17,7 +17,8 @@ from hud.trace.columns import pack_ids, pack_logprobs
 from hud.trace.ids import trace_id_of
 from hud.train.batches import payload_of
 from hud.train.datums import Datum, Floats
-from hud.train.types import DatumTensors, TrajectoryPayload
+from hud.train.groups import failure_of
+from hud.train.types import DatumTensors, TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
@@ -99,16 +100,34 @@ def computed_runs(
     ]
 
 
-def resolve_input(
-    store: Store, team: str, one: str | TrajectoryPayload, *, supervised: bool = False
-) -> TrajectoryPayload:
-    """Return an input as it is trained on; a trace id is looked up where traces are stored."""
-    if isinstance(one, TrajectoryPayload):
-        return one
-    run = reading.find_run(store, team, one)
-    if run["reward"] is None and not supervised:
+def resolve_inputs(
+    store: Store, team: str, inputs: Sequence[TrainInput], *, supervised: bool = False
+) -> list[TrajectoryPayload]:
+    """Return inputs as they are trained on, each with its group, where its run has one."""
+    unknown = [
+        one.trace_id
+        for one in inputs
+        if isinstance(one, TrajectoryPayload) and one.group_id is None and one.trace_id is not None
+    ]
+    groups = reading.groups_of(store, team, unknown)
+    found = []
+    for one in inputs:
+        if isinstance(one, str):
+            found.append(_recorded(store, team, one, supervised))
+        elif one.group_id is None and one.trace_id is not None:
+            group = groups.get(trace_id_of(one.trace_id))
+            found.append(one.model_copy(update={"group_id": group}))
+        else:
+            found.append(one)
+    return found
+
+
+def _recorded(store: Store, team: str, reference: str, supervised: bool) -> TrajectoryPayload:
+    """Return a recorded run as it is trained on."""
+    run = reading.find_run(store, team, reference)
+    if run["status"] in ("running", "queued") and not supervised:
         raise UsageError(
-            f"Trace {one!r} has no reward ({run['error'] or run['status']}); leave it out, with its group."
+            f"Trace {reference!r} has no reward yet ({run['status']}); wait for its end, or leave it out."
         )
     trace = parse_trace(
         {
@@ -117,10 +136,15 @@ def resolve_input(
             "steps": reading.trace_steps(store, team, run["trace_id"]),
         }
     )
-    payload = payload_of(trace, run["reward"] or 0.0, timed_out_reward=supervised)
+    reward, group = run["reward"], run["group_id"]
+    if supervised:
+        payload = payload_of(trace, reward or 0.0, group_id=group)
+    else:
+        failure = failure_of(reward, run["failure_kind"], run["stop_reason"])
+        payload = payload_of(trace, reward, group_id=group, failure=failure)
     if payload is None:
         raise UsageError(
-            f"Trace {one!r} holds no token ids: no policy of this platform sampled it, or its agent did not ask for "
+            f"Trace {reference!r} holds no token ids: no policy of this platform sampled it, or its agent did not ask for "
             'them (completion_kwargs={"extra_body": {"return_token_ids": true}}). Learn from it by warm_up (hud train '
             "--from-job), which makes ids of its text."
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, HudError, NotFoundError
-from hud.platform.accumulation import Accumulated, as_tensors, computed_runs, resolve_input
+from hud.platform.accumulation import Accumulated, as_tensors, computed_runs, resolve_inputs
 from hud.platform.checkpoints import SAMPLER, STATE
 from hud.platform.leases import LEASE_SECONDS
 from hud.platform.pending import PendingGradient
@@ -189,10 +189,9 @@ class Session:
         loss = parse_loss(body.loss_fn, body.loss_fn_config)
         self._begin(client)
         supervised = body.loss_fn == BuiltinLoss.CROSS_ENTROPY
-        payloads = [
-            resolve_input(self.store, self.model.team_id, one, supervised=supervised)
-            for one in body.inputs
-        ]
+        payloads = resolve_inputs(
+            self.store, self.model.team_id, body.inputs, supervised=supervised
+        )
         batch = self._batch(payloads, body, loss_fn=body.loss_fn)
         metrics = dict(batch.metrics)
         if loss.needs_reference:
@@ -211,7 +210,7 @@ class Session:
 
     def _forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
         self._begin(client)
-        payloads = [resolve_input(self.store, self.model.team_id, one) for one in body.inputs]
+        payloads = resolve_inputs(self.store, self.model.team_id, body.inputs)
         batch = self._batch(payloads, body, keep_all=True)
         logprobs = self.trained.trainer.forward(batch.datums)
         self._record_later(payloads, batch.datums, logprobs)
@@ -283,12 +282,13 @@ class Session:
             )
         if not self.trained.trainer.pending:
             self.trained.trainer.zero_grad()
+            if body.allow_empty:
+                return self._unsaved()
             raise ConflictError(
                 f"Nothing was accumulated for {self.slug!r} since its last step, so there is nothing to apply. Call "
                 "forward_backward first, with a batch that has some spread of rewards in a group."
             )
         self.registry.leases.acquire(self.model_id, self.slug)
-        head = self.head
         try:
             made = self.trained.apply(body, self.pending.total)
         except BaseException:
@@ -299,13 +299,7 @@ class Session:
         self.pending.stepped(saved=made is not None)
         if made is not None:
             return self._result(made)
-        return OptimStepResult(
-            step=self.step,
-            checkpoint_id=head or "",
-            sampler_path="",
-            state_path="",
-            model=self.slug,
-        )
+        return self._unsaved()
 
     def _record_later(
         self,
@@ -368,6 +362,15 @@ class Session:
             vocab_size=self.trained.serving.policy.decoder.config.vocab_size,
             lag=self.trained.lag,
             keep_all=keep_all,
+        )
+
+    def _unsaved(self) -> OptimStepResult:
+        return OptimStepResult(
+            step=self.step,
+            checkpoint_id=self.head or "",
+            sampler_path="",
+            state_path="",
+            model=self.slug,
         )
 
     def _result(self, node: CheckpointRecord) -> OptimStepResult:

@@ -19,13 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hud.errors import UsageError
+from hud.train.groups import NOT_THE_AGENTS, counted_runs
 from hud.train.types import AdvantageOptions
 
 AdvantageFunction = Callable[[list[float]], Sequence[float]]
 """The rewards of one group's runs to their advantages, in the same order."""
-
-_NOT_THE_AGENTS = {"environment", "grader", "infrastructure", "timeout"}
-"""Failures that say nothing about the policy. An agent's own failure counts with the reward it got."""
 
 
 @dataclass(frozen=True)
@@ -36,47 +34,12 @@ class Advantages:
     """One for each run; 0 where the run is not trained on."""
     trained: list[bool]
     """False for failed runs that were dropped and for runs of a group without spread."""
+    counted: list[bool]
+    """False for runs that were dropped because they, or others of their group, failed."""
     group_idx: list[int | None]
     """Number of each run's group, in order of first appearance; None where the whole batch is one group."""
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-
-
-def group_labels(
-    count: int,
-    group_ids: Sequence[str] | None = None,
-    group_size: int | None = None,
-    *,
-    allow_incomplete: bool = False,
-) -> list[str] | None:
-    """Return one group id for each of `count` runs, or None where the batch is one group.
-
-    Ids win over positions. With ids and a size, each id must occur `group_size` times, unless incomplete
-    groups are allowed; with a size alone, contiguous slices are groups.
-    """
-    if group_ids is not None:
-        if len(group_ids) != count:
-            raise UsageError(
-                f"{len(group_ids)} group ids were given for {count} runs; give one for each run."
-            )
-        labels = list(group_ids)
-        if group_size is not None and not allow_incomplete:
-            for label in dict.fromkeys(labels):
-                found = labels.count(label)
-                if found != group_size:
-                    raise UsageError(
-                        f"Group {label!r} has {found} of {group_size} runs; GRPO needs whole groups. Re-run what is "
-                        'missing, or set failed_runs="drop_run" to train on the rest.'
-                    )
-        return labels
-    if group_size is None:
-        return None
-    if count % group_size:
-        raise UsageError(
-            f"{count} runs do not divide into groups of {group_size}: the last group has {count % group_size}. "
-            "Re-run what is missing, or give group_ids, one for each run."
-        )
-    return [str(position // group_size) for position in range(count)]
 
 
 def compute_advantages(
@@ -100,18 +63,18 @@ def compute_advantages(
     members: dict[str, list[int]] = {}
     for position, label in enumerate(labels):
         members.setdefault(label, []).append(position)
-    failed = {
-        position
-        for position, kind in enumerate(failures or [])
-        if kind is not None and kind in _NOT_THE_AGENTS
-    }
+    kinds = list(failures) if failures is not None else [None] * count
+    failed = [position for position, kind in enumerate(kinds) if kind in NOT_THE_AGENTS]
+    for position in failed:
+        scores[position] = 0.0  # It counts with `zero` only.
+    enters = counted_runs(kinds, labels, options)
 
     values = [0.0] * count
     trained = [False] * count
     counted: list[int] = []
     dropped_groups = spread = 0
     for positions in members.values():
-        kept = _kept(positions, failed, scores, options)
+        kept = [position for position in positions if enters[position]]
         if not kept:
             dropped_groups += 1
             continue
@@ -138,6 +101,7 @@ def compute_advantages(
     return Advantages(
         values=values,
         trained=trained,
+        counted=enters,
         group_idx=[order[label] for label in labels] if group_ids is not None else [None] * count,
         metrics=metrics,
         warnings=_warnings(len(members), spread, dropped_groups),
@@ -164,29 +128,12 @@ def _checked_rewards(
         raise UsageError(f"{len(failures)} failure kinds were given for {len(rewards)} runs.")
     scores = [float(reward) for reward in rewards]
     for position, score in enumerate(scores):
-        if not math.isfinite(score) and not (failures and failures[position] in _NOT_THE_AGENTS):
+        if not math.isfinite(score) and not (failures and failures[position] in NOT_THE_AGENTS):
             raise UsageError(
                 f"Run {position} of the batch has reward {score}; a reward is a finite number. "
                 "Mend the grader, or leave the run out."
             )
     return scores
-
-
-def _kept(
-    positions: list[int], failed: set[int], scores: list[float], options: AdvantageOptions
-) -> list[int]:
-    """Return the runs of a group that count; a failed run that counts has its score set to 0."""
-    broken = [position for position in positions if position in failed]
-    if not broken:
-        return positions
-    if options.failed_runs == "drop_group":
-        return []
-    if options.failed_runs == "zero":
-        for position in broken:
-            scores[position] = 0.0
-        return positions
-    rest = [position for position in positions if position not in failed]
-    return rest if len(rest) >= options.min_group_size else []
 
 
 def _of_group(

@@ -14,13 +14,14 @@ from hud.trace import AgentStep, Trace
 from hud.train.advantages import (
     AdvantageFunction,
     compute_advantages,
-    group_labels,
     reward_metrics,
 )
 from hud.train.datums import Datum, DatumCounts, datums_of
+from hud.train.groups import group_labels
 from hud.train.types import (
     AdvantageOptions,
     BuiltinLoss,
+    Failure,
     TrajectoryPayload,
     TrajectorySample,
 )
@@ -38,20 +39,19 @@ class Batch:
 
 
 def payload_of(
-    trace: Trace, reward: float | None, *, timed_out_reward: bool = False
+    trace: Trace,
+    reward: float | None,
+    *,
+    group_id: str | None = None,
+    failure: Failure | None = None,
 ) -> TrajectoryPayload | None:
-    """Return a recorded run as training data, or None where it holds no tokens.
+    """Return a recorded run as training data, or None where it holds no tokens and did not fail.
 
-    A run that was cut off by its time limit has no reward of its own: it is refused unless the caller says,
-    with `timed_out_reward`, that `reward` is meant for it.
+    `failure` says why its reward says nothing about the policy: it is sent as 0 and never counts as one, except with
+    `failed_runs="zero"`.
     """
-    name = f"Run {trace.trace_id}" if trace.trace_id else "A run"
-    if trace.stop_reason == "timeout" and not timed_out_reward:
-        raise UsageError(
-            f"{name} timed out, so its reward says nothing about the policy. Leave it out, or send a "
-            "TrajectoryPayload with an explicit reward."
-        )
-    if reward is None:
+    if reward is None and failure is None:
+        name = f"Run {trace.trace_id}" if trace.trace_id else "A run"
         raise UsageError(f"{name} has no reward; grade it, or give one explicitly.")
     samples = [
         TrajectorySample(
@@ -66,9 +66,15 @@ def payload_of(
         for step in trace.steps
         if isinstance(step, AgentStep) and step.sample and step.sample.output_token_ids
     ]
-    if not samples:
+    if not samples and failure is None:
         return None
-    return TrajectoryPayload(samples=samples, reward=reward, trace_id=trace.trace_id)
+    return TrajectoryPayload(
+        samples=samples,
+        reward=0.0 if failure is not None or reward is None else reward,
+        trace_id=trace.trace_id,
+        group_id=group_id,
+        failure=failure,
+    )
 
 
 def make_batch(
@@ -87,32 +93,30 @@ def make_batch(
     """Return the datums of a batch.
 
     Runs of groups without spread leave it here, so that no forward pass is spent on them. With
-    `cross_entropy` rewards and groups play no part and every run stays. `keep_all` keeps every run too: a
+    `cross_entropy` rewards and groups play no part and every run stays. `keep_all` keeps every run that counts: a
     custom loss gets a datum of each.
     """
     options = options or AdvantageOptions()
     supervised = loss_fn == BuiltinLoss.CROSS_ENTROPY
-    labels = group_labels(
-        len(payloads),
-        group_ids,
-        group_size,
-        allow_incomplete=options.failed_runs == "drop_run",
-    )
     rewards = [payload.reward for payload in payloads]
     counts = DatumCounts()
+    numbers: list[int | None]
     if supervised:
         values, trained = [0.0] * len(payloads), [True] * len(payloads)
-        metrics, warnings, numbers = reward_metrics(rewards), [], _numbers(labels, len(payloads))
+        counted, numbers = trained, [None] * len(payloads)
+        metrics, warnings = reward_metrics(rewards), []
     else:
+        own = [payload.group_id for payload in payloads]
         found = compute_advantages(
             rewards,
-            group_ids=labels,
+            group_ids=group_labels(own, group_ids=group_ids, group_size=group_size),
             failures=[payload.failure for payload in payloads],
             options=options,
             reward_scale=reward_scale,
             function=function,
         )
-        values, trained, numbers = found.values, found.trained, found.group_idx
+        values, trained, counted = found.values, found.trained, found.counted
+        numbers = found.group_idx
         metrics, warnings = found.metrics, found.warnings
     datums: list[Datum] = []
     for position, payload in enumerate(payloads):
@@ -126,7 +130,7 @@ def make_batch(
             lag=lag,
             counts=counts,
         )
-        if trained[position] or keep_all:
+        if trained[position] or (keep_all and counted[position]):
             datums.extend(made)
     return Batch(
         datums=datums,
@@ -134,10 +138,3 @@ def make_batch(
         warnings=warnings,
         num_traces=len({datum.traj_idx for datum in datums}),
     )
-
-
-def _numbers(labels: list[str] | None, count: int) -> list[int | None]:
-    if labels is None:
-        return [None] * count
-    order = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    return [order[label] for label in labels]

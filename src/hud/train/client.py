@@ -1,8 +1,9 @@
 """`TrainingClient`: teach a model from runs.
 
     trainer = TrainingClient("my-policy")
-    await trainer.forward_backward(job.runs, loss_fn="ppo", group_size=8)    # as often as you like
-    result = await trainer.optim_step(learning_rate=1e-4)                     # saved, and served from now on
+    job = await tasks.run(agent, group=8)
+    result = await trainer.step(job.runs, learning_rate=1e-4)       # saved, and served from now on
+    print(result)                                                   # step 1: reward 0.406, 6 of 10 groups had signal
 
 The weights live in the platform; this needs no torch, except for `forward_backward_custom`.
 """
@@ -16,7 +17,7 @@ from hud.client import Client, connect
 from hud.errors import UsageError
 from hud.trace import plain
 from hud.train.contributor import Contributor
-from hud.train.inputs import Prepared, TrainingWarning, prepare
+from hud.train.inputs import Prepared, TrainingWarning, prepare, warn_without_signal
 from hud.train.types import (
     AdvantageOptions,
     BackwardRequest,
@@ -33,6 +34,7 @@ from hud.train.types import (
     OpenedSession,
     OptimStepRequest,
     OptimStepResult,
+    StepResult,
     TrainInput,
 )
 
@@ -90,26 +92,29 @@ class TrainingClient:
     ) -> ForwardBackwardResult:
         """Accumulate the gradient of a loss over a batch.
 
-        With `group_size`, runs are grouped by their own group ids, wherever they stand; with `group_ids`, by
-        those; with neither, the batch is one group. Failed and timed-out runs are refused unless `advantages`
-        says what becomes of them.
+        Runs and trace ids bring their own groups, in any order; `group_ids` replace those. `group_size` slices
+        payloads that know no group, and is refused where it contradicts the runs. A run that failed by no fault of
+        its agent's leaves its group (`AdvantageOptions.failed_runs`). Warns (`TrainingWarning`) where no group has
+        signal.
         """
         name = str(loss_fn)
         prepared = prepare(
             trajectories,
             group_size=group_size,
             group_ids=group_ids,
-            options=advantages,
             supervised=name == BuiltinLoss.CROSS_ENTROPY,
         )
-        request = ForwardBackwardRequest(
-            **_batch(prepared, reward_scale, advantages),
-            loss_fn=name,
+        warn_without_signal(prepared)
+        return await self._forward_backward(
+            prepared,
+            name,
             loss_fn_config=loss_fn_config,
+            group_size=group_size,
+            reward_scale=reward_scale,
             num_substeps=num_substeps,
+            advantages=advantages,
             idempotency_key=idempotency_key,
         )
-        return ForwardBackwardResult.model_validate(await self._train("forward-backward", request))
 
     async def optim_step(
         self,
@@ -122,12 +127,14 @@ class TrainingClient:
         max_grad_norm: float | None = None,
         in_flight: bool = False,
         save: bool = True,
+        allow_empty: bool = False,
         idempotency_key: str | None = None,
     ) -> OptimStepResult:
         """Apply what was accumulated, save it as a checkpoint under the head, and move the head to it.
 
         With `save=False` it is applied only, and the answer names the head as it was: for many small steps. With
         `in_flight`, turns that are being sampled are continued by the new weights instead of ended by the old ones.
+        Where nothing was accumulated: `ConflictError`, or with `allow_empty` the head as it is.
         """
         request = OptimStepRequest(
             learning_rate=learning_rate,
@@ -138,10 +145,12 @@ class TrainingClient:
             max_grad_norm=max_grad_norm,
             in_flight=in_flight,
             save=save,
+            allow_empty=allow_empty,
             idempotency_key=idempotency_key,
         )
-        # These are ours: a server that does not know them is only told when it matters.
-        unsaid = {name for name, usual in (("save", save), ("in_flight", not in_flight)) if usual}
+        # Our extensions: sent only where they differ from the defaults, for servers that do not know them.
+        usual = {"save": save, "in_flight": not in_flight, "allow_empty": not allow_empty}
+        unsaid = {name for name, is_usual in usual.items() if is_usual}
         return OptimStepResult.model_validate(await self._train("optim-step", request, unsaid))
 
     async def step(
@@ -157,19 +166,39 @@ class TrainingClient:
         weight_decay: float = 0.0,
         group_ids: Sequence[str] | None = None,
         advantages: AdvantageOptions | None = None,
-    ) -> OptimStepResult:
-        """Accumulate one batch and apply it."""
-        await self.forward_backward(
+    ) -> StepResult:
+        """Accumulate one batch, as `forward_backward` does, and apply it.
+
+        Where no group has signal and nothing else was accumulated, nothing is applied and no checkpoint is made:
+        `applied` is False. A converged policy ends that way, so it is no error.
+        """
+        name = str(loss_fn)
+        prepared = prepare(
             trajectories,
-            loss_fn=loss_fn,
+            group_size=group_size,
+            group_ids=group_ids,
+            supervised=name == BuiltinLoss.CROSS_ENTROPY,
+        )
+        done = await self._forward_backward(
+            prepared,
+            name,
             loss_fn_config=loss_fn_config,
             group_size=group_size,
             reward_scale=reward_scale,
             num_substeps=num_substeps,
-            group_ids=group_ids,
             advantages=advantages,
         )
-        return await self.optim_step(learning_rate=learning_rate, weight_decay=weight_decay)
+        made = await self.optim_step(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            allow_empty=done.num_datums == 0,
+        )
+        return StepResult(
+            **made.model_dump(),
+            applied=bool(made.state_path),
+            metrics=done.metrics,
+            num_datums=done.num_datums,
+        )
 
     async def forward(
         self,
@@ -184,10 +213,8 @@ class TrainingClient:
 
         `traj_idx` counts as `trajectories` do.
         """
-        prepared = prepare(
-            trajectories, group_size=group_size, group_ids=group_ids, options=advantages
-        )
-        request = ForwardRequest(**_batch(prepared, reward_scale, advantages))
+        prepared = prepare(trajectories, group_size=group_size, group_ids=group_ids)
+        request = ForwardRequest(**_batch(prepared, group_size, reward_scale, advantages))
         result = ForwardResult.model_validate(await self._train("forward", request))
         for datum in result.data:
             datum.traj_idx = prepared.order[datum.traj_idx]
@@ -302,6 +329,27 @@ class TrainingClient:
         self._given = Client(api_url=api_url or base_url, api_key=api_key)
         return self._given
 
+    async def _forward_backward(
+        self,
+        prepared: Prepared,
+        loss_fn: str,
+        *,
+        loss_fn_config: dict[str, float] | None,
+        group_size: int | None,
+        reward_scale: float,
+        num_substeps: int,
+        advantages: AdvantageOptions | None,
+        idempotency_key: str | None = None,
+    ) -> ForwardBackwardResult:
+        request = ForwardBackwardRequest(
+            **_batch(prepared, group_size, reward_scale, advantages),
+            loss_fn=loss_fn,
+            loss_fn_config=loss_fn_config,
+            num_substeps=num_substeps,
+            idempotency_key=idempotency_key,
+        )
+        return ForwardBackwardResult.model_validate(await self._train("forward-backward", request))
+
     async def _train(self, call: str, request: BaseModel, unsaid: set[str] | None = None) -> Any:
         path = f"/v1/models/{await self.model_id()}/train/{call}"
         body = request.model_dump(exclude_none=True, exclude=unsaid)
@@ -312,12 +360,15 @@ class TrainingClient:
 
 
 def _batch(
-    prepared: Prepared, reward_scale: float, advantages: AdvantageOptions | None
+    prepared: Prepared,
+    group_size: int | None,
+    reward_scale: float,
+    advantages: AdvantageOptions | None,
 ) -> dict[str, Any]:
     return {
         "inputs": prepared.inputs,
         "group_ids": prepared.group_ids,
-        "group_size": prepared.group_size,
+        "group_size": group_size,
         "reward_scale": reward_scale,
         "advantages": advantages,
     }

@@ -20,7 +20,7 @@ from hud.errors import UsageError
 from hud.trace import ReasoningEffort
 from hud.train.loss_config import parse_loss
 from hud.train.schedules import ScheduleName, learning_rate
-from hud.train.types import AdvantageOptions
+from hud.train.types import AdvantageOptions, FailedRuns
 
 
 class SubagentConfig(BaseModel):
@@ -99,8 +99,8 @@ class TrainConfig(BaseModel):
     """What a run's reward is compared with: its group's mean, that of the group's others, or nothing."""
     divide_by_std: bool = False
     """Divide advantages by the standard deviation of their group's rewards."""
-    failed_runs: Literal["drop_group", "drop_run", "zero"] = "drop_run"
-    """What an environment's, grader's or machine's failure does to its group."""
+    failed_runs: FailedRuns = "drop_run"
+    """Effect on its group of a failure of the environment, the grader or the machine, or of a time-out."""
     zero_advantages: bool = False
     """The null experiment: everything happens, and nothing can be learned."""
     max_lag: int = Field(default=0, ge=0)

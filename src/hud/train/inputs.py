@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
-from hud.train.advantages import group_labels
 from hud.train.batches import payload_of
-from hud.train.types import AdvantageOptions, TrainInput, TrajectoryPayload
+from hud.train.groups import failure_of, group_labels
+from hud.train.types import TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -31,9 +31,11 @@ class Prepared:
 
     inputs: list[TrainInput]
     group_ids: list[str] | None
-    group_size: int | None
+    """Given by the caller; the inputs' own groups travel with the inputs."""
     order: list[int]
     """For each input, its position among what the caller gave."""
+    has_signal: bool | None
+    """True where some group has a reward standard deviation above 0; None where only the platform knows the rewards."""
 
 
 def prepare(
@@ -41,68 +43,60 @@ def prepare(
     *,
     group_size: int | None = None,
     group_ids: Sequence[str] | None = None,
-    options: AdvantageOptions | None = None,
     supervised: bool = False,
 ) -> Prepared:
-    """Return what is sent for `trajectories`: runs, trace ids and payloads, mixed as one likes.
+    """Return what is sent for `trajectories`: runs, trace ids and payloads, in any mixture.
 
-    Groups go by `group_ids`, else by the runs' own ids where every trajectory is a run, else by contiguous
-    slices of `group_size`. Neither a size nor ids: the batch is one group.
+    Groups go by `group_ids`, else by the runs' own ids, else by contiguous slices of `group_size`
+    (`hud.train.groups`); the groups of trace ids are known where their traces are stored.
     """
     if not trajectories:
         raise UsageError("The batch is empty; give at least one run.")
-    labels = list(group_ids) if group_ids is not None else _own_labels(trajectories, group_size)
-    if labels is not None and len(labels) != len(trajectories):
-        raise UsageError(
-            f"{len(labels)} group_ids were given for {len(trajectories)} trajectories; give one for each."
+    inputs = [_input(one, supervised) for one in trajectories]
+    own = _own_groups(trajectories)
+    labels: list[str] | None = None
+    if not supervised and (own is not None or group_ids is not None):
+        labels = group_labels(
+            own or [None] * len(inputs), group_ids=group_ids, group_size=group_size
         )
-    order = list(range(len(trajectories)))
+    order = list(range(len(inputs)))
     if labels is not None:
         # Each group together, in order of first appearance, each group's runs in their order.
         first = {label: place for place, label in reversed(list(enumerate(labels)))}
         places = [first[label] for label in labels]
         order.sort(key=lambda position: (places[position], position))
-        labels = [labels[position] for position in order]
-    allow_incomplete = options is not None and options.failed_runs == "drop_run"
-    checked = group_labels(len(trajectories), labels, group_size, allow_incomplete=allow_incomplete)
-    may_fail = options is not None and not supervised
-    inputs = [_input(trajectories[position], may_fail) for position in order]
-    kept = [place for place, one in enumerate(inputs) if one is not None]
-    if len(kept) < len(inputs):
-        dropped = _without_tokens(inputs, checked, options)
-        kept = [place for place in kept if place not in dropped]
-        labels = checked
-    if not kept:
-        raise UsageError(
-            "No run of the batch can be trained on: every one failed before the policy said a word."
-        )
-    found = [one for place in kept if (one := inputs[place]) is not None]
-    if not supervised:
-        _warn_without_spread(found, None if checked is None else [checked[place] for place in kept])
-    complete = len(kept) == len(inputs)
     return Prepared(
-        inputs=found,
-        group_ids=None if labels is None else [labels[place] for place in kept],
-        group_size=group_size if complete else None,
-        order=[order[place] for place in kept],
+        inputs=[inputs[position] for position in order],
+        group_ids=None if group_ids is None else [group_ids[position] for position in order],
+        order=order,
+        has_signal=None if supervised else _has_signal(inputs, labels),
     )
 
 
-def _own_labels(
-    trajectories: Sequence[Run | TrainInput], group_size: int | None
-) -> list[str] | None:
-    """Return the runs' own group ids, where groups are asked for and every trajectory has one."""
-    if group_size is None:
-        return None
-    labels = [
-        None if isinstance(one, str | TrajectoryPayload) else one.group_id for one in trajectories
-    ]
-    found = [label for label in labels if label is not None]
-    return found if len(found) == len(labels) else None
+def warn_without_signal(prepared: Prepared) -> None:
+    """Warn where nothing can be learned from a batch."""
+    if prepared.has_signal is False and len(prepared.inputs) > 1:
+        warnings.warn(
+            "No group of the batch has a reward standard deviation above 0, so nothing can be learned from it. Use tasks "
+            "that the policy solves sometimes, or more runs for each.",
+            TrainingWarning,
+            stacklevel=3,
+        )
 
 
-def _input(one: Run | TrainInput, may_fail: bool) -> TrainInput | None:
-    """Return one input; None for a failed run that holds no tokens at all."""
+def _own_groups(trajectories: Sequence[Run | TrainInput]) -> list[str | None] | None:
+    """Return the group id of each trajectory; None where some are known only where their traces are stored."""
+    own: list[str | None] = []
+    for one in trajectories:
+        if isinstance(one, str):
+            return None
+        if isinstance(one, TrajectoryPayload) and one.group_id is None and one.trace_id is not None:
+            return None
+        own.append(one.group_id)
+    return own
+
+
+def _input(one: Run | TrainInput, supervised: bool) -> TrainInput:
     if isinstance(one, str):
         return one
     if isinstance(one, TrajectoryPayload):
@@ -112,53 +106,24 @@ def _input(one: Run | TrainInput, may_fail: bool) -> TrainInput | None:
                 "finite number. Mend the grader, or leave the run out."
             )
         return one
-    timed_out = one.trace.stop_reason == "timeout"
-    measured = one.reward is not None and one.failure_kind in (None, "agent")
-    if measured and not timed_out:
-        if not math.isfinite(one.reward or 0.0):
-            raise UsageError(
-                f"Run {one.trace_id} has reward {one.reward}; a reward is a finite number. Mend the grader, or leave "
-                "the run out."
-            )
-        return payload_of(one.trace, one.reward) or one.trace_id
-    if not may_fail:
-        if timed_out:
-            payload_of(one.trace, one.reward)  # Says why it is refused.
+    if one.reward is not None and not math.isfinite(one.reward):
         raise UsageError(
-            f"Run {one.trace_id} has no reward of its own: {one.error or 'it was not graded'} Leave it out with its "
-            'group, or pass advantages=AdvantageOptions(failed_runs="drop_run").'
+            f"Run {one.trace_id} has reward {one.reward}; a reward is a finite number. Mend the grader, or leave the run "
+            "out."
         )
-    payload = payload_of(one.trace, 0.0, timed_out_reward=True)
-    if payload is None:
-        return None
-    failure = "timeout" if timed_out else (one.failure_kind or "infrastructure")
-    return payload.model_copy(update={"failure": failure})
+    failure = failure_of(one.reward, one.failure_kind, one.trace.stop_reason)
+    if supervised:
+        found = payload_of(one.trace, one.reward or 0.0, group_id=one.group_id)
+    else:
+        found = payload_of(one.trace, one.reward, group_id=one.group_id, failure=failure)
+    return found or one.trace_id
 
 
-def _without_tokens(
-    inputs: Sequence[TrainInput | None],
-    labels: Sequence[str] | None,
-    options: AdvantageOptions | None,
-) -> set[int]:
-    """Return the places to leave out because runs without tokens failed: those runs, or their groups."""
-    empty = {place for place, one in enumerate(inputs) if one is None}
-    if labels is None or options is None or options.failed_runs != "drop_group":
-        return empty
-    broken = {labels[place] for place in empty}
-    return {place for place, label in enumerate(labels) if label in broken}
-
-
-def _warn_without_spread(inputs: Sequence[TrainInput], labels: Sequence[str] | None) -> None:
+def _has_signal(inputs: Sequence[TrainInput], labels: Sequence[str] | None) -> bool | None:
     rewards: dict[str, set[float]] = {}
     for place, one in enumerate(inputs):
         if isinstance(one, str):
-            return  # Its reward is known where its trace is stored.
+            return None  # Its reward is known where its trace is stored.
         if one.failure is None or one.failure == "agent":
             rewards.setdefault(labels[place] if labels else "", set()).add(one.reward)
-    if len(inputs) > 1 and all(len(values) < 2 for values in rewards.values()):
-        warnings.warn(
-            "No group of the batch has any spread of rewards, so nothing can be learned from it. Use tasks that "
-            "the policy solves sometimes, or more runs for each.",
-            TrainingWarning,
-            stacklevel=4,
-        )
+    return any(len(values) > 1 for values in rewards.values())

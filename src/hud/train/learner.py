@@ -104,7 +104,6 @@ class Lesson:
                 runs,
                 loss_fn=config.loss,
                 loss_fn_config=config.loss_config or None,
-                group_ids=[run.group_id or "" for run in runs],
                 reward_scale=0.0 if config.zero_advantages else config.reward_scale,
                 advantages=config.advantages,
                 idempotency_key=key,

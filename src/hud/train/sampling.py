@@ -23,6 +23,7 @@ from hud.eval.scheduling import StopSignal, make_ready, plan, run_planned
 from hud.eval.taskset import Taskset
 from hud.train.casting import Cast, cast_agent
 from hud.train.config import SubagentConfig, TrainConfig
+from hud.train.groups import counted_runs, failure_of
 from hud.train.progress import Reporter, Score
 from hud.train.seeds import draw_tasks
 
@@ -238,7 +239,7 @@ def sort(runs: list[Run], found: Sampled, config: TrainConfig, *, whole: bool = 
     groups: dict[str, list[Run]] = {}
     for run in runs:
         found.tokens += run.trace.usage.completion_tokens
-        if _measured(run):
+        if _failure(run) is None:
             found.measured.append(run)
         else:
             found.failed_runs += 1
@@ -253,21 +254,20 @@ def sort(runs: list[Run], found: Sampled, config: TrainConfig, *, whole: bool = 
             found.groups.append(group)
 
 
-def _measured(run: Run) -> bool:
-    """True when the reward says something about the policy; a run that was cut off says nothing."""
-    return run.reward is not None and run.trace.stop_reason != "timeout"
+def _failure(run: Run) -> str | None:
+    return failure_of(run.reward, run.failure_kind, run.trace.stop_reason)
 
 
 def _rewards(group: list[Run], config: TrainConfig) -> list[float] | None:
     """Return the rewards that count in a group, or None where too many of its runs failed."""
-    counted = [run.reward for run in group if run.reward is not None and _measured(run)]
-    if len(counted) == len(group):
-        return counted
-    if config.failed_runs == "zero":
-        return counted + [0.0] * (len(group) - len(counted))
-    if config.failed_runs == "drop_group":
-        return None
-    return counted if len(counted) >= 2 else None
+    failures = [_failure(run) for run in group]
+    counted = counted_runs(failures, [""] * len(group), config.advantages)
+    rewards = [
+        run.reward if failure is None and run.reward is not None else 0.0
+        for run, failure, counts in zip(group, failures, counted, strict=True)
+        if counts
+    ]
+    return rewards or None
 
 
 def check_tasks(tasks: list[Task], what: str) -> None:

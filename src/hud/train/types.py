@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hud.errors import FailureKind
 
@@ -30,6 +30,10 @@ class BuiltinLoss(StrEnum):
 
 LossFn = str
 """A loss by name: one of `BuiltinLoss`, or any other that `available_losses()` lists."""
+
+
+Failure = FailureKind | Literal["timeout"]
+"""Why a run failed; `timeout`: its time limit ended it."""
 
 
 class _Strict(BaseModel):
@@ -58,15 +62,29 @@ class TrajectorySample(_Strict):
 class TrajectoryPayload(_Strict):
     """One run as training data. A list of these, in order, is a batch."""
 
-    samples: list[TrajectorySample] = Field(min_length=1)
+    samples: list[TrajectorySample]
+    """At least one, except where the run failed before the policy sampled a token."""
     reward: float
     trace_id: str | None = None
-    failure: FailureKind | Literal["timeout"] | None = None
+    group_id: str | None = None
+    """Group of the run; `group_size` is for trajectories without one."""
+    failure: Failure | None = None
     """Why the run failed, if it did: `AdvantageOptions.failed_runs` says what happens to it."""
+
+    @model_validator(mode="after")
+    def _has_tokens(self) -> TrajectoryPayload:
+        if not self.samples and self.failure is None:
+            raise ValueError("a trajectory holds at least one sample, unless its run failed")
+        return self
 
 
 TrainInput = str | TrajectoryPayload
 """A trace id, resolved where the traces are stored, or the trajectory itself."""
+
+
+FailedRuns = Literal["drop_run", "drop_group", "zero"]
+"""`drop_run`, the default everywhere: the run leaves its group, whose mean is over the rest. `drop_group`: its group leaves
+with it. `zero`: it counts as reward 0."""
 
 
 class AdvantageOptions(_Strict):
@@ -78,20 +96,21 @@ class AdvantageOptions(_Strict):
     """Divide by the group's standard deviation. Off: it favours the easiest and hardest tasks."""
     std_epsilon: float = Field(default=1e-6, gt=0)
     """Added to the standard deviation before dividing."""
-    failed_runs: Literal["drop_group", "drop_run", "zero"] = "drop_group"
-    """A failed run takes its group with it, leaves alone (baseline over the rest), or counts as reward 0."""
+    failed_runs: FailedRuns = "drop_run"
+    """Effect of a failure that is not the agent's (environment, grader, infrastructure, time-out)."""
     min_group_size: int = Field(default=2, ge=1)
-    """With `drop_run`, a group left with fewer runs than this is dropped."""
+    """With `drop_run`, a group with failures that is left with fewer runs than this is dropped."""
 
 
 class _Batch(_Strict):
     inputs: list[TrainInput] = Field(min_length=1)
     group_size: int | None = Field(default=None, ge=1)
-    """Contiguous slices of this many inputs are one group. Ignored where `group_ids` is given."""
+    """Contiguous slices of this many inputs are one group, where the inputs have no group of their own. Where they have one,
+    or `group_ids` is given, each group must have this size."""
     reward_scale: float = 1.0
     """Multiplies every advantage."""
     group_ids: list[str] | None = None
-    """One for each input; inputs with the same id are one group, wherever they stand."""
+    """One for each input, in place of the inputs' own; equal ids are one group, in any order."""
     advantages: AdvantageOptions | None = None
 
 
@@ -168,11 +187,13 @@ class OptimStepRequest(_Strict):
     """True: turns that are being sampled are continued by the new weights; False: they are ended by the old ones."""
     save: bool = True
     """False: apply only. A later step's checkpoint stands for this one too; until then a kill loses it."""
+    allow_empty: bool = False
+    """True: where nothing was accumulated, change nothing and return the head without paths; False: a conflict."""
     idempotency_key: str | None = None
 
 
 class OptimStepResult(_Strict):
-    """The checkpoint that a step made."""
+    """The checkpoint that a step made; without paths where it made none, and then the head as it was."""
 
     step: int
     checkpoint_id: str
@@ -204,6 +225,49 @@ class OpenedSession(_Strict):
     step: int
     discarded: DiscardedGradient | None
     """The gradient that another client had left."""
+
+
+class StepResult(OptimStepResult):
+    """What `TrainingClient.step` did: its checkpoint, and what was learned from. `str()` is one line of a log."""
+
+    applied: bool
+    """False: nothing was accumulated, the weights are as they were, and `step` and `checkpoint_id` are the head's."""
+    metrics: dict[str, float]
+    """Of the batch, as `ForwardBackwardResult.metrics`."""
+    num_datums: int
+
+    @property
+    def reward(self) -> float | None:
+        """Mean reward of the runs that count; None where none does."""
+        return self.metrics.get("reward:mean")
+
+    @property
+    def groups(self) -> int:
+        """Groups of the batch."""
+        return round(self.metrics.get("groups:sum", 0.0))
+
+    @property
+    def groups_with_signal(self) -> int:
+        """Groups whose runs differ in reward: the others have no advantage to learn from."""
+        return round(self.metrics.get("spread_groups:sum", 0.0))
+
+    @property
+    def failed_runs(self) -> int:
+        """Runs that failed by no fault of the agent's; see `AdvantageOptions.failed_runs`."""
+        return round(self.metrics.get("failed_runs:sum", 0.0))
+
+    def __str__(self) -> str:
+        told = []
+        if self.reward is not None:
+            told.append(f"reward {self.reward:.3f}")
+        if self.groups:
+            many = "group" if self.groups == 1 else "groups"
+            told.append(f"{self.groups_with_signal} of {self.groups} {many} had signal")
+        if self.failed_runs:
+            told.append(f"{self.failed_runs} failed {'run' if self.failed_runs == 1 else 'runs'}")
+        if not self.applied:
+            told.append("nothing applied")
+        return f"step {self.step}: {', '.join(told) or 'applied'}"
 
 
 class LossesResult(_Strict):

@@ -159,7 +159,7 @@ async def _payloads(
     payloads: dict[int, TrajectoryPayload] = {}
     spoken: list[int] = []
     for place, one in enumerate(examples):
-        own = payload_of(one.trace, one.reward or 0.0, timed_out_reward=True)
+        own = payload_of(one.trace, one.reward or 0.0)
         if own is not None:
             payloads[place] = own
         else:

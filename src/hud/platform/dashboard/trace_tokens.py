@@ -14,7 +14,6 @@ import numpy.typing as npt
 from hud.errors import HudError
 from hud.platform.store.trace_windows import Drawn
 from hud.train.advantages import compute_advantages
-from hud.train.types import AdvantageOptions
 
 if TYPE_CHECKING:
     from hud.platform.gateway.detokenizing import Vocabulary
@@ -82,11 +81,8 @@ def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id
         return _unknown("This run has no reward, so that it has no advantage.")
     rewards = [math.nan if reward is None else reward for _, reward, _ in group]
     failures = [kind or ("infrastructure" if reward is None else None) for _, reward, kind in group]
-    options = AdvantageOptions(failed_runs="drop_run")
     try:
-        found = compute_advantages(
-            rewards, group_ids=["group"] * len(group), failures=failures, options=options
-        )
+        found = compute_advantages(rewards, group_ids=["group"] * len(group), failures=failures)
     except HudError as error:
         return _unknown(str(error))
     place = next(number for number, (name, _, _) in enumerate(group) if name == trace_id)

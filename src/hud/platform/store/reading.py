@@ -18,6 +18,8 @@ from hud.platform.store.store import Store
 from hud.trace.columns import unpack_ids, unpack_logprobs
 from hud.trace.ids import plain, trace_id_of
 
+_IDS_AT_ONCE = 500
+
 _START = re.compile("[0-9a-f]{4,31}")
 """A start of an id: hexadecimal, so that "g" sorts after all that it can go on with."""
 
@@ -86,6 +88,21 @@ def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
         row = _only(connection.execute(query).mappings().all(), "trace", reference)
     pending = row["status"] == "running" and row["job_id"] is not None
     return _run(row, pending and _is_over(store, team, row["job_id"]))
+
+
+def groups_of(store: Store, team: str, references: Sequence[str]) -> dict[str, str]:
+    """Return the group ids of those of these runs that have one, by trace id."""
+    runs, ids = tables.runs, [trace_id_of(one) for one in references]
+    found: dict[str, str] = {}
+    with store.read() as connection:
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            query = sa.select(runs.c.trace_id, runs.c.group_id).where(
+                runs.c.trace_id.in_(ids[start : start + _IDS_AT_ONCE]),
+                runs.c.team_id == team,
+                runs.c.group_id.is_not(None),
+            )
+            found |= {row.trace_id: row.group_id for row in connection.execute(query)}
+    return found
 
 
 def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
