@@ -9,7 +9,9 @@ from safetensors.torch import load_file
 from hud.client import connect, disconnect
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.platform import trained as trained_module
-from hud.trace import SamplingParams
+from hud.platform.leases import Leases
+from hud.platform.store import Store
+from hud.trace import SamplingParams, plain
 from hud.train import AdvantageOptions, TrainingClient, TrajectoryPayload, TrajectorySample
 
 TEXTS = ["red green blue yellow", "what colour is it?", "the answer is red"] * 3
@@ -352,3 +354,12 @@ async def test_steps_that_are_not_saved_serve_at_once_and_are_part_of_the_next_c
     after = load_file(f"{saved.sampler_path}/model.safetensors")
     await platform.sessions.close(platform.registry.model("m").id)
     assert same(after, weights_of(platform)), "what was not saved is gone when the session ends"
+
+
+async def test_a_home_that_is_disconnected_leaves_its_models_to_other_processes(home):
+    model = await make()
+    await TrainingClient("m").forward_backward(await sampled([0.0, 1.0]))
+    disconnect(home)
+    store = Store.open(home)
+    assert Leases(store).holder(plain(model["id"])) is None
+    store.close()

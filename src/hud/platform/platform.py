@@ -199,7 +199,9 @@ class Platform:
                 await asyncio.wait_for(self.stopping.wait(), RESTART_SECONDS)
 
     def close(self) -> None:
-        """Stop what samples, and close the store."""
+        """Give leases back, stop what samples, and close the store."""
+        if "sessions" in self.__dict__:
+            self.sessions.close_all()
         if "gateway" in self.__dict__:
             self.gateway.close()
         if "policies" in self.__dict__:

@@ -75,6 +75,12 @@ class Sessions:
         sessions, self._open = self._open, {}
         await asyncio.gather(*(self._on_thread(key, one.suspend) for key, one in sessions.items()))
 
+    def close_all(self) -> None:
+        """Close every session from outside the event loop: the process goes on without this platform."""
+        sessions, self._open = self._open, {}
+        for waiting in [self._thread(key).submit(one.close) for key, one in sessions.items()]:
+            waiting.result()
+
     async def forget(self, model_id: str) -> None:
         """Drop everything that is loaded of a model."""
         await self.close(model_id)
