@@ -128,13 +128,3 @@ def test_the_wheel_holds_every_page(tmp_path):
     assert {name: page.text for name, page in installed.items()} == {
         name: page.text for name, page in read_pages().items()
     }
-
-
-def test_the_guides_snippets_declare_what_they_say():
-    names = {}
-    for snippet in re.findall(r"```python\n(.*?)```", (DOCS / "mcp.md").read_text(), re.DOTALL):
-        exec(snippet, names)
-    tickets, search = names["tickets"], names["search"]
-    assert tickets.choice.named("find") == "tickets_find"
-    assert (search.name, search.timeout, search.choice.takes("get_page")) == ("search", 30, True)
-    assert not search.choice.takes("delete")

@@ -1,0 +1,170 @@
+"""What each page of the documentation takes as given: the reader's own files, models, addresses and names."""
+
+from tests.docs.stage import TASKS, Scene
+
+OFFICE = '''"""Two desks: a clerk, and a manager who asks him."""
+
+from hud import Environment
+from hud.environment import AgentTool
+
+office = Environment("office")
+desk = Environment("desk")
+
+
+@office.template()
+async def find(word: str):
+    """Look a word up."""
+    answer = yield f"Say {word}, and where the door is."
+    yield min(1.0, len(answer) / 80)
+
+
+desk.add_tool(AgentTool(find, model="clerk", name="ask_clerk"))
+
+
+@desk.template()
+async def ask(word: str):
+    """Have a word looked up."""
+    answer = yield f"Say {word}, and where the door is."
+    yield min(1.0, len(answer) / 80)
+'''
+CLERK = OFFICE.partition("desk.add_tool")[0].replace('desk = Environment("desk")\n', "")
+
+CLAUDE_CODE = """#!/bin/bash
+# As Claude Code does: keeps a server's place, and asks it who it is.
+set -e -o pipefail
+[ "$1 $2" = "mcp add" ]
+hello='{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {},'
+hello+=' "clientInfo": {"name": "claude-code", "version": "1"}}}'
+if [ "$3 $4" = "--transport http" ]; then
+  curl -sf "$6" -H 'content-type: application/json' -H 'accept: application/json, text/event-stream' -d "$hello" |
+    grep serverInfo
+else
+  while [ "$1" != -- ]; do shift; done
+  shift
+  echo "$hello" | "$@" | grep serverInfo
+fi
+"""
+
+SCENES = {
+    "README.md": Scene(
+        stands={
+            "add FOLDER": 'add "$MODEL_FOLDER"',
+            "head mine --set ID": 'head mine --set "$(checkpoint_of mine)"',
+            "trace ID": 'trace "$(latest_run)"',
+            "export JOB": 'export "$(latest_job)"',
+        },
+    ),
+    "docs/agents.md": Scene(
+        stands={"http://localhost:8000/v1": "$CHAT_URL/v1"},
+        names='from hud.eval import Taskset\ntasks = Taskset.from_file("env.py")',
+        answers="answer a door\n" * 4,
+    ),
+    "docs/capabilities.md": Scene(
+        stands={"tcp://127.0.0.1:8765": "tcp://127.0.0.1:$SERVE_PORT"},
+        needs="bwrap",
+        check="await look()",
+    ),
+    "docs/evaluation.md": Scene(
+        models=("triage",),
+        stands={'"count-straw"': "tasks[0].slug"},
+    ),
+    "docs/hierarchies.md": Scene(
+        models=("manager", "clerk", "my-other-policy"),
+        files={
+            "tasks.py": OFFICE + '\n\ntasks = [ask(word=word) for word in ("red", "green")]\n',
+            "held_out.py": OFFICE + '\n\ntasks = [ask(word="pink")]\n',
+            "clerk_tasks.py": CLERK
+            + '\n\ntasks = [find(word=word) for word in ("red", "green")]\n',
+            "clerk_held_out.py": CLERK + '\n\ntasks = [find(word="pink")]\n',
+        },
+        names="""
+from hud import TrainingClient
+from hud.agents import ScriptedAgent, create_agent
+from hud.eval import Taskset
+from hud.trace import ToolCall
+
+async def asking(run):
+    return (await run.call_tool(ToolCall(id="1", name="ask_clerk", arguments={"word": "red"}))).text
+
+manager = ScriptedAgent(asking)
+manager.subagents = {"ask_clerk": "clerk"}
+job = await Taskset.from_file("tasks.py").run(manager, group=4)
+agent, trainer = create_agent("manager"), TrainingClient("clerk")
+""",
+    ),
+    "docs/incident-lab.md": Scene(
+        stands={
+            " --all ": " --task-ids 0,9 ",
+            "--count 50": "--count 24",
+            "compare.py MODEL MODEL --group 4": "compare.py claude claude",
+            '{"url": "https://mcp.sentry.dev/mcp", "headers": {"Authorization": "Bearer ${SENTRY_TOKEN}"}}': (
+                '{"command": "python", "args": ["-m", "desk", "tracker", "incidents/leak-orders.sqlite.gz"], '
+                '"cwd": "examples/incident_lab"}'
+            ),
+            '{"command": "kubectl-mcp", "env": {"KUBECONFIG": "${KUBECONFIG}"}}': (
+                '{"command": "python", "args": ["-m", "desk", "cluster", "incidents/leak-orders.sqlite.gz"], '
+                '"cwd": "examples/incident_lab"}'
+            ),
+        },
+        names="import shutil\nshutil.copytree('examples/incident_lab/incidents', '.lab')",
+    ),
+    "docs/mcp.md": Scene(
+        files={"prompts/note.txt": "", "bin/claude": CLAUDE_CODE},
+        setup="hud up",
+        stands={"http://localhost:8000": "$UP_URL"},
+        check="""
+assert tickets.choice.named("find") == "tickets_find"
+assert (search.name, search.timeout, search.choice.takes("get_page")) == ("search", 30, True)
+assert not search.choice.takes("delete")
+""",
+    ),
+    "docs/platform.md": Scene(
+        models=("mine",),
+        files={"shop/env.py": TASKS % (["red", "green"],)},
+        stands={
+            "http://localhost:8000": "$UP_URL",
+            "HUD_API_KEY=hud_...": "HUD_API_KEY=$UP_KEY",
+            "TOKEN=...": "TOKEN=secret",
+            "hud eval shop-tasks AGENT": "hud eval shop-tasks mine",
+            " JOB ": ' "$(latest_job)" ',
+        },
+    ),
+    "docs/training.md": Scene(
+        files={"bin/vllm": '#!/bin/bash\n[ "$1" = serve ] && [ -f "$2/config.json" ]\n'},
+        stands={
+            "--preset tiny": "--preset tiny --hidden 32 --layers 1",
+            '"FOLDER"': '"$MODEL_FOLDER"',
+            "FOLDER ": '"$MODEL_FOLDER" ',
+            "http://gpu-1:8000": "$VLLM_1",
+            "http://gpu-2:8000": "$VLLM_2",
+        },
+        names="""
+from pathlib import Path
+from tests.engine.vllm_stand_in import StandIn
+
+for number in (1, 2):
+    server = StandIn(Path(variables["MODEL_FOLDER"]))
+    closing.callback(server.__exit__, None, None, None)
+    variables[f"VLLM_{number}"] = server.__enter__().url
+""",
+    ),
+    "docs/workspace.md": Scene(
+        files={
+            "repos/calc/calc.py": "def add(a, b):\n    return a + b  # TODO: name it\n",
+            "hidden/tests/test_calc.py": (
+                "import unittest\nfrom calc import add\n\n\n"
+                "class Sums(unittest.TestCase):\n    def test_it(self):\n        assert add(1, 2) == 3\n"
+            ),
+        },
+        needs="bwrap",
+        check="""
+from hud.eval import LocalRuntime, Taskset
+from hud.trace import ToolStep
+
+job = await Taskset("docs", [repair(bug="sums")]).run(agent, runtime=LocalRuntime(repair.environment))
+assert (job.errors, job.reward) == ([], 1.0)
+step = next(step for step in job.runs[0].trace.steps if isinstance(step, ToolStep))
+assert "calc.py" in step.result.content[0].text
+""",
+    ),
+}
