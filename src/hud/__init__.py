@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Task,
         Taskset,
     )
+    from hud.script import run
     from hud.trace import Trace
     from hud.trace.instrument import instrument
     from hud.train import TrainingClient
@@ -64,6 +65,7 @@ _HOMES = {
     "RuntimeTPU": "hud.eval",
     "instrument": "hud.trace.instrument",
     "connect": "hud.clients",
+    "run": "hud.script",
 }
 _ROOMS = {"agents", "capabilities", "clients", "environment", "eval", "graders", "trace", "train"}
 
@@ -92,6 +94,7 @@ __all__ = [
     "TrainingClient",
     "connect",
     "instrument",
+    "run",
 ]
 
 
