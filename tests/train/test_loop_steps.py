@@ -1,16 +1,21 @@
 """What a step plays, what it learns from, and when the loop gives up or goes on."""
 
 import asyncio
+import io
 import itertools
 import json
 
 import pytest
+from rich.console import Console
 
 from hud import Environment
+from hud.cli.model_tree import draw_tree
 from hud.cli.plan import recorded
+from hud.cli.train_panel import Lines
 from hud.client import connect, disconnect
 from hud.errors import UsageError
 from hud.eval import StopSignal, Taskset
+from hud.platform.dashboard.pages.models import node_shown
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train, warm_up
 from hud.train.planning.simulation import simulate
@@ -21,6 +26,8 @@ TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
 WORDS = ["red", "green", "blue", "yellow", "black", "white"]
 SMALL = {"group": 4, "tasks_per_step": 2, "max_tokens": 8, "max_turns": 1, "steps": 2, "lr": 1e-3}
+
+MODEL = {"model_name": "m", "config": {"origin_checkpoint": None, "source": "preset tiny"}}
 
 env = Environment("vowels")
 
@@ -96,6 +103,33 @@ async def test_a_step_learns_and_tells_what_it_measured(home):
     lines = [json.loads(line) for line in report.metrics_file.read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1]
     assert report.plot.exists()
+
+
+async def test_a_step_has_one_reward_and_says_what_it_learned_from(home):
+    # Three of four tasks always fail: they are measured, and nothing is learned from them.
+    mixed = Taskset("mixed", [hopeless(word=w) for w in WORDS[:3]] + [say(word=WORDS[3])])
+    settings = {**SMALL, "tasks_per_step": 4, "steps": 2, "dynamic_sampling": 0}
+    await train(TrainConfig(model="m", **settings), tasks=mixed)
+    config = TrainConfig(model="m", **{**settings, "seed": 1})
+    report = await train(config, tasks=mixed, fresh=True)
+    nodes = await connect().get("/v2/models/m/checkpoints")
+    for row, node in zip(report.history, nodes[2:], strict=True):
+        metrics = row["metrics"]
+        assert node["mean_reward"] == metrics["rollout_reward:mean"] == metrics["reward:mean"]
+        assert metrics["trained_reward:mean"] == pytest.approx(4 * node["mean_reward"])
+        # Its number in the run and in the model's tree stand together.
+        assert (node["training_step"], node["step"]) == (row["step"] + 1, metrics["model_step"])
+        assert node["step"] == row["step"] + 3
+        (line,) = (one for one in draw_tree(MODEL, nodes) if node["name"] in one)
+        assert f"training step {row['step'] + 1}  reward {node['mean_reward']:.3f}" in line
+        assert f"(learned from {metrics['trained_reward:mean']:.3f})" in line
+        out = io.StringIO()
+        Lines(config, Console(file=out, width=200)).stepped(row["step"], metrics)
+        assert f"step {row['step'] + 1}/2 (step-{node['step']})" in out.getvalue()
+        record = connect().embedded.platform.registry.tree.get(node["id"])
+        shown = node_shown(record, {})
+        assert shown["reward"] == node["mean_reward"]
+        assert shown["trained_reward"] == metrics["trained_reward:mean"]
 
 
 async def test_zero_advantages_change_no_weight(home):

@@ -57,8 +57,13 @@ def describe(node: dict[str, Any]) -> str:
     metrics = node["metrics"]
     tokens = metrics.get("action_tokens:sum")
     loss = metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
+    step, learned_from = node["training_step"], metrics.get("trained_reward:mean")
     parts = [
+        "" if step in (None, node["step"]) else f"training step {step}",
         f"reward {number(node['mean_reward'])}",
+        ""
+        if learned_from is None or number(learned_from) == number(node["mean_reward"])
+        else f"(learned from {number(learned_from)})",
         f"loss {number(loss, 4)}",
         node["loss_fn"] or "",
     ]

@@ -47,7 +47,9 @@ class Lines(SilentReporter):
         self._say(f"training {self.config.model}: run {run_id[:12]}, {going} of {steps}")
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
-        self._say(f"step {step + 1}/{self.config.steps}  " + "  ".join(_figures(metrics)))
+        made = metrics.get("model_step", step + 1)
+        node = "" if made == step + 1 else f" (step-{made:.0f})"
+        self._say(f"step {step + 1}/{self.config.steps}{node}  " + "  ".join(_figures(metrics)))
 
     def scored(self, score: Score) -> None:
         self._say(

@@ -34,6 +34,7 @@ class Accumulated:
     tokens: int = 0
     loss_fn: str | None = None
     _rewards: list[float] = field(default_factory=list)
+    _trained: list[float] = field(default_factory=list)
 
     def add(
         self, metrics: dict[str, float], datums: Sequence[Datum], traces: int, loss_fn: str
@@ -44,6 +45,8 @@ class Accumulated:
         self.datums += len(datums)
         self.tokens += sum(datum.length for datum in datums)
         self.loss_fn = loss_fn
+        # A trajectory may be several datums.
+        self._trained += {datum.traj_idx: datum.reward for datum in datums}.values()
 
     def extend(self, other: Accumulated) -> None:
         """Count what went into another step, too."""
@@ -53,15 +56,25 @@ class Accumulated:
         self.tokens += other.tokens
         self.loss_fn = other.loss_fn or self.loss_fn
         self._rewards += other._rewards
+        self._trained += other._trained
 
     def add_rewards(self, rewards: Sequence[float]) -> None:
-        """Remember the rewards of a pass's runs."""
+        """Count the rewards of a pass's measured runs."""
         self._rewards.extend(rewards)
 
     @property
     def mean_reward(self) -> float | None:
-        """Mean over the runs; None where there were none."""
-        return math.fsum(self._rewards) / len(self._rewards) if self._rewards else None
+        """Mean over the measured runs of the batches, with or without signal; None where there were none."""
+        return _mean(self._rewards)
+
+    @property
+    def trained_reward(self) -> float | None:
+        """Mean over the runs that the gradient is of; None where there were none."""
+        return _mean(self._trained)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def as_tensors(datum: Datum, logprobs: Floats) -> DatumTensors:

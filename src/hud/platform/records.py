@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+_OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
 BASE = "base"
 """What one says instead of a checkpoint for the weights that a model began with."""
 
@@ -132,6 +134,17 @@ class CheckpointRecord:
     num_datums: int | None = None
     num_tokens: int | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trained_reward(self) -> float | None:
+        """Mean reward of the runs that were learned from; `mean_reward` is of all measured runs of the step."""
+        return self.metrics.get("trained_reward:mean")
+
+    @property
+    def training_step(self) -> int | None:
+        """The step of its training run, counted from 1; None where no training run made it."""
+        made = _OF_RUN.fullmatch(str(self.metrics.get("idempotency_key", "")))
+        return None if made is None else int(made[1]) + 1
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,8 @@ class Session:
             else:
                 metrics |= {"loss:sum": 0.0}
             total.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
-            total.add_rewards([one.reward for one in payloads if one.failure is None])
+            measured = [one.reward for one in payloads if one.failure in (None, "agent")]
+            total.add_rewards(measured)
         return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
 
     def _forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
@@ -234,7 +235,7 @@ class Session:
             metrics = {**self.trained.trainer.backward(datums, body.weights), **body.metrics}
             del self._forwards[body.forward_id]
             total.add(metrics, datums, traces, "custom")
-            total.add_rewards([datum.reward for datum in datums])
+            total.add_rewards(list({datum.traj_idx: datum.reward for datum in datums}.values()))
         return ForwardBackwardResult(metrics=metrics, num_datums=len(datums))
 
     @contextmanager

@@ -189,10 +189,13 @@ class TrainedModel:
         step: int,
     ) -> CheckpointRecord:
         """Write the checkpoint under `head`, then record it and move the head."""
+        given = body.measured_reward
+        reward = total.mean_reward if given is None else given
+        rewards = {"reward:mean": reward, "trained_reward:mean": total.trained_reward}
         metrics: dict[str, Any] = {
             name: value
-            for name, value in {**merge(total.metrics), **measured}.items()
-            if math.isfinite(value)
+            for name, value in {**merge(total.metrics), **measured, **rewards}.items()
+            if value is not None and math.isfinite(value)
         }
         place = self.registry.tree.place(self.model.id) / node_name(step, identifier)
         manifest = Manifest(
@@ -214,7 +217,7 @@ class TrainedModel:
             name=node_name(step, identifier),
             folder=place,
             created_at=datetime.now(UTC),
-            mean_reward=total.mean_reward,
+            mean_reward=reward,
             learning_rate=body.learning_rate,
             loss_fn=total.loss_fn,
             num_traces=total.traces,

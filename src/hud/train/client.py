@@ -128,6 +128,7 @@ class TrainingClient:
         in_flight: bool = False,
         save: bool = True,
         allow_empty: bool = False,
+        measured_reward: float | None = None,
         idempotency_key: str | None = None,
     ) -> OptimStepResult:
         """Apply what was accumulated, save it as a checkpoint under the head, and move the head to it.
@@ -135,6 +136,8 @@ class TrainingClient:
         With `save=False` it is applied only, and the answer names the head as it was: for many small steps. With
         `in_flight`, turns that are being sampled are continued by the new weights instead of ended by the old ones.
         Where nothing was accumulated: `ConflictError`, or with `allow_empty` the head as it is.
+        `measured_reward` is the mean over all measured runs of the step, where the batches hold only some of them; the
+        checkpoint records it as its reward.
         """
         request = OptimStepRequest(
             learning_rate=learning_rate,
@@ -146,6 +149,7 @@ class TrainingClient:
             in_flight=in_flight,
             save=save,
             allow_empty=allow_empty,
+            measured_reward=measured_reward,
             idempotency_key=idempotency_key,
         )
         # Our extensions: sent only where they differ from the defaults, for servers that do not know them.

@@ -175,8 +175,11 @@ async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, An
     for done in sorted(run.nodes):
         if done > reported:
             node = by_id[run.nodes[done]]
-            # Groups without spread left no trace in the checkpoint: this is the mean over those learned from.
-            known = {**node["metrics"], "rollout_reward:mean": node["mean_reward"]}
+            known = {
+                **node["metrics"],
+                "rollout_reward:mean": node["mean_reward"],
+                "model_step": float(node["step"]),
+            }
             await run.report(done - 1, known, node["id"])
     run.next_step, run.head = going_on, head
 

@@ -110,8 +110,11 @@ class Lesson:
             )
         )
 
-    async def apply(self) -> tuple[dict[str, float], str]:
-        """Change the weights; returns what was measured of the whole step, and the new checkpoint."""
+    async def apply(self, reward: float | None) -> tuple[dict[str, float], str]:
+        """Change the weights; returns what was measured of the whole step, and the new checkpoint.
+
+        `reward` is the mean over all measured runs of the step, those of groups without signal too.
+        """
         learner, config = self.learner, self.learner.config
         made = await self._update.apply(
             lambda: learner.trainer.optim_step(
@@ -122,9 +125,10 @@ class Lesson:
                 weight_decay=config.weight_decay,
                 max_grad_norm=config.max_grad_norm,
                 in_flight=config.max_lag > 0 and config.swap == "in_flight",
+                measured_reward=reward,
                 idempotency_key=learner.run.key(self.step),
             )
         )
         path = f"/v2/models/{learner.run.model_id}/checkpoints/{made.checkpoint_id}"
         node = await learner.client.get(path)
-        return node["metrics"], made.checkpoint_id
+        return {**node["metrics"], "model_step": float(made.step)}, made.checkpoint_id

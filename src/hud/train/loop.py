@@ -244,7 +244,7 @@ class _Loop:
                 await lesson.add(groups)
             if groups:
                 with watch.measure("apply"):
-                    metrics, checkpoint = await lesson.apply()
+                    metrics, checkpoint = await lesson.apply(sampled.reward)
         seconds = perf_counter() - started
         metrics |= sampled.metrics()
         metrics |= {f"seconds_{name}:sum": value for name, value in watch.seconds.items()}
@@ -302,7 +302,7 @@ class _Loop:
         if own.groups:
             lesson = Lesson(learner, step)
             await lesson.add(own.groups)
-            metrics, checkpoint = await lesson.apply()
+            metrics, checkpoint = await lesson.apply(own.reward)
         await learner.report(step, {**metrics, **own.metrics()}, checkpoint)
         if checkpoint is not None:
             await learner.prune()

@@ -56,7 +56,6 @@ class Sampled:
 
     def metrics(self) -> dict[str, float]:
         """Return the counts under their metric names."""
-        rewards = [run.reward for run in self.measured if run.reward is not None]
         turns = [run.trace.usage.llm_call_count for run in self.measured]
         found = {
             "groups_drawn:sum": float(self.drawn),
@@ -67,8 +66,8 @@ class Sampled:
             "failed_rollouts:sum": float(self.failed_runs),
             "sampled_tokens:sum": float(self.tokens),
         }
-        if rewards:
-            found["rollout_reward:mean"] = fmean(rewards)
+        if self.reward is not None:
+            found["rollout_reward:mean"] = self.reward
             found["turns:mean"] = fmean(turns)
         if self.of_subagents:
             earned = [run.reward for run in self.of_subagents if run.reward is not None]
@@ -77,6 +76,12 @@ class Sampled:
             if earned:
                 found["subagent_reward:mean"] = fmean(earned)
         return found
+
+    @property
+    def reward(self) -> float | None:
+        """Mean over every measured run; None where there is none."""
+        rewards = [run.reward for run in self.measured if run.reward is not None]
+        return fmean(rewards) if rewards else None
 
     @property
     def subagents_tokens(self) -> int:

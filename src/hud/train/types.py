@@ -189,6 +189,8 @@ class OptimStepRequest(_Strict):
     """False: apply only. A later step's checkpoint stands for this one too; until then a kill loses it."""
     allow_empty: bool = False
     """True: where nothing was accumulated, change nothing and return the head without paths; False: a conflict."""
+    measured_reward: float | None = Field(default=None, allow_inf_nan=False)
+    """Mean over all measured runs of the step, where the batches hold only some; None: over those of the batches."""
     idempotency_key: str | None = None
 
 
@@ -291,6 +293,7 @@ class CheckpointResponse(BaseModel):
     num_datums: int | None = None
     num_tokens: int | None = None
     mean_reward: float | None = None
+    """Over all measured runs of the step; `metrics["trained_reward:mean"]` is over those that were learned from."""
     learning_rate: float | None = None
     loss_fn: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)

@@ -327,6 +327,7 @@ def _checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:
             if isinstance(value, int | float) and math.isfinite(value)
         },
         "step": node.step,
+        "training_step": node.training_step,
         "idempotency_key": node.metrics.get("idempotency_key"),
         "pruned": node.folder is None,
     }
