@@ -282,7 +282,7 @@ class Session:
                 f"hud models discard {self.slug}"
             )
         if not self.trained.trainer.pending:
-            self.trained.trainer.zero_grad()
+            self.pending.forget()  # Runs without signal belong to no later step.
             if body.allow_empty:
                 return self._unsaved()
             raise ConflictError(
