@@ -66,6 +66,12 @@ class OpenPart:
         """Return what follows its files from now on, where it has any that may be told of."""
         return None
 
+    async def begin_task(self) -> None:
+        """Let agents in: a task begins."""
+
+    async def begin_grading(self) -> None:
+        """End every process and connection of the agent, and let it in no more until another task begins."""
+
     def fault(self) -> str | None:
         """Return why the run cannot go on, in a sentence, or None."""
         return None
@@ -137,6 +143,16 @@ class OpenParts:
         """Return what follows the files of each part that has any, by the part's name."""
         found = {part.name: await opened.follow_files() for part, opened in self._opened.values()}
         return {name: follower for name, follower in found.items() if follower is not None}
+
+    async def begin_task(self) -> None:
+        """Let agents into every part."""
+        for _, opened in self._opened.values():
+            await opened.begin_task()
+
+    async def begin_grading(self) -> None:
+        """End what the agent left running in any part; what the grading half then sees changes no more."""
+        for _, opened in self._opened.values():
+            await opened.begin_grading()
 
     def check(self) -> None:
         """Raise `EnvironmentFault` where a part says that the run cannot go on."""

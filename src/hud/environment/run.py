@@ -163,6 +163,7 @@ class EnvironmentRun:
             )
         values = template.arguments.validate(args)
         await self.cancel()
+        await self.parts.begin_task()
         self.args, self.supplied = values, {}
         episode = template.function(**values)
         with entered(self):
@@ -187,6 +188,7 @@ class EnvironmentRun:
         template, episode = self._template, self._episode
         self._template = self._episode = None
         self.parts.check()
+        await self.parts.begin_grading()
         try:
             check_answer(answer, limit=None)
         except AgentFault as fault:

@@ -6,6 +6,7 @@ when: the order of a rollout, its limits and its retries are in `rollouts`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 DEEPEST = 3
 """How deep subagents may call subagents: a run of this depth is offered none."""
+
+LEAVE_SECONDS = 10.0
+"""Limit for closing an agent's connections."""
 
 Phase = Literal["provision", "setup", "agent", "tool", "grade", "over"]
 """Where a run is; when a limit passes, it says whose fault that was."""
@@ -266,6 +270,16 @@ class Run:
         result = await tool.call(call.arguments, timeout)
         return ToolOutcome(result, observed=await connection.observe())
 
+    async def _leave(self) -> None:
+        """Close the agent's connections before its answer is graded; one that does not close holds up nothing."""
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.disconnect()
+        except Exception as error:
+            self.trace.extra["close_error"] = (
+                f"A connection of the agent could not be closed: {type(error).__name__}: {error}"
+            )
+
     async def disconnect(self) -> None:
         """Close what `open` connected."""
         clients, self._clients = self._clients, None
@@ -293,6 +307,7 @@ class Run:
         self.report()
         answer = check_answer(self.trace.content) or ""
         self.phase = "grade"
+        await self._leave()
         started = now()
         frame = await self.connection.grade(answer, self.trace)
         grade = Grade.from_dict(frame)

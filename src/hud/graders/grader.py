@@ -40,6 +40,10 @@ class RunsCommands(Protocol):
         """Run it; `alone`: after everything else that runs there was ended."""
         ...
 
+    def check_running(self) -> None:
+        """Raise `UsageError` where what the agent started there has been ended, so that nothing can run among it."""
+        ...
+
 
 class BashGrader(Grader):
     """Runs a command: exit status 0 scores 1.0, any other 0.0, and so does a time-out.
@@ -61,11 +65,14 @@ class BashGrader(Grader):
         """Run `command` in bash, in `cwd`; everything that it started ends with it.
 
         What the agent left running in the workspace is ended before, so that it cannot meddle; where the command
-        is to try a server that the agent was asked to start, say `among_running=True`.
+        is to try a server that the agent was asked to start, declare the workspace with `keeps_running=True` and say
+        `among_running=True`.
         """
         if workspace is None:
             outcome = await run_command(command, cwd, timeout_seconds)
         else:
+            if among_running:
+                workspace.check_running()
             outcome = await workspace.bash(
                 command, cwd=cwd, timeout=timeout_seconds, alone=not among_running
             )

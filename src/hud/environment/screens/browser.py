@@ -143,6 +143,13 @@ class OpenBrowser(OpenPart):
         self._shown = shot
         return {"screenshot": image_block(shot)}
 
+    async def begin_task(self) -> None:
+        self._gateway.grading = False
+
+    async def begin_grading(self) -> None:
+        self._gateway.grading = True
+        self._gateway.hang_up()
+
     def fault(self) -> str | None:
         problem = self._chromium.fault()
         if problem is None:

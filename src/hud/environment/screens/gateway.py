@@ -40,7 +40,10 @@ class Gateway:
         """The picture (base64 of a PNG) that a client took, where no client did anything since."""
         self.commands = 0
         """How many commands clients have sent."""
+        self.grading = False
+        """True from the agent's end on: nobody is let in."""
         self._server: Server | None = None
+        self._sockets: set[ServerConnection] = set()
 
     @property
     def browser_path(self) -> str:
@@ -62,13 +65,20 @@ class Gateway:
         )  # fmt: skip
         self.port = self._server.sockets[0].getsockname()[1]
 
+    def hang_up(self) -> None:
+        """End every connection, whether or not its client takes leave."""
+        for socket in self._sockets:
+            socket.transport.abort()
+
     async def close(self) -> None:
-        """Hang up on everybody."""
+        """Hang up on everybody, and listen no more."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        if self.grading:
+            return connection.respond(HTTPStatus.FORBIDDEN, "The answer is being graded.\n")
         if request.path in (self.browser_path, self.page_path):
             return None
         return connection.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
@@ -77,9 +87,11 @@ class Gateway:
         page = socket.request is not None and socket.request.path == self.page_path
         client = _Client(self, socket)
         self.devtools.listen(client.heard)
+        self._sockets.add(socket)
         try:
             await client.serve(page=page)
         finally:
+            self._sockets.discard(socket)
             self.devtools.unlisten(client.heard)
             await client.leave()
 

@@ -39,6 +39,7 @@ class OffersWorkspaces(ABC):
         limits: WorkspaceLimits | None = None,
         track_files: bool = True,
         untracked: Sequence[str] = SKIPPED,
+        keeps_running: bool = False,
     ) -> Workspace:
         """Give every run a shell and a folder of its own in a sandbox; agents come in over SSH.
 
@@ -47,6 +48,8 @@ class OffersWorkspaces(ABC):
         variables. With `network` its programs reach the web by a proxy: what is public, or `allowed_hosts` alone
         (`pypi.org`, `*.example.org`, `git.example.org:9418`). `peers` are services that it reaches by name.
         Changed files are recorded for each step, except those of the names (patterns) in `untracked`.
+        When the agent is done, its connections end, and all that runs in there; with `keeps_running` processes go
+        on, so that graders find the servers that the agent was asked to start.
         """
         try:
             from hud.environment.workspace.part import Workspace
@@ -67,6 +70,7 @@ class OffersWorkspaces(ABC):
             limits=limits,
             track_files=track_files,
             untracked=untracked,
+            keeps_running=keeps_running,
         )
         self.add_part(workspace)
         return workspace

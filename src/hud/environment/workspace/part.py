@@ -53,6 +53,7 @@ class Workspace(Part):
         limits: WorkspaceLimits | None = None,
         track_files: bool = True,
         untracked: Sequence[str] = SKIPPED,
+        keeps_running: bool = False,
     ) -> None:
         folder = PurePosixPath(guest_path)
         if not folder.is_absolute() or ".." in folder.parts or taken(guest_path):
@@ -66,6 +67,7 @@ class Workspace(Part):
         )
         self.track_files = track_files
         self.untracked = tuple(untracked)
+        self.keeps_running = keeps_running
         self.plan = Plan(
             str(folder),
             limits or WorkspaceLimits(),
@@ -113,7 +115,7 @@ class Workspace(Part):
     ) -> CommandOutcome:
         """Run a command in this run's workspace; an `exit_code` of None says that it was stopped at `timeout` seconds.
 
-        `alone`: everything that still runs there is ended before, so that nothing meddles.
+        `alone`: everything that still runs there is ended before, and nothing else is started until it has ended.
         """
         return await self.opened.bash(command, cwd=cwd, timeout=timeout, alone=alone, env=env)
 
@@ -156,6 +158,10 @@ class Workspace(Part):
         """End everything that runs in this run's workspace; its files stay."""
         await self.opened.end_all()
 
+    def check_running(self) -> None:
+        """Raise `UsageError` where what the agent left running has been ended."""
+        self.opened.check_running()
+
 
 class NotLeftThere(AgentFault, FileNotFoundError):
     """The agent did not leave a file that it was to leave."""
@@ -171,7 +177,6 @@ class OpenWorkspace(OpenPart):
         self._run_name, self._part = run_name, part
         self._changes = Changes(part.untracked) if part.track_files else None
         self._looking = asyncio.Lock()
-        self._alone = asyncio.Lock()
         self._clock: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -217,7 +222,7 @@ class OpenWorkspace(OpenPart):
     ) -> CommandOutcome:
         """Run a command; those that are to be alone wait for one another."""
         if alone:
-            async with self._alone:
+            async with self.server.alone:
                 await self.end_all()
                 outcome = await self._bash(command, cwd, timeout, env)
         else:
@@ -231,6 +236,24 @@ class OpenWorkspace(OpenPart):
         with suppress(OSError):
             await self.sandbox.kill_all()
         self.check()
+
+    async def begin_task(self) -> None:
+        self.server.grading = False
+
+    async def begin_grading(self) -> None:
+        async with self.server.alone:  # What is being started now is there to be ended, too.
+            self.server.grading = True
+            self.server.hang_up()
+            if not self._part.keeps_running:
+                await self.end_all()
+
+    def check_running(self) -> None:
+        """Raise `UsageError` where what the agent left running has been ended."""
+        if self.server.grading and not self._part.keeps_running:
+            raise UsageError(
+                f"What the agent started in the workspace {self._part.name!r} ended with the agent; declare "
+                "env.workspace(..., keeps_running=True) to grade its servers with among_running=True."
+            )
 
     def check(self) -> None:
         """Raise `EnvironmentFault` where the workspace broke."""

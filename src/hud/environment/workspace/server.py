@@ -63,6 +63,10 @@ class WorkspaceServer:
         self.keys = Keys.generate()
         self.refusal: str | None = None
         """Why nothing may be started any more, where nothing may."""
+        self.grading = False
+        """True from the agent's end on: nobody is let in, and nothing is started for those who are."""
+        self.alone = asyncio.Lock()
+        """Held while the environment runs a command alone: what agents would start meanwhile waits."""
         self.port = 0
         self.was_used = False
         """Whether anybody ran anything in there."""
@@ -93,12 +97,16 @@ class WorkspaceServer:
         )
         self.port = self._acceptor.get_port()
 
-    def close(self) -> None:
-        """Hang up on everybody."""
-        if self._acceptor is not None:
-            self._acceptor.close()
+    def hang_up(self) -> None:
+        """End every connection."""
         for connection in list(self.connections):
             connection.abort()
+
+    def close(self) -> None:
+        """Hang up on everybody, and listen no more."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self.hang_up()
 
 
 class _Login(asyncssh.SSHServer):
@@ -122,8 +130,10 @@ class _Login(asyncssh.SSHServer):
     def begin_auth(self, username: str) -> bool:
         return True
 
-    def session_requested(self) -> _Session:
+    def session_requested(self) -> _Session | bool:
         assert self._connection is not None
+        if self._server.grading:
+            return False
         version = str(self._connection.get_extra_info("client_version", ""))
         return _Session(self._server, target_first=any(name in version for name in _TARGET_FIRST))
 
@@ -216,7 +226,8 @@ class _Session(asyncssh.SSHServerSession[bytes]):
         """Start the process, hand its output on, and tell how it ended."""
         try:
             try:
-                self._process = await self._start()
+                async with self._server.alone:
+                    self._process = await self._start()
             except OSError as error:
                 self._channel.write_stderr(
                     f"The workspace refuses: {error.strerror or error}\n".encode()
@@ -242,6 +253,8 @@ class _Session(asyncssh.SSHServerSession[bytes]):
     async def _start(self) -> Process:
         if self._server.refusal is not None:
             raise OSError(self._server.refusal)
+        if self._server.grading:
+            raise OSError("the answer is being graded")
         sandbox, channel = self._server.sandbox, self._channel
         wanted = channel.get_environment()
         environment = {name: wanted[name] for name in _ACCEPTED_VARIABLES if name in wanted}
