@@ -82,9 +82,10 @@ class ChatFormat:
                 **self.reasoning.variables(effort),
             )
             return text
-        except jinja2.TemplateError as error:
+        except Exception as error:  # The template is code of the model's: it may raise anything.
+            reason = str(error) or type(error).__name__
             raise UsageError(
-                f"The chat template of {self.folder} refused the conversation: {error}."
+                f"The chat template of {self.folder} refused the conversation: {reason.rstrip('.')}."
             ) from error
 
     def render(
@@ -192,6 +193,8 @@ def _for_template(message: ChatMessage) -> ChatMessage:
         shown["content"] = ""
     if shown.get("tool_calls"):
         shown["tool_calls"] = [_with_object(call) for call in shown["tool_calls"]]
+    if shown.get("reasoning_content") is not None:
+        shown.setdefault("thinking", shown["reasoning_content"])  # gpt-oss reads it by this name.
     return shown
 
 

@@ -50,7 +50,10 @@ def _call_schema(tools: list[ToolSpec]) -> dict[str, Any]:
     described = [
         {
             "type": "object",
-            "properties": {"name": {"const": tool.name}, "arguments": tool.parameters},
+            "properties": {
+                "name": {"const": tool.name},
+                "arguments": {"type": "object", **tool.parameters},
+            },
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }

@@ -145,17 +145,17 @@ def read_tools(body: Fields) -> list[ToolSpec]:
                 f"{tool.where}: {min(given)} is not supported here, only functionDeclarations."
             )
         for function in tool.objects("functionDeclarations", "function_declarations"):
-            schema = function.inner("parametersJsonSchema", "parameters_json_schema")
-            if schema is None:
-                schema = function.inner("parameters")
-            tools.append(
-                tool_spec(
-                    function.needed_text("name"),
-                    function.text("description") or "",
-                    None if schema is None else json_schema(schema.values),
-                )
-            )
+            name = function.needed_text("name")
+            tools.append(tool_spec(name, function.text("description") or "", _schema_of(function)))
     return tools
+
+
+def _schema_of(function: Fields) -> dict[str, Any] | None:
+    schema = function.inner("parametersJsonSchema", "parameters_json_schema")
+    if schema is not None:
+        return schema.values
+    schema = function.inner("parameters")
+    return None if schema is None else json_schema(schema.values)
 
 
 def json_schema(schema: Any) -> Any:
@@ -201,8 +201,9 @@ def read_format(config: Fields) -> OutputFormat | None:
     """Return the form that the answer has to have."""
     kind = config.text("responseMimeType", "response_mime_type")
     schema = config.inner("responseJsonSchema", "response_json_schema")
-    if schema is None:
-        schema = config.inner("responseSchema", "response_schema")
+    if schema is not None:
+        return OutputFormat(schema.values)
+    schema = config.inner("responseSchema", "response_schema")
     if schema is not None:
         return OutputFormat(json_schema(schema.values))
     if kind in (None, "text/plain"):

@@ -113,13 +113,10 @@ def read_tool(function: Fields) -> ToolSpec:
 
 
 def tool_spec(name: str, description: str, schema: dict[str, Any] | None) -> ToolSpec:
-    """Return a tool; without a schema it takes no arguments."""
-    # Templates read `parameters.properties`.
-    return ToolSpec(
-        name=name,
-        description=description,
-        parameters={"type": "object", "properties": {}, **(schema or {})},
-    )
+    """Return a tool; without a schema it takes no arguments. A schema is kept as it was sent: prompts show it."""
+    if schema is None:
+        return ToolSpec(name=name, description=description)
+    return ToolSpec(name=name, description=description, parameters=schema)
 
 
 def read_tools(body: Fields) -> list[ToolSpec]:

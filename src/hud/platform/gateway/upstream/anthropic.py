@@ -78,7 +78,7 @@ class AnthropicAdapter:
                 {
                     "name": tool.name,
                     "description": tool.description,
-                    "input_schema": tool.parameters,
+                    "input_schema": {"type": "object", **tool.parameters},
                 }
                 for tool in request.tools
             ]

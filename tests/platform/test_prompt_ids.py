@@ -1,0 +1,153 @@
+"""One model, one prompt: the same messages and tools are the same ids in every path.
+
+Paths: the embedded policy, the gateway's four chat dialects, the renderer of supervised data, and Hugging Face's
+`apply_chat_template`. Templates: those that models are published with. `HYPOTHESIS_PROFILE=explore` draws 1,000
+conversations for each.
+"""
+
+import asyncio
+import json
+import shutil
+from types import SimpleNamespace
+
+import httpx
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+from tests.engine.conversations import Talker, hugging_face_messages
+from tests.engine.published import PUBLISHED, published_folder, published_format
+from tests.platform import prompt_bodies
+from tests.platform.gateway_server import ScriptedEngine, make_platform, serving
+from transformers import AutoTokenizer
+
+from hud.engine.policy import PolicyChatModel
+from hud.errors import UsageError
+from hud.platform.gateway.detokenizing import Vocabulary
+from hud.platform.gateway.dialects.anthropic_messages import MessagesDialect
+from hud.platform.gateway.dialects.gemini import GeminiDialect
+from hud.platform.gateway.dialects.openai_chat import ChatDialect
+from hud.platform.gateway.dialects.openai_responses import ResponsesDialect
+from hud.platform.gateway.fields import Fields
+from hud.platform.gateway.formats import Format
+from hud.platform.gateway.local import LocalModel, prompts_of
+from hud.trace import SamplingParams
+
+DIALECTS = {
+    "chat": (ChatDialect(), prompt_bodies.chat_body),
+    "responses": (ResponsesDialect(), prompt_bodies.responses_body),
+    "messages": (MessagesDialect(), prompt_bodies.anthropic_body),
+    "gemini": (GeminiDialect(), prompt_bodies.gemini_body),
+}
+EXAMPLES = max(12, hypothesis().max_examples if hypothesis().max_examples > 100 else 0)
+
+
+@pytest.fixture(scope="module", params=PUBLISHED)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def theirs(name):
+    """What `apply_chat_template` makes of a conversation; None where the template refuses it."""
+    tokenizer = AutoTokenizer.from_pretrained(published_folder(name))
+
+    def ids(messages, tools):
+        declared = [{"type": "function", "function": tool.function()} for tool in tools]
+        try:
+            return tokenizer.apply_chat_template(
+                hugging_face_messages(messages),
+                tools=declared or None,
+                add_generation_prompt=True,
+                return_dict=False,
+            )
+        except Exception:  # A template may raise anything.
+            return None
+
+    return ids
+
+
+class Recorder:
+    """A policy that draws nothing and keeps the prompt that it was given."""
+
+    def __init__(self, chat):
+        self.chat = chat
+
+    async def sample(self, prompt, params, *, stopped=None):
+        self.prompt = prompt
+        raise asyncio.CancelledError
+
+
+def embedded(chat, messages, tools):
+    """Return the prompt that an agent's model in this process draws from."""
+    policy = Recorder(chat)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(PolicyChatModel("m", policy).complete(messages, tools, SamplingParams()))
+    return policy.prompt
+
+
+def through_gateway(chat, dialect, messages, tools):
+    """Return the prompt of a request that came over the wire."""
+    reader, body = DIALECTS[dialect]
+    sent = json.dumps(body(messages, tools))
+    request = reader.read(Fields(orjson.loads(sent)))
+    model = LocalModel(
+        SimpleNamespace(slug="tiny"), None, Format(chat, Vocabulary(chat.tokenizer), 4096)
+    )
+    (prompt,) = asyncio.run(prompts_of(model, request))
+    return prompt.ids
+
+
+@hypothesis(max_examples=EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_one_conversation_is_one_prompt_in_every_path(name, theirs, seed):
+    messages, tools = Talker(seed).conversation()
+    chat, expected = published_format(name), theirs(messages, tools)
+    if expected is None:
+        for path in ("embedded", *DIALECTS):
+            with pytest.raises(UsageError, match="refused the conversation"):
+                if path == "embedded":
+                    chat.render(messages, tools)
+                else:
+                    through_gateway(chat, path, messages, tools)
+        return
+    assert embedded(chat, messages, tools) == expected
+    for dialect in DIALECTS:
+        assert through_gateway(chat, dialect, messages, tools) == expected, dialect
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A server whose model has Qwen3's template and tokenizer, and the engine that is asked behind it."""
+    app = make_platform(tmp_path_factory.mktemp("home"))
+    platform = app.state.platform
+    folder = platform.registry.model("tiny").folder
+    for path in published_folder("qwen3").iterdir():
+        shutil.copyfile(path, folder / path.name)
+    chat = published_format("qwen3")
+    engine = platform.__dict__["engine"] = ScriptedEngine(chat.tokenizer, "done", end="<|im_end|>")
+    with serving(app) as url, httpx.Client(base_url=url) as client:
+        yield client, engine
+    platform.__dict__.pop("engine")
+    platform.close()
+
+
+ROUTES = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "gemini": "/v1beta/models/tiny:generateContent",
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_server_is_asked_with_the_ids_of_the_embedded_policy(served, dialect):
+    client, engine = served
+    messages, tools = Talker(12).conversation(turns=2)
+    assert tools
+    assert any(message.get("tool_calls") for message in messages)
+    body = DIALECTS[dialect][1](messages, tools)
+    answer = client.post(ROUTES[dialect], json=body)
+    assert answer.status_code == 200, answer.text
+    assert engine.asked[-1][2].prompt == embedded(published_format("qwen3"), messages, tools)
