@@ -148,6 +148,14 @@ for number in (1, 2):
     variables[f"VLLM_{number}"] = server.__enter__().url
 """,
     ),
+    "docs/trajectories.md": Scene(
+        setup="hud eval examples/arithmetic.py examples/arithmetic_agent.py --all",
+        stands={"export JOB": 'export "$(latest_job)"'},
+        check="""
+assert len(lessons) == len(runs) == 10
+assert all(run["completion"] and run["answer"] for run in runs)
+""",
+    ),
     "docs/workspace.md": Scene(
         files={
             "repos/calc/calc.py": "def add(a, b):\n    return a + b  # TODO: name it\n",

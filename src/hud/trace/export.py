@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from hud.trace.steps import AgentStep, Step, ToolStep, parse_trace
+from hud.trace.steps import AgentStep, Step, SubagentStep, ToolStep, parse_trace
 
 SCHEMA = Path(__file__).with_name("trajectories.schema.json")
 
@@ -16,7 +17,9 @@ def trajectory_line(run: dict[str, Any], trace: dict[str, Any]) -> bytes:
     """Return the line of one recorded run (`run` and `trace` as the platform answers them)."""
     steps = parse_trace(trace).steps
     task = run["task"] or {}
-    users = [message for step in steps if step.source == "user" for message in step.messages]
+    first = next((n for n, step in enumerate(steps) if _is_played(step)), len(steps))
+    asked = [message for step in steps[:first] for message in _messages(step)]
+    completion = _completion(steps[first:], run["content"])
     line = {
         "trace_id": run["trace_id"],
         "job_id": run["job_id"],
@@ -32,9 +35,10 @@ def trajectory_line(run: dict[str, Any], trace: dict[str, Any]) -> bytes:
         "failure_kind": run["failure_kind"],
         "error": run["error"],
         "stop_reason": run["stop_reason"],
-        "prompt": "\n".join(message.text for message in users),
-        "completion": run["content"],
-        "messages": [message for step in steps for message in _messages(step)],
+        "prompt": "\n".join(message["content"] for message in asked),
+        "completion": completion,
+        "answer": run["content"],
+        "messages": asked + completion,
         "samples": [_sample(step) for step in steps if isinstance(step, AgentStep) and step.sample],
         "grade": run["grade"],
         "usage": {
@@ -42,6 +46,34 @@ def trajectory_line(run: dict[str, Any], trace: dict[str, Any]) -> bytes:
         },
     }
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _is_played(step: Step) -> bool:
+    """Return True for a step of the agent's: the prompt ends before the first."""
+    return isinstance(step, AgentStep | ToolStep | SubagentStep)
+
+
+def _completion(steps: Sequence[Step], answer: str | None) -> list[dict[str, Any]]:
+    """Return the agent's part of the conversation, in a form that chat templates render.
+
+    Scripts may call tools and answer without recording turns: an assistant message then stands for each.
+    """
+    found: list[dict[str, Any]] = []
+    announced: set[str] = set()
+    for step in steps:
+        if isinstance(step, AgentStep):
+            announced = {call.id for call in step.tool_calls}
+        elif isinstance(step, ToolStep) and step.call is not None:
+            if step.call.id not in announced:
+                announced = {step.call.id}
+                found += _messages(AgentStep(tool_calls=[step.call]))
+        elif step.source == "user":
+            announced = set()
+        found += _messages(step)
+    said = [each["content"] for each in found if each["role"] == "assistant" and each["content"]]
+    if answer and said[-1:] != [answer]:
+        found.append({"role": "assistant", "content": answer})
+    return found
 
 
 def _messages(step: Step) -> list[dict[str, Any]]:
