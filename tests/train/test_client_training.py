@@ -1,8 +1,11 @@
 """`TrainingClient` over the platform of this process, on runs that its own policy played."""
 
+import ast
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -16,6 +19,8 @@ from hud.train import payload_of
 
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
+
+PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
 
 env = Environment("vowels")
 
@@ -185,10 +190,35 @@ async def test_a_slug_that_is_not_there_comes_with_close_matches(home):
         await TrainingClient("mm").checkpoints()
 
 
-async def test_a_custom_loss_that_is_no_number_is_refused(home):
-    runs = await played()
-    with pytest.raises(UsageError, match="must be one number"):
-        await TrainingClient("m").forward_backward_custom(runs, lambda data, lps: (lps[0], {}))
+async def test_a_custom_loss_that_returns_anything_else_is_refused_with_a_cure(home):
+    import torch
+
+    runs = await played(group=2)
+    trainer = TrainingClient("m")
+    for loss_fn, says in (
+        (lambda data, lps: lps[0].sum(), r"a tensor of shape \(\); return \(loss, metrics\)"),
+        (lambda data, lps: None, "a NoneType; return"),
+        (lambda data, lps: (lps[0], {}), r"one number.* it returned a tensor of shape \(\d+,\)"),
+        (lambda data, lps: (torch.zeros(()), {}), "does not depend on the logprobs"),
+        (lambda data, lps: (1.0, {}), "it returned a float"),
+        (lambda data, lps: (lps[0].sum(), [1]), "a dictionary from names to numbers, not a list"),
+        (lambda data, lps: (lps[0].sum(), {"x": lps[0]}), "metric 'x' of a custom loss"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            await trainer.forward_backward_custom(runs, loss_fn)
+
+
+async def test_the_documented_loss_runs_as_printed(home):
+    section = PAGE.partition("## Losses of your own")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    job = await Taskset("words", [say(word="red")]).run(agent(), group=3)
+    names = {"job": job}
+    code = compile(
+        code.replace('"my-policy"', '"m"'), "training.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    )
+    await eval(code, names)  # noqa: S307 - the documentation's own code
+    assert names["found"].metrics["clipped_tokens:sum"] == 0.0, "the policy has not moved yet"
+    assert names["result"].step == 1
 
 
 def test_the_client_needs_no_torch():

@@ -10,20 +10,19 @@ The weights live in the platform; this needs no torch, except for `forward_backw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hud.client import Client, connect
-from hud.errors import UsageError
 from hud.trace import plain
 from hud.train.contributor import Contributor
+from hud.train.custom_loss import CustomLoss, checked_loss
 from hud.train.inputs import Prepared, TrainingWarning, prepare, warn_without_signal
 from hud.train.types import (
     AdvantageOptions,
     BackwardRequest,
     BuiltinLoss,
     CheckpointResponse,
-    DatumTensors,
     DiscardedGradient,
     ForwardBackwardRequest,
     ForwardBackwardResult,
@@ -40,17 +39,12 @@ from hud.train.types import (
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from torch import Tensor
 
     from hud.eval.run import Run
 
 __all__ = ["TrainingClient", "TrainingWarning"]
 
 Trajectories = Sequence["Run | TrainInput"]
-CustomLoss = Callable[
-    [list[DatumTensors], "list[Tensor]"], "tuple[Tensor, dict[str, float | Tensor]]"
-]
-"""`(data, logprobs) -> (loss, metrics)`: `logprobs[d]` is a (T,) leaf that requires grad."""
 
 
 class TrainingClient:
@@ -248,27 +242,22 @@ class TrainingClient:
         reward_scale: float = 1.0,
         group_ids: Sequence[str] | None = None,
     ) -> ForwardBackwardResult:
-        """Accumulate the gradient of a loss of your own, written in torch over logprobs."""
+        """Accumulate the gradient of a loss of your own, written in torch over logprobs.
+
+        `loss_fn(data, logprobs)` returns `(loss, metrics)`: `logprobs[d]` is a (T,) tensor of datum `data[d]`, and the
+        loss is one number to minimize that depends on them.
+        """
         import torch
 
         forward = await self.forward(
             trajectories, group_size=group_size, reward_scale=reward_scale, group_ids=group_ids
         )
         leaves = [torch.tensor(datum.logprobs, requires_grad=True) for datum in forward.data]
-        loss, metrics = loss_fn(forward.data, leaves)
-        if loss.numel() != 1 or not loss.requires_grad:
-            raise UsageError(
-                "The custom loss must be one number that depends on the logprobs it was given; "
-                f"it returned a tensor of shape {tuple(loss.shape)}."
-            )
+        loss, numbers = checked_loss(loss_fn(forward.data, leaves))
         loss.backward()  # type: ignore[no-untyped-call]
         weights = [
             [0.0] * leaf.numel() if leaf.grad is None else (-leaf.grad).tolist() for leaf in leaves
         ]
-        numbers = {
-            name: float(value) if isinstance(value, int | float) else value.item()
-            for name, value in metrics.items()
-        }
         return await self.backward(forward.forward_id, weights, metrics=numbers)
 
     async def discard(self) -> DiscardedGradient | None:
