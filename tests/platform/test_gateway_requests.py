@@ -20,7 +20,7 @@ from hud.engine.toolcalls import parse_output
 from hud.platform.gateway.formats import format_of
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
 from hud.platform.store import tables
-from hud.trace import SamplingParams
+from hud.trace import SamplingParams, ToolSpec
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOLS = [
@@ -32,6 +32,7 @@ TOOLS = [
         },
     }
 ]
+LOOK = [ToolSpec(name="look", description="", parameters={"type": "object"})]
 CALL = '<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>'
 RED = "data:image/png;base64,iVBORw0KGgo="
 
@@ -269,7 +270,7 @@ def test_streamed_and_whole_answers_of_a_model_are_the_same(ask, real, app):
     for seed in range(8):
         asked = {"max_tokens": 40, "seed": seed, "return_token_ids": True, "tools": TOOLS}
         choice = ask(**asked).json()["choices"][0]
-        parsed = parse_output(chat.decode(choice["token_ids"]), ["look"])
+        parsed = parse_output(chat.decode(choice["token_ids"]), chat.tool_format, LOOK)
         assert choice["message"]["content"] == parsed.content
         told = chunks(ask(stream=True, **asked))
         text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in told)

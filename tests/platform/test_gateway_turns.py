@@ -1,43 +1,27 @@
-"""A streamed turn says what the whole turn says, wherever it is cut."""
+"""Turns of local models: calls in the format of their template, grammars that bind them, stop strings, characters."""
 
 import itertools
+import json
+import re
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.template_folders import PUBLISHED, template_chat, template_folder
 from tests.engine.tiny_policy import tiny_folder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from hud.engine.toolcalls import parse_output
+from hud.engine.constraints import grammars_of
 from hud.platform.gateway.detokenizing import Vocabulary
+from hud.platform.gateway.events import CallArguments, CallBegun, Finished, TextDelta
+from hud.platform.gateway.formats import format_of
+from hud.platform.gateway.grammar import grammar_of
+from hud.platform.gateway.reading import Prompt, TurnReader
+from hud.platform.gateway.requests import GenerationRequest, OutputFormat, ToolChoice
 from hud.platform.gateway.stopping import StopScanner
-from hud.platform.gateway.turns import Said, TurnParser
-from hud.trace import ToolCall
-
-PIECES = st.sampled_from(
-    [
-        "<think>",
-        "</think>",
-        "<tool_call>",
-        "</tool_call>",
-        '{"name": "look", "arguments": {"at": 1}}',
-        '{"name": "look", "arguments": "{\\"at\\": 2}"}',
-        '[{"name": "look", "parameters": {}}, {"name": "look"}]',
-        '{"name": "other"}',
-        "{",
-        "}",
-        "[",
-        "<",
-        "<tool",
-        "</",
-        " ",
-        "\n",
-        "\u00a0",
-        "text",
-        "wörter 🍎",
-    ]
-)
-TURNS = st.lists(PIECES, max_size=8).map("".join)
+from hud.platform.serving.tokens import TokenDelta, TokenEnd
+from hud.trace import ToolSpec
 
 
 def cut(text, places):
@@ -45,41 +29,132 @@ def cut(text, places):
     return [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def streamed(pieces, **options):
-    parser = TurnParser(["look"], **options)
-    said = [piece for text in pieces for piece in parser.take(text)] + parser.end()
-    texts = {
-        kind: "".join(one.text for one in said if isinstance(one, Said) and one.kind == kind)
-        for kind in ("text", "reasoning")
+def ask(chat, **options):
+    tool = ToolSpec(
+        name="look",
+        description="Look.",
+        parameters={
+            "type": "object",
+            "properties": {"at": {"type": "integer"}, "zip": {"type": "string"}},
+            "required": ["at"],
+        },
+    )
+    return GenerationRequest(model=chat, tools=[tool], **options)
+
+
+TURN = (
+    "I look.\n\n<tool_call>\n<function=look>\n<parameter=at>\n3\n</parameter>\n<parameter=zip>\n01234\n"
+    "</parameter>\n</function>\n</tool_call><|im_end|>"
+)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_call_in_the_templates_own_format_is_told_and_its_tokens_stay_as_sampled(stream):
+    format = format_of(template_folder("qwen3.5"))
+    ids = format.chat.encode(TURN)
+    reader = TurnReader(format, ask("m", stream=stream, return_token_ids=True), 0, Prompt([1]))
+    events = []
+    for token in ids:
+        events += reader.take(TokenDelta([token], [-0.5], "v1"))
+    events += reader.end(TokenEnd("stop", 0, "v1"))
+    told = [event for event in events if not isinstance(event, Finished)]
+    text = "".join(event.text for event in told if isinstance(event, TextDelta))
+    arguments = [json.loads(event.text) for event in told if isinstance(event, CallArguments)]
+    assert (text, arguments) == ("I look.", [{"at": 3, "zip": "01234"}])
+    assert [event.name for event in told if isinstance(event, CallBegun)] == ["look"]
+    finished = events[-1]
+    assert (finished.reason, finished.malformed) == ("tool_calls", False)
+    assert finished.sample.output_token_ids == ids
+
+
+def test_a_name_overrides_the_format_of_the_template():
+    folder = template_folder("qwen3.5")
+    assert format_of(folder, "hermes").chat.tool_format.names[0] == "hermes"
+    assert format_of(folder).chat.tool_format.names[0] == "qwen3_coder"
+
+
+# -- grammars of calls that are required ---------------------------------------------------------------
+
+
+def follow(name, grammar, text):
+    """Return how much of the text the grammar lets a model write, and whether the turn may end there."""
+    chat = template_chat(name)
+    constraint = grammars_of(chat.folder, chat.end_id).compile(grammar)
+    ids = chat.encode(text)
+    for place, token in enumerate([*ids, chat.end_id]):
+        logits = torch.zeros(chat.tokenizer.get_vocab_size())
+        constraint.allow(logits)
+        if logits[token] == float("-inf"):
+            return chat.tokenizer.decode(ids[:place], skip_special_tokens=False)
+        constraint.take(token)
+    return "all"
+
+
+REQUIRED = ToolChoice("required")
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "gemma3"])
+def test_a_required_call_is_bound_to_the_templates_own_format(name):
+    chat = template_chat(name)
+    request = ask("m", tool_choice=REQUIRED)
+    rendered = chat.render_text(
+        [
+            {"role": "user", "content": "Go."},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "call_1",
+                        "function": {"name": "look", "arguments": {"at": 3, "zip": "01"}},
+                        "type": "function",
+                    }
+                ],
+            },
+        ],
+        request.tools,
+        generation=False,
+    )
+    begin = {
+        "llama4_pythonic": "[look",
+        "pythonic": "[look",
+        "llama3_json": '{"name": "look"',
+        "openai": "<|channel|>commentary",
     }
-    calls = [(one.name, one.arguments) for one in said if isinstance(one, ToolCall)]
-    return texts["text"] or None, texts["reasoning"] or None, calls, parser.malformed
+    mark = {
+        "mistral": "[TOOL_CALLS]",
+        "deepseek_v3": "<｜tool▁calls▁begin｜>",
+        "deepseek_v31": "<｜tool▁calls▁begin｜>",
+    }
+    format = PUBLISHED[name].format
+    at = rendered.rindex(begin.get(format) or mark.get(format, "<tool_call>"))
+    turn = rendered[at:].split(PUBLISHED[name].end)[0].split("<|call|>")[0]
+    # What a template alone adds: ids, the quotes of values that are no strings, the place of the recipient.
+    turn = re.sub(r', "id": "\w{9}"', "", re.sub(r"\[CALL_ID\]\w{9}", "", turn)).rstrip()
+    turn = turn.replace("＜", "<").replace('at="3"', "at=3").replace("zip=01", 'zip="01"')
+    if format == "openai":
+        turn = '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"at": 3, "zip": "01"}'
+    if format == "deepseek_v3":
+        turn = re.sub(r"\s+(?=<｜tool▁call)", "", turn)
+    grammar = grammar_of(chat, request, opened=False)
+    assert follow(name, grammar, turn) == "all"
+    assert chat.parse(chat.encode(turn), request.tools).tool_calls[0].arguments == {
+        "at": 3,
+        "zip": "01",
+    }
+    assert follow(name, grammar, turn.replace("look", "leap")) != "all"
+    assert follow(name, grammar, "No.") == ""
 
 
-def whole(text):
-    parsed = parse_output(text, ["look"])
-    calls = [(call.name, call.arguments) for call in parsed.tool_calls]
-    return parsed.content, parsed.reasoning, calls, parsed.malformed
-
-
-@settings(max_examples=400, deadline=None)
-@given(TURNS, st.lists(st.integers(min_value=0), max_size=12))
-def test_the_stream_says_what_the_whole_says(text, places):
-    if "</think>" in text and not text.lstrip().startswith(("<think>", "</think>")):
-        return  # Nothing opened it: the stream has shown the text before.
-    assert streamed(cut(text, places)) == whole(text)
-
-
-@settings(max_examples=200, deadline=None)
-@given(TURNS, st.lists(st.integers(min_value=0), max_size=12))
-def test_a_prompt_that_opens_thinking_counts_as_its_beginning(text, places):
-    assert streamed(cut(text, places), opened=True) == whole("<think>" + text)
-
-
-@given(TURNS, st.lists(st.integers(min_value=0), max_size=12))
-def test_calls_that_are_forbidden_are_text(text, places):
-    content, _, calls, malformed = streamed(cut("x" + text, places), calls=False)
-    assert (content, calls, malformed) == (("x" + text).strip(), [], False)
+def test_a_form_is_kept_behind_the_header_that_harmony_puts_before_answers():
+    chat = template_chat("gpt-oss")
+    request = GenerationRequest(
+        model="m", format=OutputFormat({"type": "object", "properties": {"a": {"type": "integer"}}})
+    )
+    grammar = grammar_of(chat, request, opened=False)
+    think = "<|channel|>analysis<|message|>so<|end|><|start|>assistant"
+    final = '<|channel|>final<|message|>{"a": 1}'
+    assert follow("gpt-oss", grammar, think + final) == follow("gpt-oss", grammar, final) == "all"
 
 
 @settings(deadline=None)

@@ -236,3 +236,15 @@ def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(StoreError, match="disk is full"):
         write_checkpoint(target, Manifest(id="a", model_id="b", step=1), write)
     assert list(target.parent.iterdir()) == []
+
+
+def test_the_format_of_tool_calls_is_a_setting_that_forks_take_over(registry, folder):
+    config = ModelConfig(tool_call_parser="gpt-oss")
+    assert registry.add(str(folder), "base", config=config).config.tool_call_parser == "openai"
+    assert registry.fork("base", "as-it-is").config.tool_call_parser == "openai"
+    registry.add(str(folder), "adapted", config=ModelConfig(training="lora", lora_rank=4))
+    other = ModelConfig(tool_call_parser="hermes")
+    assert registry.fork("adapted", "adapted-too", config=other).config.lora_rank == 4
+    assert registry.fork("base", "another", config=other).config.tool_call_parser == "hermes"
+    with pytest.raises(ValueError, match="no tool-call parser 'curl'; there are openai"):
+        ModelConfig(tool_call_parser="curl")

@@ -55,6 +55,11 @@ def training_options(function: Any) -> Any:
             type=click.Choice(["float32", "8bit"]),
             help="How moments are kept: 8 bytes for each weight, or 2.  [default: float32]",
         ),
+        click.option(
+            "--tool-call-parser",
+            metavar="NAME",
+            help="How it writes tool calls, such as hermes or qwen3_coder.  [default: as its chat template]",
+        ),
         click.option("--lora-targets", help="Layers that get an adapter, comma-separated."),
         click.option("--lora-alpha", type=float, help="Strength of the adapter.  [default: 32]"),
         click.option(
@@ -399,6 +404,8 @@ def _training(given: dict[str, Any]) -> dict[str, Any] | None:
     found = {name: value for name, value in given.items() if value is not None}
     if "lora_targets" in found:
         found["lora_targets"] = [part.strip() for part in found["lora_targets"].split(",")]
+    if set(found) == {"tool_call_parser"}:
+        return found  # Nothing of the training: a fork is trained as its base is.
     lora = any(name.startswith("lora_") for name in found)
     return {"training": "lora" if lora else "full", **found}
 

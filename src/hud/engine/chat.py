@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from hud.engine.config import DecoderConfig
 from hud.engine.reasoning import ReasoningSwitch, reasoning_switch
-from hud.engine.toolcalls import Parsed, parse_output
+from hud.engine.toolcalls import Parsed, format_named, format_of_template, parse_output
 from hud.errors import NotFoundError, StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
 
@@ -29,7 +29,10 @@ from hud.trace import ChatMessage, Continuation, ToolSpec
 class ChatFormat:
     """How one model's conversations become token ids, and its output a message."""
 
-    def __init__(self, folder: Path, config: DecoderConfig) -> None:
+    def __init__(
+        self, folder: Path, config: DecoderConfig, *, tool_call_parser: str | None = None
+    ) -> None:
+        """`tool_call_parser` names a format of `hud.engine.toolcalls`; None: the one that the chat template writes."""
         self.folder = folder
         try:
             self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -42,7 +45,13 @@ class ChatFormat:
             name: _token_text(settings.get(name))
             for name in ("bos_token", "eos_token", "pad_token", "unk_token")
         }
-        self.template, self.reasoning = _compile(_template_text(folder, settings), folder)
+        template = _template_text(folder, settings)
+        self.template, self.reasoning = _compile(template, folder)
+        self.tool_format = (
+            format_of_template(template)
+            if tool_call_parser is None
+            else format_named(tool_call_parser)
+        )
         self.stop_ids = self._stop_ids(config)
         # The runs of a group begin with the same prompt, and tools often say the same.
         self._encoded = lru_cache(maxsize=64)(self._encode)
@@ -61,8 +70,11 @@ class ChatFormat:
         generation: bool = True,
     ) -> str:
         """Return the conversation as the template writes it; `effort` as `ReasoningSwitch` takes it."""
-        shown = [_for_template(message) for message in messages]
+        shown = self._shown(messages)
         return self._render(shown, _schemas(tools), effort=effort, generation=generation)
+
+    def _shown(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+        return [_for_template(message, self.tool_format.call_id) for message in messages]
 
     def _render(
         self,
@@ -115,7 +127,7 @@ class ChatFormat:
         covered = continuation.covered + system
         if covered >= len(messages):
             return None
-        shown, schemas = [_for_template(message) for message in messages], _schemas(tools)
+        shown, schemas = self._shown(messages), _schemas(tools)
         before = self._render(shown[:covered], schemas, effort=effort, generation=False)
         whole = self._render(shown, schemas, effort=effort)
         end = before.rfind(self.end_text)
@@ -141,9 +153,16 @@ class ChatFormat:
         text: str = self.tokenizer.decode(kept, skip_special_tokens=False)
         return text
 
-    def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
-        """Return what sampled ids say."""
-        return parse_output(self.decode(ids), [tool.name for tool in tools])
+    def parse(
+        self, ids: Sequence[int], tools: Sequence[ToolSpec], *, opened: bool = False
+    ) -> Parsed:
+        """Return what sampled ids say; `opened`: their prompt opened the model's reasoning."""
+        return parse_output(self.decode(ids), self.tool_format, tools, opened=opened)
+
+    def opens_reasoning(self, prompt: Sequence[int]) -> bool:
+        """True where a prompt ends inside reasoning: some templates begin it for the model."""
+        tail: str = self.tokenizer.decode(list(prompt[-8:]), skip_special_tokens=False)
+        return tail.rstrip().endswith(self.tool_format.thinking[0])
 
     def _stop_ids(self, config: DecoderConfig) -> frozenset[int]:
         """Return every token that ends a turn: of the configuration, its generation settings, and the tokenizer."""
@@ -181,8 +200,8 @@ def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     ]
 
 
-def _for_template(message: ChatMessage) -> ChatMessage:
-    """Return a message as templates expect it: tool arguments as objects, text parts as one text."""
+def _for_template(message: ChatMessage, call_id: Callable[[str], str]) -> ChatMessage:
+    """Return a message as templates expect it: tool arguments as objects, text parts as one text, ids of their form."""
     shown = dict(message)
     if isinstance(shown.get("content"), list):
         parts = shown["content"]
@@ -192,19 +211,24 @@ def _for_template(message: ChatMessage) -> ChatMessage:
     if shown.get("content") is None:
         shown["content"] = ""
     if shown.get("tool_calls"):
-        shown["tool_calls"] = [_with_object(call) for call in shown["tool_calls"]]
+        shown["tool_calls"] = [_with_object(call, call_id) for call in shown["tool_calls"]]
+    if isinstance(shown.get("tool_call_id"), str):
+        shown["tool_call_id"] = call_id(shown["tool_call_id"])
     if shown.get("reasoning_content") is not None:
         shown.setdefault("thinking", shown["reasoning_content"])  # gpt-oss reads it by this name.
     return shown
 
 
-def _with_object(call: dict[str, Any]) -> dict[str, Any]:
+def _with_object(call: dict[str, Any], call_id: Callable[[str], str]) -> dict[str, Any]:
     function = dict(call["function"])
     if isinstance(function.get("arguments"), str):
         # A call that was malformed is shown as it was written.
         with contextlib.suppress(ValueError):
             function["arguments"] = json.loads(function["arguments"])
-    return {**call, "function": function}
+    shown = {**call, "function": function}
+    if isinstance(call.get("id"), str):
+        shown["id"] = call_id(call["id"])
+    return shown
 
 
 def _read_json(path: Path) -> dict[str, Any]:

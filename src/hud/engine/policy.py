@@ -111,12 +111,14 @@ class Policy:
         device: torch.device | str = "cpu",
         checkpoint: str | None = None,
         slots: int = 64,
+        tool_call_parser: str | None = None,
     ) -> Policy:
         """Load a Hugging Face folder. A CPU computes it in fp32 where that is faster than `dtype`; see `computing_type`."""
         if dtype is not None:
             dtype = computing_type(dtype, device, folder)
         decoder = load_decoder(folder, dtype=dtype, device=device)
-        return cls(decoder, ChatFormat(folder, decoder.config), checkpoint=checkpoint, slots=slots)
+        chat = ChatFormat(folder, decoder.config, tool_call_parser=tool_call_parser)
+        return cls(decoder, chat, checkpoint=checkpoint, slots=slots)
 
     @property
     def checkpoint(self) -> str | None:
@@ -213,7 +215,7 @@ class PolicyChatModel:
                 return any(stop in text for stop in params.stop)
 
         drawn = await self.policy.sample(prompt, params, stopped=stopped)
-        parsed = chat.parse(drawn.token_ids, tools)
+        parsed = chat.parse(drawn.token_ids, tools, opened=chat.opens_reasoning(prompt))
         return Completion(
             content=_before(parsed.content, params.stop),
             reasoning=parsed.reasoning,

@@ -256,6 +256,7 @@ class Policies:
         weights = self.registry.weights(model, checkpoint_id)
         device = training_device()
         lora = lora_config(model.config)
+        parser = model.config.tool_call_parser
         stored = getattr(torch, model.config.dtype)
         dtype = computing_type(stored, device, weights.folder, adapters=lora is not None)
         if on_servers and model.config.vllm is not None:
@@ -267,9 +268,11 @@ class Policies:
             if lora is not None:
                 fork = self._bases.fork(weights.folder, dtype=dtype, device=device)
             if fork is None:
-                policy = Policy.load(weights.folder, dtype=dtype, device=device)
+                policy = Policy.load(
+                    weights.folder, dtype=dtype, device=device, tool_call_parser=parser
+                )
             else:
-                chat = ChatFormat(weights.folder, fork.decoder.config)
+                chat = ChatFormat(weights.folder, fork.decoder.config, tool_call_parser=parser)
                 policy = Policy(fork.decoder, chat, samplers=fork)
         fresh: dict[str, torch.Tensor] = {}
         if lora is not None:

@@ -10,6 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from hud.engine.toolcalls import format_named
+from hud.errors import UsageError
+
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
 BASE = "base"
 """What one says instead of a checkpoint for the weights that a model began with."""
@@ -86,6 +89,8 @@ class ModelConfig(BaseModel):
     """Train with layers that `torch.compile` has worked on."""
     recompute_layers: bool = False
     """Keep less of each pass in memory, and compute it again for the gradient."""
+    tool_call_parser: str | None = None
+    """Name of the format in which it writes tool calls (`hud.engine.toolcalls`); None: the one of its chat template."""
     origin_checkpoint: str | None = None
     """Of a fork: the checkpoint of another model that it began at."""
     source: str | None = None
@@ -94,6 +99,16 @@ class ModelConfig(BaseModel):
     """Of a model without weights here: who is asked instead."""
     vllm: VllmConfig | None = None
     """Who samples it; None: this platform does."""
+
+    @field_validator("tool_call_parser")
+    @classmethod
+    def _is_there(cls, name: str | None) -> str | None:
+        if name is None:
+            return None
+        try:
+            return format_named(name).names[0]
+        except UsageError as error:
+            raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,9 @@ class Registry:
         """
         self._check_free(slug_of(name))
         _refuse_servers(config)
+        parser = None if config is None else config.tool_call_parser
+        if config is not None and config.model_fields_set <= {"tool_call_parser"}:
+            config = None  # Nothing of it is about training.
         parent = self.model(base)
         head = parent.head_checkpoint_id
         weights = self.weights(parent, head)
@@ -176,7 +179,12 @@ class Registry:
                 f"first: hud models export {parent.slug} -o FOLDER, then hud models add FOLDER --name {slug_of(name)}"
             )
         # Servers hold the weights of one model: its forks are sampled elsewhere until they have their own.
-        own = {"source": parent.slug, "dtype": parent.config.dtype, "vllm": None}
+        own = {
+            "source": parent.slug,
+            "dtype": parent.config.dtype,
+            "vllm": None,
+            "tool_call_parser": parser or parent.config.tool_call_parser,
+        }
         settings = settings.model_copy(update=own)
         return self._insert(
             new_id(), name, folder, kind="fork", config=settings, base=parent.id, head=head

@@ -38,7 +38,7 @@ def policy_on_servers(
     config = model.config.vllm
     assert config is not None
     decoder = load_decoder(folder, dtype=dtype, device=device)
-    chat = ChatFormat(folder, decoder.config)
+    chat = ChatFormat(folder, decoder.config, tool_call_parser=model.config.tool_call_parser)
 
     def find(version: str | None) -> Path | None:
         """Return where a version lies already."""

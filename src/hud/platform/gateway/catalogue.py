@@ -73,7 +73,7 @@ class Catalogue:
         if checkpoint and checkpoint != "head":
             # None here is what the model began with; to the engine it would be the head.
             pinned = self._platform.registry_of(team).tree.find(found, checkpoint) or BASE
-        return LocalModel(found, pinned, format_of(found.folder))
+        return LocalModel(found, pinned, format_of(found.folder, found.config.tool_call_parser))
 
     def _record_or_provider(self, team: str, name: str) -> ModelRecord | ProviderModel:
         try:

@@ -26,12 +26,12 @@ class Format:
 
 
 @lru_cache(maxsize=_MOST_FORMATS)
-def format_of(folder: Path) -> Format:
+def format_of(folder: Path, tool_call_parser: str | None = None) -> Format:
     """Return the format of a model folder; reading one takes a moment, so do it off the event loop."""
     # Needs a tokenizer and a template engine, which a server of nothing but providers' models does without.
     from hud.engine.chat import ChatFormat
     from hud.engine.config import DecoderConfig
 
     config = DecoderConfig.from_folder(folder)
-    chat = ChatFormat(folder, config)
+    chat = ChatFormat(folder, config, tool_call_parser=tool_call_parser)
     return Format(chat, Vocabulary(chat.tokenizer), config.max_position_embeddings)

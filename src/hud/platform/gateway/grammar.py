@@ -2,68 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
+from hud.engine.toolcalls.json_calls import json_rule
 from hud.platform.gateway.requests import GenerationRequest
-from hud.platform.gateway.turns import CALL, CALLED, THOUGHT
 
 if TYPE_CHECKING:
     from hud.engine.chat import ChatFormat
-    from hud.trace import ToolSpec
-
-_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As tool calls are shown to models; a weak model that may write white space writes nothing else."""
 
 
 def grammar_of(chat: ChatFormat, request: GenerationRequest, *, opened: bool) -> str | None:
     """Return the grammar of a request's answer, None where anything may be written.
 
-    `opened`: the prompt ends inside `<think>`, and thinking stays free.
+    `opened`: the prompt ends inside reasoning, which stays free.
     """
+    format = chat.tool_format
+
+    def mark(text: str) -> str:
+        return _mark(chat, text)
+
+    answer = ""
+    if request.format is not None:
+        form = request.format.schema or {"type": "object"}
+        answer = f"json: {format.preamble(mark)} object\nobject: {json_rule(form)}"
     if request.tool_choice.mode == "required":
-        rules = _calls(chat, request)
+        rules = "answer: calls\n" + _calls(chat, request)
     elif request.format is not None and not request.offered:
-        rules = f"answer: %json {_json(request.format.schema or {'type': 'object'})}"
+        rules = f"answer: json\n{answer}"
     elif request.format is not None:
-        # With tools about, the model calls them or answers in the form.
-        form = _json(request.format.schema or {"type": "object"})
-        rules = f"answer: json | calls\njson: %json {form}\n" + _calls(chat, request).replace(
-            "answer:", "calls:", 1
-        )
+        # With tools, the model calls them or answers in the form.
+        rules = f"answer: json | calls\n{answer}\n{_calls(chat, request)}"
     else:
         return None
-    thinking = f"/(.|\\n)*/ {_mark(chat, THOUGHT)} /\\n*/ " if opened else ""
+    thinking = f"/(.|\\n)*/ {mark(format.thinking[1])} /\\n*/ " if opened else ""
     return f"start: {thinking}answer\n{rules}\n"
 
 
 def _calls(chat: ChatFormat, request: GenerationRequest) -> str:
     names = request.tool_choice.names
     allowed = [tool for tool in request.offered if not names or tool.name in names]
-    many = "+" if request.parallel_calls and not names else ""
-    call = f"{_mark(chat, CALL)} /\\n?/ object /\\n?/ {_mark(chat, CALLED)}"
-    return f"answer: call{many}\ncall: {call}\nobject: %json {_json(_call_schema(allowed))}"
-
-
-def _call_schema(tools: list[ToolSpec]) -> dict[str, Any]:
-    described = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": tool.name},
-                "arguments": {"type": "object", **tool.parameters},
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for tool in tools
-    ]
-    return described[0] if len(described) == 1 else {"anyOf": described}
-
-
-def _json(schema: dict[str, Any]) -> str:
-    return orjson.dumps({**schema, "x-guidance": _COMPACT}).decode()
+    many = request.parallel_calls and not names
+    return chat.tool_format.grammar(allowed, lambda text: _mark(chat, text), many=many)
 
 
 def _mark(chat: ChatFormat, text: str) -> str:

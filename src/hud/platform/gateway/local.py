@@ -139,9 +139,7 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
         ids = chat.extend(request.continuation, request.messages, request.offered, effort=effort)
     if ids is None:
         ids = chat.render(request.messages, request.offered, effort=effort)
-    # Some templates open the model's reasoning themselves.
-    tail = vocabulary.tokenizer.decode(ids[-8:], skip_special_tokens=False)
-    return [Prompt(ids, opened=tail.rstrip().endswith("<think>"))]
+    return [Prompt(ids, opened=chat.opens_reasoning(ids))]
 
 
 def _known(ids: list[int], vocabulary: Vocabulary) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import orjson
 
-from hud.engine.toolcalls import Parsed, parse_output
+from hud.engine.toolcalls import Parsed, Piece, Said, TurnParser, parse_output
 from hud.platform.gateway.events import (
     CallArguments,
     CallBegun,
@@ -23,7 +23,6 @@ from hud.platform.gateway.events import (
 from hud.platform.gateway.formats import Format
 from hud.platform.gateway.requests import GenerationRequest
 from hud.platform.gateway.stopping import StopScanner
-from hud.platform.gateway.turns import THINK, Piece, Said, TurnParser
 from hud.platform.serving.tokens import TokenDelta, TokenEnd
 from hud.trace import Sample, ToolCall, Usage
 
@@ -34,7 +33,7 @@ class Prompt:
 
     ids: list[int]
     opened: bool = False
-    """It ends inside `<think>`: the turn begins as reasoning."""
+    """It ends inside reasoning, which the turn goes on with."""
 
 
 class TurnReader:
@@ -56,11 +55,12 @@ class TurnReader:
         self._stop_ids = format.chat.stop_ids
         self._detokenizer = format.vocabulary.detokenizer()
         self._stops = StopScanner(request.sampling.stop) if request.sampling.stop else None
-        self._tools = [tool.name for tool in request.offered]
+        self._tools = request.offered
+        self._calling = format.chat.tool_format
         calls = request.tool_choice.mode != "none"
         self._parser: TurnParser | None = None
         if request.prompts is None and (request.stream or not request.parallel_calls or not calls):
-            self._parser = TurnParser(self._tools, opened=prompt.opened, calls=calls)
+            self._parser = self._calling.parser(self._tools, opened=prompt.opened, calls=calls)
         self._text: list[str] = []
         self._calls = 0
         # The token that completed a stop string, or a call that has to be the only one, ends the turn exactly there.
@@ -91,8 +91,8 @@ class TurnReader:
             events += self._told(self._parser.end() if self._calls_open() else [])
             malformed = self._parser.malformed
         elif self.request.prompts is None:
-            opening = THINK if self._prompt.opened else ""
-            parsed = parse_output(opening + "".join(self._text), self._tools)
+            text = "".join(self._text)
+            parsed = parse_output(text, self._calling, self._tools, opened=self._prompt.opened)
             events += self._told(_pieces(parsed))
             malformed = parsed.malformed
         events.append(self._finished(end, malformed))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hud.engine.toolcalls.marked import held_back
+
 
 class StopScanner:
     """Text on its way to a reader, up to the first stop string."""
@@ -29,11 +31,3 @@ class StopScanner:
         """Return what was held back and became no stop string."""
         held, self._held = self._held, ""
         return held
-
-
-def held_back(text: str, mark: str) -> int:
-    """Return how many of the last characters of `text` could begin `mark`."""
-    for length in range(min(len(mark) - 1, len(text)), 0, -1):
-        if text.endswith(mark[:length]):
-            return length
-    return 0

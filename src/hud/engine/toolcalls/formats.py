@@ -1,0 +1,43 @@
+"""The table of tool-call formats, in the order in which chat templates are compared with them."""
+
+from __future__ import annotations
+
+from hud.engine.toolcalls.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
+from hud.engine.toolcalls.format import ToolFormat
+from hud.engine.toolcalls.glm45 import GLM45
+from hud.engine.toolcalls.harmony import HARMONY
+from hud.engine.toolcalls.hermes import HERMES, JSON
+from hud.engine.toolcalls.llama3_json import LLAMA3_JSON
+from hud.engine.toolcalls.mistral import MISTRAL
+from hud.engine.toolcalls.pythonic import LLAMA4_PYTHONIC, PYTHONIC
+from hud.engine.toolcalls.qwen3_coder import QWEN3_CODER
+from hud.errors import UsageError
+
+FORMATS: tuple[ToolFormat, ...] = (
+    HARMONY,
+    QWEN3_CODER,
+    GLM45,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    MISTRAL,
+    HERMES,
+    LLAMA4_PYTHONIC,
+    PYTHONIC,
+    LLAMA3_JSON,
+    JSON,
+)
+"""The first that recognizes a template is taken: GLM and Qwen3-Coder use the marks of Hermes, too."""
+
+
+def format_named(name: str) -> ToolFormat:
+    """Return the format of a name, vLLM's or SGLang's; raises `UsageError` for an unknown one."""
+    for format in FORMATS:
+        if name in format.names:
+            return format
+    names = ", ".join(format.names[0] for format in FORMATS)
+    raise UsageError(f"There is no tool-call parser {name!r}; there are {names}.")
+
+
+def format_of_template(template: str) -> ToolFormat:
+    """Return the format that a chat template writes; Hermes for a template that shows none."""
+    return next((format for format in FORMATS if format.recognizes(template)), HERMES)

@@ -1,0 +1,160 @@
+"""gpt-oss: messages on channels (harmony). `analysis` is reasoning, `final` the answer, and a message to a recipient a call.
+
+    <|channel|>analysis<|message|>...<|end|><|start|>assistant to=functions.look<|channel|>commentary json<|message|>{...}<|call|>
+
+A `commentary` message without a recipient is a preamble that users see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from hud.engine.toolcalls.format import Mark, Piece, Said
+from hud.engine.toolcalls.json_calls import by_tool, call, loaded, quoted
+from hud.engine.toolcalls.marked import held_back
+from hud.trace import ToolSpec
+
+START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
+_ENDS = ("<|end|>", "<|call|>", "<|return|>")
+_BREAKS = (*_ENDS, START, CHANNEL)
+"""Marks that end a message; the last two where the model forgot to."""
+_OPENINGS = (START, CHANNEL, MESSAGE, CONSTRAIN, "to=")
+_RECIPIENT = re.compile(r"to=([^\s<]+)")
+_NAMESPACE = "functions."
+_LONGEST_HEADER = 500
+
+
+class HarmonyFormat:
+    """See `ToolFormat`."""
+
+    names: tuple[str, ...] = ("openai", "gpt-oss")
+    thinking = (f"{CHANNEL}analysis{MESSAGE}", "<|end|>")
+
+    def recognizes(self, template: str) -> bool:
+        """True where a chat template writes channels."""
+        return CHANNEL in template and "<|call|>" in template
+
+    def parser(
+        self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
+    ) -> HarmonyTurn:
+        """Return a parser of one turn. The prompt ends behind `<|start|>assistant`."""
+        return HarmonyTurn(opened=opened, calls=calls)
+
+    def call_id(self, id: str) -> str:
+        """Return the id as it is."""
+        return id
+
+    def grammar(self, tools: Sequence[ToolSpec], mark: Mark, *, many: bool) -> str:
+        """Return Lark rules of one call, behind reasoning that stays free: the format has one call in a turn."""
+        calls = by_tool(
+            tools,
+            lambda tool: (
+                f"{mark(CHANNEL)} {quoted(f'commentary to={_NAMESPACE}{tool.name} ')} "
+                f'{mark(CONSTRAIN)} "json" {mark(MESSAGE)} ARGUMENTS'
+            ),
+        )
+        return f"calls: {_reasoning(mark)} call\n{calls}"
+
+    def preamble(self, mark: Mark) -> str:
+        """Return the reasoning, which stays free, and the header of the final message."""
+        return f'{_reasoning(mark)} {mark(CHANNEL)} "final" {mark(MESSAGE)}'
+
+
+def _reasoning(mark: Mark) -> str:
+    end, start = mark("<|end|>"), mark(START)
+    return f'({mark(CHANNEL)} "analysis" {mark(MESSAGE)} /(.|\\n)*/ {end} {start} "assistant")?'
+
+
+class HarmonyTurn:
+    """Reads one turn; see `TurnParser`."""
+
+    def __init__(self, *, opened: bool, calls: bool) -> None:
+        self.calls = calls
+        self.malformed = False
+        self._buffer = ""
+        self._kind: Literal["text", "reasoning", "call"] | None = "reasoning" if opened else None
+        self._name = ""
+        self._space = {"text": "", "reasoning": ""}
+        self._begun = {"text": False, "reasoning": False}
+        self._out: list[Piece] = []
+
+    def take(self, text: str) -> list[Piece]:
+        """Return what is certain after this text."""
+        self._buffer += text
+        return self._advance(False)
+
+    def end(self) -> list[Piece]:
+        """Return what is left when no more text comes."""
+        return self._advance(True)
+
+    def _advance(self, final: bool) -> list[Piece]:
+        while self._header(final) if self._kind is None else self._body(final):
+            pass
+        out, self._out = self._out, []
+        return out
+
+    def _header(self, final: bool) -> bool:
+        """Read up to `<|message|>`; text that begins no header is an answer without one."""
+        text = self._buffer.lstrip()
+        at = text.find(MESSAGE)
+        if not text or not any(text.startswith(one) or one.startswith(text) for one in _OPENINGS):
+            self._kind = "text" if text else None
+            return bool(text)
+        if at < 0 and len(text) < _LONGEST_HEADER:
+            # A header that never ends is no answer.
+            return False
+        header, self._buffer = text[: max(at, 0)], text[at + len(MESSAGE) :] if at >= 0 else text
+        recipient = _RECIPIENT.search(header)
+        channel = header.partition(CHANNEL)[2].split("<", 1)[0].split()[:1]
+        if recipient is not None and recipient[1] != "user" and self.calls:
+            self._kind, self._name = "call", recipient[1].removeprefix(_NAMESPACE)
+        else:
+            self._kind = "reasoning" if channel == ["analysis"] else "text"
+        return True
+
+    def _body(self, final: bool) -> bool:
+        found = [(at, mark) for mark in _BREAKS if (at := self._buffer.find(mark)) >= 0]
+        if not found:
+            if self._kind == "call":
+                if final:
+                    self._call(self._buffer)
+                    self._buffer = ""
+                    self._kind = None
+                return False
+            keep = 0 if final else max(held_back(self._buffer, mark) for mark in _BREAKS)
+            cut = len(self._buffer) - keep
+            self._say(self._buffer[:cut])
+            self._buffer = self._buffer[cut:]
+            return False
+        at, mark = min(found)
+        if self._kind == "call":
+            self._call(self._buffer[:at])
+        else:
+            self._say(self._buffer[:at])
+        self._kind = None
+        self._buffer = self._buffer[at + (len(mark) if mark in _ENDS else 0) :]
+        return True
+
+    def _call(self, text: str) -> None:
+        arguments = loaded(text) if text.strip() else {}
+        if not isinstance(arguments, dict) or not self._name:
+            self.malformed = True
+            return
+        self._out.append(call(self._name, arguments))
+
+    def _say(self, text: str) -> None:
+        kind = self._kind
+        assert kind in ("text", "reasoning")
+        if not self._begun[kind]:
+            text = text.lstrip()
+            self._begun[kind] = bool(text)
+        whole = self._space[kind] + text
+        shown = whole.rstrip()
+        self._space[kind] = whole[len(shown) :]
+        if shown:
+            self._out.append(Said(kind, shown))
+
+
+HARMONY = HarmonyFormat()

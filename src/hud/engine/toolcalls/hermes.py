@@ -1,0 +1,59 @@
+"""Hermes and Qwen 2.5 to 3: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`; and plain JSON without marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hud.engine.toolcalls.format import Mark
+from hud.engine.toolcalls.json_calls import (
+    call_of,
+    call_schema,
+    calls_of,
+    json_rule,
+    known,
+    loaded,
+)
+from hud.engine.toolcalls.marked import MarkedFormat
+from hud.trace import ToolCall, ToolSpec
+
+BEGIN, END = "<tool_call>", "</tool_call>"
+
+
+def _read(_mark: str, text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
+    call = call_of(loaded(text))
+    return None if call is None else [call]
+
+
+def _read_whole(text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
+    value = loaded(text)
+    return known(calls_of(value if isinstance(value, list) else [value]), tools)
+
+
+def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
+    call = f"{mark(BEGIN)} /\\n?/ named /\\n?/ {mark(END)}"
+    return f"calls: call{'+' if many else ''}\ncall: {call}\nnamed: {json_rule(call_schema(tools))}"
+
+
+def _plain_rules(tools: Sequence[ToolSpec], _mark: Mark, many: bool) -> str:
+    schema = call_schema(tools)
+    listed = {"type": "array", "items": schema, "minItems": 1}
+    return f"calls: {json_rule({'anyOf': [schema, listed]} if many else schema)}"
+
+
+HERMES = MarkedFormat(
+    names=("hermes", "qwen", "qwen25"),
+    templates=((BEGIN,),),
+    rules=_rules,
+    blocks=((BEGIN, END),),
+    read=_read,
+    read_whole=_read_whole,
+    whole_starts="{[",
+)
+JSON = MarkedFormat(
+    names=("json",),
+    templates=(),
+    rules=_plain_rules,
+    read_whole=_read_whole,
+    whole_starts="{[",
+)
+"""The whole turn is a call `{"name": ..., "arguments": {...}}` of a known tool, or a list of calls. No template needs it."""

@@ -1,0 +1,56 @@
+"""Llama 3.1 to 3.3: the whole turn is `{"name": ..., "parameters": {...}}`, several separated by `;`; a `<|python_tag|>` may precede it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hud.engine.toolcalls.format import Mark
+from hud.engine.toolcalls.json_calls import call_schema, calls_of, json_rule, known, loaded
+from hud.engine.toolcalls.marked import MarkedFormat
+from hud.trace import ToolCall, ToolSpec
+
+PYTHON_TAG = "<|python_tag|>"
+_DECODER = json.JSONDecoder()
+
+
+def _objects(text: str) -> list[Any] | None:
+    """Return JSON objects that are separated by semicolons or white space, None if text holds anything else."""
+    found, at = [], 0
+    while at < len(text):
+        try:
+            end = _DECODER.raw_decode(text, at)[1]
+        except (ValueError, RecursionError):
+            return None
+        found.append(loaded(text[at:end]))
+        at = end
+        while at < len(text) and (text[at].isspace() or text[at] == ";"):
+            at += 1
+    return found
+
+
+def _read(_mark: str, text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
+    objects = _objects(text.strip())
+    return calls_of(objects) if objects else None
+
+
+def _read_whole(text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
+    objects = _objects(text)
+    return known(calls_of(objects) if objects else None, tools)
+
+
+def _rules(tools: Sequence[ToolSpec], _mark: Mark, many: bool) -> str:
+    more = " (/; / call)*" if many else ""
+    return f"calls: call{more}\ncall: {json_rule(call_schema(tools, 'parameters'))}"
+
+
+LLAMA3_JSON = MarkedFormat(
+    names=("llama3_json", "llama4_json", "llama3"),
+    templates=(("<|start_header_id|>", '"parameters": '), ("<|header_start|>", '"parameters": ')),
+    rules=_rules,
+    blocks=((PYTHON_TAG, None),),
+    read=_read,
+    read_whole=_read_whole,
+    whole_starts="{",
+)

@@ -1,0 +1,269 @@
+"""Formats that put tool calls between marks, or make them the whole turn; and the parser of their turns.
+
+A turn is reasoning, then text and calls. Says of a stream, piece by piece, what it says of the whole text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hud.engine.toolcalls.format import THINK, THOUGHT, Mark, Piece, Said
+from hud.trace import ToolCall, ToolSpec
+
+_MOST_ENDS = 16
+"""How many closing marks of an unreadable call are tried: the first may stand in a string of its arguments."""
+
+Read = Callable[[str, str, Sequence[ToolSpec]], list[ToolCall] | None]
+"""Returns the calls between two marks, given the opening mark, the text behind it and the tools; None: unreadable."""
+ReadWhole = Callable[[str, Sequence[ToolSpec]], list[ToolCall] | None]
+"""Returns the calls that a whole turn is, None where it is text."""
+
+
+def _no_calls(_mark: str, _text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
+    return None
+
+
+@dataclass(frozen=True)
+class MarkedFormat:
+    """A format described by its marks; see `ToolFormat`."""
+
+    names: tuple[str, ...]
+    templates: tuple[tuple[str, ...], ...]
+    """A chat template is of this format where it holds all strings of one of these groups."""
+    rules: Callable[[Sequence[ToolSpec], Mark, bool], str]
+    """Lark rules; see `ToolFormat.grammar`."""
+    blocks: tuple[tuple[str, str | None], ...] = ()
+    """Marks before and behind calls; None: up to the next opening mark, or the end of the turn."""
+    read: Read = _no_calls
+    read_whole: ReadWhole | None = None
+    """Reads a turn that has no marks, where `whole_starts` begins it and tools were given."""
+    whole_starts: str = ""
+    silent: tuple[str, ...] = ()
+    """Marks around groups of calls, left out of the text."""
+    thinking: tuple[str, str] = (THINK, THOUGHT)
+    id_form: Callable[[str], str] = str
+
+    def recognizes(self, template: str) -> bool:
+        """True where a chat template writes tool calls this way."""
+        return any(all(part in template for part in group) for group in self.templates)
+
+    def parser(
+        self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
+    ) -> MarkedTurn:
+        """Return a parser of one turn; see `ToolFormat.parser`."""
+        return MarkedTurn(self, tools, opened=opened, calls=calls)
+
+    def call_id(self, id: str) -> str:
+        """Return a call's id in the form that the template takes."""
+        return self.id_form(id)
+
+    def grammar(self, tools: Sequence[ToolSpec], mark: Mark, *, many: bool) -> str:
+        """Return Lark rules of a turn that calls tools; see `ToolFormat.grammar`."""
+        return self.rules(tools, mark, many)
+
+    def preamble(self, mark: Mark) -> str:
+        """Return nothing: an answer begins the turn."""
+        return ""
+
+
+class MarkedTurn:
+    """Reads one turn of a `MarkedFormat`; see `TurnParser`."""
+
+    def __init__(
+        self, format: MarkedFormat, tools: Sequence[ToolSpec], *, opened: bool, calls: bool
+    ) -> None:
+        self.format = format
+        self.tools = tools
+        self.calls = calls
+        self.malformed = False
+        self._begins = tuple(begin for begin, _ in format.blocks)
+        self._marks = (*self._begins, *format.silent) if calls else ()
+        self._state = self._reasoning if opened else self._start
+        self._buffer = ""
+        self._block: tuple[str, str | None] = ("", None)
+        self._searched = 0
+        self._ends: list[int] = []
+        self._text = _Stripped("text")
+        self._thought = _Stripped("reasoning")
+        self._out: list[Piece] = []
+
+    def take(self, text: str) -> list[Piece]:
+        """Return what is certain after this text."""
+        self._buffer += text
+        return self._advance(False)
+
+    def end(self) -> list[Piece]:
+        """Return what is left when no more text comes."""
+        return self._advance(True)
+
+    def _advance(self, final: bool) -> list[Piece]:
+        while self._state(final):
+            pass
+        out, self._out = self._out, []
+        return out
+
+    # -- states: each returns True to go on with the next one, False to wait for more text ----------------
+
+    def _start(self, final: bool) -> bool:
+        think, thought = self.format.thinking
+        text = self._buffer.lstrip()
+        if text.startswith(think):
+            self._go_on(self._reasoning, text[len(think) :])
+            return True
+        if text.startswith(thought):
+            # No reasoning, and nothing shown yet.
+            self._go_on(self._opening, text[len(thought) :])
+            return True
+        if not final and (think.startswith(text) or thought.startswith(text)):
+            return False
+        self._state = self._opening
+        return True
+
+    def _reasoning(self, final: bool) -> bool:
+        thought = self.format.thinking[1]
+        at = self._buffer.find(thought)
+        if at >= 0:
+            self._say(self._thought, self._buffer[:at])
+            self._go_on(self._opening, self._buffer[at + len(thought) :])
+            return True
+        return self._say_all_but(self._thought, (thought,), final)
+
+    def _opening(self, final: bool) -> bool:
+        """The first character of the answer decides whether the whole of it may be a call."""
+        if not self.calls or not self.tools or self.format.read_whole is None:
+            self._state = self._content
+            return True
+        text = self._buffer.lstrip()
+        if not text:
+            return False
+        whole = text[0] in self.format.whole_starts
+        self._state = self._maybe_calls if whole else self._content
+        return True
+
+    def _maybe_calls(self, final: bool) -> bool:
+        """Held to the end: only then is it known whether the answer is nothing but calls."""
+        longest = max((len(begin) for begin in self._begins), default=0)
+        if self._first(self._begins, max(0, self._searched - longest))[0] >= 0:
+            self._go_on(self._content, self._buffer)
+            return True
+        self._searched = len(self._buffer)
+        if not final:
+            return False
+        assert self.format.read_whole is not None
+        calls = self.format.read_whole(self._buffer.strip(), self.tools)
+        self._out.extend(calls or [])
+        self._go_on(self._content, "" if calls else self._buffer)
+        return not calls
+
+    def _content(self, final: bool) -> bool:
+        at, mark = self._first(self._marks, 0)
+        if at < 0:
+            return self._say_all_but(self._text, self._marks, final)
+        self._say(self._text, self._buffer[:at])
+        rest = self._buffer[at + len(mark) :]
+        for block in self.format.blocks:
+            if block[0] == mark:
+                self._block = block
+                self._ends = []
+                self._go_on(self._call, rest)
+                return True
+        self._go_on(self._content, rest)
+        return True
+
+    def _call(self, final: bool) -> bool:
+        """A call is returned when it is complete: one that cannot be read must not have been begun."""
+        begin, end = self._block
+        if end is None:
+            at = self._first(self._begins, 0)[0]
+            if at < 0 and not final:
+                return False
+            return self._called(at if at >= 0 else len(self._buffer), 0)
+        while True:
+            at = self._buffer.find(end, self._searched)
+            # An opening mark behind the first closing mark says that the call ended there, readable or not.
+            opens = self._first(self._begins, self._ends[0])[0] if self._ends else -1
+            if 0 <= opens < at or (opens >= 0 and at < 0) or len(self._ends) == _MOST_ENDS:
+                return self._called(self._ends[0], len(end))
+            if at < 0:
+                break
+            self._searched = at + len(end)
+            calls = self.format.read(begin, self._buffer[:at], self.tools)
+            if calls is not None:
+                return self._called(at, len(end), calls)
+            self._ends.append(at)
+        self._searched = max(self._searched, len(self._buffer) - len(end) + 1)
+        if not final:
+            return False
+        return (
+            self._called(self._ends[0], len(end))
+            if self._ends
+            else self._called(len(self._buffer), 0)
+        )
+
+    def _called(self, at: int, length: int, calls: list[ToolCall] | None = None) -> bool:
+        """Report the calls in the block that ends at `at`, and go on behind its closing mark of `length` characters."""
+        if calls is None:
+            calls = self.format.read(self._block[0], self._buffer[:at], self.tools)
+        if calls is None:
+            self.malformed = True
+        self._out.extend(calls or [])
+        self._go_on(self._content, self._buffer[at + length :])
+        return True
+
+    # -- what they share --------------------------------------------------------------------------------
+
+    def _first(self, marks: tuple[str, ...], start: int) -> tuple[int, str]:
+        """Return where the first of `marks` stands and which it is, the longer of two in one place; -1 if none does."""
+        found = [
+            (at, -len(mark), mark) for mark in marks if (at := self._buffer.find(mark, start)) >= 0
+        ]
+        if not found:
+            return -1, ""
+        at, _, mark = min(found)
+        return at, mark
+
+    def _go_on(self, state: object, buffer: str) -> None:
+        self._state = state  # type: ignore[assignment]
+        self._buffer = buffer
+        self._searched = 0
+
+    def _say(self, strip: _Stripped, text: str) -> None:
+        shown = strip.take(text)
+        if shown:
+            self._out.append(Said(strip.kind, shown))
+
+    def _say_all_but(self, strip: _Stripped, marks: tuple[str, ...], final: bool) -> bool:
+        """Say everything except what could begin one of `marks`."""
+        keep = 0 if final else max((held_back(self._buffer, mark) for mark in marks), default=0)
+        end = len(self._buffer) - keep
+        self._say(strip, self._buffer[:end])
+        self._buffer = self._buffer[end:]
+        return False
+
+
+class _Stripped:
+    """Text without white space at its two ends, as it comes."""
+
+    def __init__(self, kind: Literal["text", "reasoning"]) -> None:
+        self.kind = kind
+        self._begun = False
+        self._space = ""
+
+    def take(self, text: str) -> str:
+        if not self._begun:
+            text = text.lstrip()
+            self._begun = bool(text)
+        whole = self._space + text
+        shown = whole.rstrip()
+        self._space = whole[len(shown) :]
+        return shown
+
+
+def held_back(text: str, mark: str) -> int:
+    """Return how many of the last characters of `text` could begin `mark`."""
+    for length in range(min(len(mark) - 1, len(text)), 0, -1):
+        if text.endswith(mark[:length]):
+            return length
+    return 0

@@ -1,0 +1,79 @@
+"""Qwen3-Coder, Qwen3.5 and 3.6: `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`.
+
+Values are text; `typed` reads them by the tool's schema. Each stands on lines of its own, and one line break on either
+side belongs to the markup. The outer mark is sometimes left out by these models, and is not needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from hud.engine.toolcalls.format import Mark
+from hud.engine.toolcalls.json_calls import call, quoted
+from hud.engine.toolcalls.marked import MarkedFormat
+from hud.engine.toolcalls.typed import parameters_of, typed_value
+from hud.engine.toolcalls.typed_rules import value_rules
+from hud.trace import ToolCall, ToolSpec
+
+BEGIN, END = "<tool_call>", "</tool_call>"
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+_NAME = re.compile(r"\s*([^<>\n]+?)\s*>")
+_PARAMETER = re.compile(
+    # Up to the closing mark behind which the markup goes on: a value may hold one, too.
+    r"\s*<parameter=([^<>\n]+?)>(.*?)(?:</parameter>)\s*(?=<parameter=|</function>|$)",
+    re.DOTALL,
+)
+
+
+def _read(mark: str, text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
+    if mark == BEGIN:
+        text = text.strip()
+        if not text.startswith(FUNCTION):
+            return None
+        text = text[len(FUNCTION) :]
+        if text.endswith(FUNCTION_END):
+            text = text[: -len(FUNCTION_END)]
+    name = _NAME.match(text)
+    if name is None:
+        return None
+    schema = parameters_of(name[1], tools)
+    arguments: dict[str, Any] = {}
+    at = name.end()
+    while (parameter := _PARAMETER.match(text, at)) is not None:
+        arguments[parameter[1]] = typed_value(unwrapped(parameter[2]), parameter[1], schema)
+        at = parameter.end()
+    return [call(name[1], arguments)] if not text[at:].strip() else None
+
+
+def unwrapped(text: str) -> str:
+    """Return a value without the line break on either side that belongs to the markup."""
+    return text.removeprefix("\n").removesuffix("\n")
+
+
+def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
+    alternatives, rules = [], []
+    for place, tool in enumerate(tools):
+        begin, more = quoted(f"\n<function={tool.name}>\n"), f"call_{place}"
+        alternatives.append(more)
+        parameters, needed = value_rules(
+            tool,
+            more,
+            opening=lambda key: quoted(f"<parameter={key}>\n"),
+            closing="\n</parameter>\n",
+            mark=mark,
+        )
+        rules += [f"{more}: {begin} {parameters}", *needed]
+    call = f'{mark(BEGIN)} ({" | ".join(alternatives)}) "</function>\\n" {mark(END)}'
+    more = r" (/\n/ call)*" if many else ""
+    return "\n".join([f"calls: call{more}", f"call: {call}", *rules])
+
+
+QWEN3_CODER = MarkedFormat(
+    names=("qwen3_coder", "qwen3_xml"),
+    templates=((FUNCTION, "<parameter="),),
+    rules=_rules,
+    blocks=((BEGIN, END), (FUNCTION, FUNCTION_END)),
+    read=_read,
+)

@@ -1,0 +1,143 @@
+"""Argument values that a format writes as plain text, read by the tool's JSON schema.
+
+Markup without types (`<parameter=zip>\n01234\n</parameter>`) does not say whether a value is a string or a number. The
+schema decides: a parameter declared as a string keeps its text, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hud.engine.toolcalls.json_calls import loaded
+from hud.trace import ToolSpec
+
+_DEEPEST, _MOST_BRANCHES = 4, 16
+"""Bounds on references and alternatives that are followed in a schema."""
+_BRANCHES = ("anyOf", "oneOf", "allOf")
+_LONGEST_LITERAL = 10_000
+_WORDS = {"true": True, "false": False}
+_NOTHING = ("null", "none")
+
+
+def parameters_of(name: str, tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments; empty for a tool that is not known."""
+    for tool in tools:
+        if tool.name == name:
+            return tool.parameters
+    return {}
+
+
+def typed_value(text: str, parameter: str, schema: dict[str, Any]) -> Any:
+    """Return the value of one parameter; `schema` is that of all arguments.
+
+    Types are tried in the order of the schema, null first. Text that fits none stays text: the tool's own check names
+    the mistake. Without a declared type, JSON that is not a string is read as such, and everything else is text.
+    """
+    properties = schema.get("properties")
+    declared = properties.get(parameter) if isinstance(properties, dict) else None
+    if declared is None:
+        declared = schema.get("additionalProperties")
+    types = schema_types(declared, schema)
+    if not types:
+        value = _structured(text)
+        return text if value is None or isinstance(value, str) else value
+    word = text.strip().lower()
+    if "null" in types and word in _NOTHING:
+        return None
+    for kind in types:
+        value = _read(text, kind)
+        if value is not None:
+            return value
+    return text
+
+
+def coerced(value: Any, parameter: str, schema: dict[str, Any]) -> Any:
+    """Return a value that was written in quotes as its schema types it; other values as they are."""
+    return typed_value(value, parameter, schema) if isinstance(value, str) else value
+
+
+def schema_types(
+    declared: Any, root: dict[str, Any], seen: frozenset[int] = frozenset()
+) -> list[str]:
+    """Return the JSON types that a schema allows, in its order; none where it does not say."""
+    if not isinstance(declared, dict) or id(declared) in seen or len(seen) >= _DEEPEST:
+        return []
+    seen |= {id(declared)}
+    if isinstance(declared.get("$ref"), str):
+        return schema_types(_referenced(declared["$ref"], root), root, seen)
+    kind = declared.get("type")
+    if isinstance(kind, str):
+        return [kind]
+    if isinstance(kind, list):
+        return [one for one in kind if isinstance(one, str)]
+    values = declared.get("enum", [declared["const"]] if "const" in declared else None)
+    if isinstance(values, list):
+        return list(dict.fromkeys(_type_of(value) for value in values))
+    branches = next((declared[word] for word in _BRANCHES if declared.get(word)), None)
+    found: list[str] = []
+    for branch in branches[:_MOST_BRANCHES] if isinstance(branches, list) else ():
+        found += schema_types(branch, root, seen)
+    return list(dict.fromkeys(found))
+
+
+def _referenced(path: str, root: dict[str, Any]) -> Any:
+    place: Any = root
+    for part in path.removeprefix("#").strip("/").split("/"):
+        part = part.replace("~1", "/").replace("~0", "~")
+        place = place.get(part) if isinstance(place, dict) else None
+    return place
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if value is None:
+        return "null"
+    kinds = {str: "string", int: "integer", float: "number", list: "array"}
+    return kinds.get(type(value), "object")
+
+
+def _read(text: str, kind: str) -> Any:
+    """Return the value of one JSON type that text spells, None if it spells none."""
+    if kind == "string":
+        return text
+    if kind == "boolean":
+        return _WORDS.get(text.strip().lower())
+    value = _structured(text)
+    if kind == "integer":
+        if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+            return int(value)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if kind == "number":
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    wanted = {"array": list, "object": dict}.get(kind)
+    return value if wanted is not None and isinstance(value, wanted) else None
+
+
+def _structured(text: str) -> Any:
+    """Return the value of JSON, or of a Python literal of JSON's types; None if text is neither."""
+    value = loaded(text)
+    stripped = text.strip()
+    if value is not None or not stripped.startswith(("{", "[")) or len(stripped) > _LONGEST_LITERAL:
+        return value
+    try:
+        literal = ast.literal_eval(stripped)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+    return literal if is_json(literal) else None
+
+
+def is_json(value: Any) -> bool:
+    """True for a value that JSON can carry."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and is_json(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return all(is_json(inner) for inner in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return -(2**63) <= value < 2**64
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str | bool)
