@@ -134,6 +134,32 @@ def test_a_training_run_begins_with_nothing_and_says_what_it_discarded(hud):
     assert json.loads(hud("models discard tiny --json"))["discarded"]["runs"] == 4
 
 
+def test_checkpoints_whose_files_were_deleted_say_so_and_named_ones_stay(hud):
+    hud(CREATE)
+    train = TRAIN.replace("--steps 2", "--steps 1")
+    hud(f"{train} --keep all")
+    (first,) = json.loads(hud("models checkpoints tiny --json"))
+    assert "is named good" in hud(f"models name tiny {first['id'][:8]} good")
+    hud(f"{TRAIN.replace('--steps 2', '--steps 3')} --keep 1 --keep-every 100 --fresh")
+    nodes = json.loads(hud("models checkpoints tiny --json"))
+    assert [one["pruned"] for one in nodes] == [False, True, True, False]
+    assert nodes[0]["name"] == "good"
+    lines = hud("models checkpoints tiny --all").splitlines()
+    assert ["(files deleted)" in line for line in lines[1:5]] == [False, True, True, False]
+    gone = nodes[2]["name"]
+    for line in (
+        f"models head tiny --set {gone}",
+        f"models export tiny -o out --checkpoint {gone}",
+    ):
+        said = " ".join(hud(line, code=2).split())
+        assert f"'{gone}' of 'tiny' were deleted to save space" in said
+        assert "whose files are there: good" in said
+    assert "good" in hud("models head tiny --set good")
+    hud(f"models name tiny {nodes[2]['id']} late", code=2)
+    hud(f"models name tiny {nodes[3]['id']} good", code=2)
+    hud("models name tiny good base", code=2)
+
+
 def test_a_branch_gets_a_lane_of_its_own():
     nodes = [node("a"), node("b", "a"), node("c", "a", active=True), node("d", "b"), node("e", "c")]
     lines = [line.partition("  reward")[0] for line in draw_tree(MODEL, nodes)]
@@ -152,7 +178,7 @@ def test_stretches_of_pruned_checkpoints_are_one_line():
         for place, (name, parent) in enumerate(zip(names, [None, *names], strict=False))
     ]
     lines = list(draw_tree(MODEL, nodes, everything=False))
-    assert lines[2] == "┆ 5 more steps, files pruned (--all)"
+    assert lines[2] == "┆ 5 more steps, files deleted (--all)"
     assert len(lines) == 5
     assert len(list(draw_tree(MODEL, nodes))) == 9
 

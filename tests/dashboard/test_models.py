@@ -179,6 +179,36 @@ async def test_rolling_back_is_told_from_promoting(platform, web):
     assert "Roll back to it" in (await web.get("/models/m?checkpoint=base")).text
 
 
+async def test_what_needs_deleted_files_is_disabled_and_refused_in_a_sentence(platform, web):
+    model = make_model(platform)
+    tree = platform.registry_of(model.team_id).tree
+    first = made(platform, model, 1)
+    second = made(platform, model, 2, first)
+    third = made(platform, model, 3, second)
+    for identifier in (first, second):
+        tree.get(identifier).folder.mkdir(parents=True)
+    tree.prune(model, {first, third})
+    for earned, one in zip((0.1, 0.8, 0.2), (first, second, third), strict=True):
+        record_rewards(platform, model, one, tasks(earned))
+    page = (await web.get(f"/models/m?checkpoint={second}")).text
+    assert "files deleted" in page
+    for button in ("Roll back to it", "Talk to it", "Train from here"):
+        assert "disabled" in page.split(f">{button}</button>")[0].rpartition("<button")[2]
+    compared = (await web.get(f"/models/m/compare?first={third}&second={second}")).text
+    assert (
+        "disabled"
+        in compared.split(f">Roll back to {tree.get(second).name}<")[0].rpartition("<button")[2]
+    )
+    answer = await web.put("/v2/models/m/head", json={"checkpoint_id": second})
+    assert answer.status_code == 409
+    assert f"The nearest before it whose files are there: {tree.get(first).name} " in answer.text
+    # A name keeps the files.
+    answer = await web.put(f"/v2/models/m/checkpoints/{first}", json={"name": "good"})
+    assert answer.json()["name"] == "good"
+    assert (await web.post("/v2/models/m/prune", json={"keep": []})).json()["pruned"] == []
+    assert 'value="good"' in (await web.get("/models/m?checkpoint=good")).text
+
+
 def test_the_gate_says_what_may_be_said():
     def name(head, candidate):
         return verdict_of("m", head, candidate).name

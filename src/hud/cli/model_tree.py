@@ -16,7 +16,7 @@ def draw_tree(
 ) -> Iterator[str]:
     """Yield one line for the beginning and one for each checkpoint, in the order in which they were made.
 
-    Unless `everything` is wanted, stretches of checkpoints whose files were pruned are one line.
+    Unless `everything` is wanted, stretches of checkpoints whose files were deleted are one line.
     """
     lanes: list[str | None] = [None]
     places: dict[str | None, int] = {None: 0}
@@ -46,7 +46,7 @@ def draw_tree(
         waiting = _waiting(nodes[place + 1 :], lanes)
         if place in folds:
             if folds[place]:
-                yield f"{_graph(node, lane, home, waiting, '┆')} {folds[place]} more steps, files pruned (--all)"
+                yield f"{_graph(node, lane, home, waiting, '┆')} {folds[place]} more steps, files deleted (--all)"
             continue
         branch = "" if straight else f"  from {names.get(parent, 'the beginning')}"
         yield f"{_graph(node, lane, home, waiting)} {node['name']:<{width}}  {describe(node)}{branch}"
@@ -68,7 +68,7 @@ def describe(node: dict[str, Any]) -> str:
         node["loss_fn"] or "",
     ]
     if node["pruned"]:
-        parts.append("(files pruned)")
+        parts.append("(files deleted)")
     return "  ".join(part for part in parts if part)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import click
 
@@ -223,7 +224,7 @@ def create(
 @command.command()
 @click.argument("slug")
 @click.option(
-    "--all", "everything", is_flag=True, help="Draw stretches of pruned checkpoints, too."
+    "--all", "everything", is_flag=True, help="Draw stretches of checkpoints without files, too."
 )
 @as_json_option
 def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
@@ -259,6 +260,21 @@ def head(slug: str, target: str | None, as_json: bool) -> None:
     console().print(f"{model['model_name']} serves {serves}.", markup=False)
     if target is not None:
         console().print(f"Training goes on from there: hud train {model['model_name']} TASKS")
+
+
+@command.command()
+@click.argument("slug")
+@click.argument("checkpoint")
+@click.argument("name")
+@as_json_option
+def name(slug: str, checkpoint: str, name: str, as_json: bool) -> None:
+    """Name a checkpoint (an id, its start, a name, or head); the files of named ones are never deleted to save space."""
+    path = f"/v2/models/{quote(slug, safe='')}/checkpoints/{quote(checkpoint, safe='')}"
+    named = _ask("put", path, {"name": name})
+    if as_json:
+        print_json(named)
+        return
+    console().print(f"Checkpoint {named['id']} of {slug} is named {named['name']}.", markup=False)
 
 
 @command.command()

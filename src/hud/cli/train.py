@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
@@ -48,6 +49,8 @@ def _config_options(function: Any) -> Any:
 
 def _click_type(annotation: Any) -> Any:
     options = [one for one in get_args(annotation) if one is not type(None)]
+    if len(options) > 1 and get_origin(annotation) in (Union, UnionType):
+        return str  # A number or a word: the configuration says which.
     if options and get_origin(annotation) is not Literal:
         annotation = options[0]
     if get_origin(annotation) is Literal:

@@ -140,7 +140,7 @@ class CheckpointRecord:
     step: int
     name: str
     folder: Path | None
-    """None once its files were pruned."""
+    """None once its files were deleted."""
     created_at: datetime
     mean_reward: float | None = None
     learning_rate: float | None = None

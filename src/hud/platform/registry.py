@@ -22,7 +22,7 @@ from hud.eval.nearness import did_you_mean
 from hud.platform.leases import Leases
 from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig, VllmConfig, Weights
 from hud.platform.store import tables
-from hud.platform.tree import Tree
+from hud.platform.tree import Tree, is_named
 from hud.trace import new_id, plain
 
 if TYPE_CHECKING:
@@ -241,9 +241,10 @@ class Registry:
         return model
 
     def needed_checkpoints(self, model: ModelRecord) -> set[str]:
-        """Ids of a model's checkpoints whose files must stay: its head, and where forks began or stand."""
+        """Ids of a model's checkpoints whose files must stay: its head, named ones, and where forks began or stand."""
         needed = {model.head_checkpoint_id, model.config.origin_checkpoint}
         nodes = self.tree.nodes(model)
+        needed |= {node.id for node in nodes if is_named(node)}
         for other in self.models():
             needed |= {other.head_checkpoint_id, other.config.origin_checkpoint}
             needed |= {

@@ -6,6 +6,7 @@ makes a branch. Knows rows and folders; loads no weights.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hud.platform.store import Store
 
 _SHORTEST_PREFIX = 4
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+_AUTOMATIC = re.compile(r"step-[0-9]")
 
 
 class Tree:
@@ -140,11 +143,13 @@ class Tree:
         return Weights(sampler)
 
     def present(self, node: CheckpointRecord, model: ModelRecord) -> Path:
-        """Return a checkpoint's folder; refuses one whose files were pruned or are gone."""
+        """Return a checkpoint's folder; refuses one whose files were deleted or are gone."""
         if node.folder is None:
+            nearest = self._nearest(node)
             raise ConflictError(
-                f"The files of checkpoint {node.name!r} of {model.slug!r} were pruned (see --keep), so it cannot be "
-                "used; choose another."
+                f"The files of checkpoint {node.name!r} of {model.slug!r} were deleted to save space, so it cannot serve, be "
+                f"trained or be forked. The nearest before it whose files are there: {nearest} (all: hud models checkpoints "
+                f"{model.slug}). `hud train --keep all` deletes none; `hud models name` keeps one."
             )
         if not node.folder.is_dir():
             raise StoreError(
@@ -164,7 +169,41 @@ class Tree:
 
     def cure(self, node: CheckpointRecord, model: ModelRecord) -> str:
         """What to do about a checkpoint that cannot be used."""
-        return f"Go back to the checkpoint before it: hud models head {model.slug} --set {node.parent_id or BASE}"
+        return f"Go back to a checkpoint before it: hud models head {model.slug} --set {self._nearest(node)}"
+
+    def _nearest(self, node: CheckpointRecord) -> str:
+        """Return the name of the nearest ancestor whose files are there, or `base`."""
+        place = node.parent_id
+        while place is not None:
+            found = self.get(place)
+            if found.model_id != node.model_id:
+                return BASE
+            if found.folder is not None and found.folder.is_dir():
+                return found.name
+            place = found.parent_id
+        return BASE
+
+    def rename(self, model: ModelRecord, checkpoint_id: str, name: str) -> CheckpointRecord:
+        """Name a checkpoint of `model`, so that its files are never deleted to save space; returns it as it is now.
+
+        Raises `UsageError` for a name that cannot be one, `ConflictError` for one that is taken.
+        """
+        node = self.get(checkpoint_id)
+        if node.model_id != model.id:
+            raise NotFoundError(f"Checkpoint {checkpoint_id!r} is not one of {model.slug!r}'s own.")
+        if _NAME.fullmatch(name) is None or name in (BASE, "head") or _AUTOMATIC.match(name):
+            raise UsageError(
+                f"A checkpoint cannot be named {name!r}: 1 to 60 letters, digits, '.', '_' and '-', other than 'base', 'head' "
+                "and 'step-…'."
+            )
+        taken = self._called(model, name)
+        if taken not in (None, node.id):
+            raise ConflictError(f"Another checkpoint of {model.slug!r} is named {name!r} already.")
+        self.present(node, model)
+        nodes = tables.checkpoints
+        with self.store.begin() as connection:
+            connection.execute(sa.update(nodes).where(nodes.c.id == node.id).values(name=name))
+        return self.get(node.id)
 
     def append(self, node: CheckpointRecord, *, expected_head: str | None) -> None:
         """Add a node and move its model's head to it, both or neither.
@@ -224,6 +263,11 @@ class Tree:
         """Remove what a killed process left half-written; for the holder of the model's lease."""
         known = {node.folder.name for node in self.nodes(model) if node.folder is not None}
         return remove_unfinished(self.place(model.id), known)
+
+
+def is_named(node: CheckpointRecord) -> bool:
+    """True for a checkpoint that a person gave its name."""
+    return node.name != node_name(node.step, node.id)
 
 
 def node_name(step: int, identifier: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -42,7 +42,7 @@ class SubagentConfig(BaseModel):
 
 # They say how to run, show or store, not what is learned: changing them continues the same run.
 _NOT_THE_EXPERIMENT = frozenset(
-    {"keep", "max_concurrent", "rollout_timeout", "metrics_file", "plot"}
+    {"keep", "keep_every", "max_concurrent", "rollout_timeout", "metrics_file", "plot"}
 )
 
 
@@ -146,8 +146,11 @@ class TrainConfig(BaseModel):
 
     seed: int = 0
     """Of the draws of tasks and tokens."""
-    keep: int = Field(default=8, ge=0)
-    """Newest checkpoints whose files stay, beside the head, the scored ones and those that forks need. 0: all."""
+    keep: Annotated[int, Field(ge=1)] | Literal["all"] = 8
+    """Newest checkpoints whose files stay, or all. The head, the best held-out one, every `keep_every`-th, those that were named
+    (`hud models name`) and those that forks need stay in any case."""
+    keep_every: int | None = Field(default=None, ge=1)
+    """Steps between checkpoints whose files stay for good. None: 10, or a twentieth of the run where that is more."""
     metrics_file: str | None = None
     """JSONL of every step's metrics; where None, in the run's folder under HUD_HOME."""
     plot: str | None = None

@@ -13,7 +13,7 @@ from hud.errors import UsageError
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.journal import TrainingRun, open_run
-from hud.train.pruning import prune
+from hud.train.pruning import expendable_of, prune
 from hud.train.updating import Update
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Learner:
         self.client = client
         self.run = run
         self.trainer = TrainingClient(run.model_id, client=client, contributor=run.contributor)
-        self.kept = set(run.nodes.values())
+        self._deleted: set[str] = set()
+        """Checkpoints of this run whose files this process deleted."""
 
     @classmethod
     async def open(cls, config: TrainConfig, client: Client, *, fresh: bool) -> Learner:
@@ -67,19 +68,13 @@ class Learner:
     async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
         """Record a step that is done."""
         await self.run.report(step, metrics, checkpoint)
-        if checkpoint is not None:
-            self.kept.add(checkpoint)
 
-    async def prune(self, *, spare_head: bool = False) -> None:
-        """Delete the files of this run's older checkpoints, except those with a score."""
-        if not self.config.keep or len(self.kept) <= self.config.keep:
-            return
-        newest = [self.run.nodes[step] for step in sorted(self.run.nodes)][-self.config.keep :]
-        scored = {score.checkpoint_id for score in self.run.scores}
-        due = {self.run.head} if spare_head else set()
-        expendable = set(self.run.nodes.values()) - set(newest) - scored - due
-        await prune(self.client, self.run.model_id, expendable)
-        self.kept = set(newest)
+    async def prune(self) -> None:
+        """Delete the files of this run's checkpoints, except those that its configuration keeps."""
+        expendable = expendable_of(self.config, self.run.nodes, self.run.scores) - self._deleted
+        if expendable:
+            await prune(self.client, self.run.model_id, expendable)
+            self._deleted |= expendable
 
     async def close(self) -> None:
         """Give the model's lease back."""

@@ -267,7 +267,7 @@ class _Loop:
         """Have the files of older checkpoints deleted beside the next step; no more than one step is taken meanwhile."""
         if self.pruning is not None:
             await self.pruning
-        self.pruning = asyncio.create_task(self.learner.prune(spare_head=self._due()))
+        self.pruning = asyncio.create_task(self.learner.prune())
 
     async def _rollouts(
         self, step: int, job: Job, lesson: Lesson, watch: Stopwatch

@@ -1,14 +1,41 @@
-"""Making room: which checkpoints of a run keep their files."""
+"""Retention: which checkpoints of a training run keep their files."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hud.client import Client
 
+if TYPE_CHECKING:
+    from hud.train.config import TrainConfig
+    from hud.train.progress import Score
+
+_FEWEST_BETWEEN = 10
+_KEPT_OF_A_RUN = 20
+
+
+def expendable_of(
+    config: TrainConfig, nodes: Mapping[int, str], scores: Sequence[Score]
+) -> set[str]:
+    """Return the checkpoints of a run whose files may be deleted; `nodes` are by the number of steps done.
+
+    The newest `config.keep`, every `config.keep_every`-th and the best held-out one are not among them.
+    """
+    if config.keep == "all":
+        return set()
+    every = config.keep_every or max(_FEWEST_BETWEEN, -(-config.steps // _KEPT_OF_A_RUN))
+    order = sorted(nodes)
+    kept = {nodes[done] for done in order[-config.keep :]}
+    kept |= {nodes[done] for done in order if done % every == 0}
+    best = max(scores, key=lambda score: (score.mean, score.step), default=None)
+    if best is not None and best.checkpoint_id is not None:
+        kept.add(best.checkpoint_id)
+    return set(nodes.values()) - kept
+
 
 async def prune(client: Client, model_id: str, expendable: Collection[str]) -> None:
-    """Delete the files of these checkpoints; heads and what forks need stay, and so does every node."""
+    """Delete the files of these checkpoints; the head, named ones and what forks need stay, and so does every node."""
     nodes = await client.get(f"/v2/models/{model_id}/checkpoints")
     gone = set(expendable)
     keep = [node["id"] for node in nodes if not node["pruned"] and node["id"] not in gone]

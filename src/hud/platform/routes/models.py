@@ -3,7 +3,7 @@
 GET    /v2/models                          GET  /v2/models/resolve?model=SLUG     POST /v2/models/fork
 GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
 POST   /v2/models/create | /add | /provide GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
-GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET  /v2/models/{id}/checkpoints/{id}
+GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET, PUT /v2/models/{id}/checkpoints/{id}
 """
 
 from __future__ import annotations
@@ -86,6 +86,14 @@ class ServersRequest(BaseModel):
     vllm: VllmConfig | None
 
 
+class NameRequest(BaseModel):
+    """Name a checkpoint: its files then stay."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+
+
 class HeadRequest(BaseModel):
     """Move the head: a checkpoint's id, the unique start of one, its name, or `base`."""
 
@@ -100,7 +108,7 @@ class ExportRequest(BaseModel):
 
 
 class PruneRequest(BaseModel):
-    """Delete the files of all checkpoints but these; heads and what forks need stay too."""
+    """Delete the files of all checkpoints but these; heads, named ones and what forks need stay too."""
 
     keep: list[str]
 
@@ -197,6 +205,18 @@ def checkpoint(request: Request, model_id: str, checkpoint_id: str) -> dict[str,
     if found is None:
         raise NotFoundError(f"Model {model.slug!r} began with weights, not with a checkpoint.")
     return _checkpoint(registry.tree.get(found), model)
+
+
+@router.put("/{model_id}/checkpoints/{checkpoint_id}", dependencies=_TRAIN)
+def name_checkpoint(
+    request: Request, model_id: str, checkpoint_id: str, body: NameRequest
+) -> dict[str, Any]:
+    registry = _registry(request)
+    model = registry.model(model_id)
+    found = registry.tree.find(model, checkpoint_id)
+    if found is None:
+        raise NotFoundError(f"Model {model.slug!r} began with weights, not with a checkpoint.")
+    return _checkpoint(registry.tree.rename(model, found, body.name), model)
 
 
 @router.put("/{model_id}/head", dependencies=_TRAIN)

@@ -19,6 +19,7 @@ from hud.platform.gate_verdict import verdict_of
 from hud.platform.launch_training import refuse_trained
 from hud.platform.store.checkpoint_rewards import rewards_of
 from hud.platform.training_runs import TrainingRuns
+from hud.platform.tree import is_named
 from hud.train.plots import loss_per_token
 
 if TYPE_CHECKING:
@@ -122,6 +123,20 @@ def fork(
     return see(f"/models/{made.slug}")
 
 
+@router.action("/models/{model_id}/checkpoints/{checkpoint_id}/name", "train")
+def name_checkpoint(
+    request: Request,
+    model_id: str,
+    checkpoint_id: str,
+    name: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Name a checkpoint, so that its files stay."""
+    registry = _platform(request).registry_of(caller(request).team_id)
+    found = registry.model(model_id)
+    node = registry.tree.rename(found, checkpoint_id, name.strip())
+    return see(f"/models/{found.slug}?checkpoint={node.id}")
+
+
 @router.action("/models/{model_id}/head", "train")
 async def set_head(
     request: Request, model_id: str, checkpoint: Annotated[str, Form(max_length=200)] = ""
@@ -179,6 +194,7 @@ def node_shown(node: CheckpointRecord, scores: Mapping[str | None, Any]) -> dict
         "kl": node.metrics.get("sampler_k3:mean"),
         "created_at": node.created_at.isoformat(),
         "pruned": node.folder is None,
+        "named": is_named(node),
         "score": scores.get(node.id),
     }
 

@@ -72,6 +72,7 @@ def compare(
     sides: dict[str, dict[str, Any]] = {}
     runs: dict[str, _Runs] = {}
     names = {node.id: node.name for node in nodes}
+    deleted = {node.id for node in nodes if node.folder is None}
     for side, identifier in (("first", before), ("second", after)):
         sides[side] = {
             "reference": identifier or BASE,
@@ -80,6 +81,7 @@ def compare(
             "behind": is_behind(nodes, identifier, model.head_checkpoint_id),
         }
         runs[side] = runs_of(identifier)
+        sides[side]["deleted"] = identifier in deleted
         missing = None if slugs is None else sum(not runs[side].get(slug) for slug in slugs)
         sides[side] |= {"tasks": len(runs[side]), "missing": missing}
     rewards = {side: _rewards(found) for side, found in runs.items()}
@@ -218,7 +220,7 @@ def _by_task(first: _Runs, second: _Runs) -> dict[str, Any]:
 
 def _options(model: ModelRecord, nodes: list[Any]) -> list[dict[str, str]]:
     found = [
-        {"value": node.id, "label": node.name + (" (files pruned)" if node.folder is None else "")}
+        {"value": node.id, "label": node.name + (" (files deleted)" if node.folder is None else "")}
         for node in reversed(nodes[-MOST_NAMED:])
     ]
     for option in found:

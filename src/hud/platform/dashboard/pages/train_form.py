@@ -34,7 +34,7 @@ GROUPS = {
     "Sampling": (
         "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "seed",
     ),
-    "Held-out scores and checkpoints": ("eval_group", "eval_temperature", "keep"),
+    "Held-out scores and checkpoints": ("eval_group", "eval_temperature", "keep", "keep_every"),
 }  # fmt: skip
 ELSEWHERE = ("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot")
 """Chosen otherwise, said by a recipe only, or naming files and places of the server's machine."""
@@ -51,7 +51,8 @@ _LABELS = {
     "eval_every": "Steps between held-out scores",
     "eval_group": "Runs of each held-out task",
     "eval_temperature": "Temperature of held-out scores",
-    "keep": "Checkpoints to keep",
+    "keep": "Newest checkpoints to keep, or all",
+    "keep_every": "Steps between checkpoints kept for good",
     "eps": "Epsilon",
     "loss_config": "Keys of the loss, one NAME=NUMBER a line",
 }
@@ -143,6 +144,8 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
         kind = "choice"
     elif described.annotation is bool:
         kind = "flag"
+    elif name == "keep":
+        kind = "text"
     elif name in ("loss_config", "system_prompt"):
         kind = "lines"
     shown = "" if default is None or default == {} else str(default)
@@ -162,8 +165,9 @@ def _options(name: str, annotation: Any) -> tuple[str, ...]:
         return ("", *(loss for loss in available_losses() if loss != "cross_entropy"))
     if get_origin(annotation) is Literal:
         return get_args(annotation)
-    named = [one for one in get_args(annotation) if get_origin(one) is Literal]
-    return ("", *get_args(named[0])) if named else ()
+    options = [one for one in get_args(annotation) if one is not type(None)]
+    named = len(options) == 1 and get_origin(options[0]) is Literal
+    return ("", *get_args(options[0])) if named else ()
 
 
 def _numbers(text: str) -> tuple[dict[str, float], str | None]:
