@@ -77,7 +77,7 @@ def test_no_page_has_a_grave_fault_of_accessibility_or_is_wider_than_a_phone(ser
     pictures = os.environ.get("SCREENSHOTS")
     jobs = [record(server, name) for name in ("before", "after")]
     compared = f"/jobs/compare?job={jobs[0]}&job={jobs[1]}"
-    faults, seen, waiting = [], set(), ["/signin", "/jobs", compared]
+    faults, seen, waiting = [], set(), ["/signin", "/jobs", compared, "/search?text=service"]
     linked = dict.fromkeys(map(pattern_of, waiting), "the test")
     with browser_tab(server, chromium) as tab:
         while waiting:

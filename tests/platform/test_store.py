@@ -23,7 +23,10 @@ def job(identifier):
 def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path):
     store = Store.open(tmp_path)
     with store.read() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+        # The full-text index and what SQLite keeps it in are no tables of SQLAlchemy's.
+        opts = {"include_object": lambda _, name, *rest: not (name or "").startswith("run_words")}
+        context = MigrationContext.configure(connection, opts=opts)
+        assert compare_metadata(context, tables.metadata) == []
     newest = max(
         re.match(r"(\d+)_", path.name)[1] for path in (MIGRATIONS / "versions").glob("0*.py")
     )

@@ -13,6 +13,7 @@ FAMILIES = frozenset(
         "models",
         "train",
         "playground",
+        "search",
         "tasksets",
         "environments",
         "people",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -184,6 +184,7 @@ class _Batch:
         note_models(connection, [*self.opened.values(), *self.ended.values()])
         upsert(connection, tables.steps, self.steps)
         upsert(connection, tables.samples, self.samples)
+        to_be_indexed(connection, self.team, self.ended)
         if self.job_ends:
             # Microseconds as they are: the column's type would convert a datetime, and these are none.
             ended_at = sa.type_coerce(sa.bindparam("ended"), sa.BigInteger)
@@ -193,6 +194,12 @@ class _Batch:
                 .values(status=sa.bindparam("status"), ended_at=ended_at),
                 self.job_ends,
             )
+
+
+def to_be_indexed(connection: sa.Connection, team: str, traces: Iterable[str]) -> None:
+    """Have the next search read again what these runs say."""
+    rows = [{"trace_id": trace, "team_id": team} for trace in traces]
+    upsert(connection, tables.runs_to_index, rows, conflict=("trace_id",))
 
 
 def note_models(connection: sa.Connection, runs: Sequence[_Row]) -> None:
@@ -223,9 +230,16 @@ def refuse_foreign(
 
 
 def upsert(
-    connection: sa.Connection, table: sa.Table, rows: list[_Row], update: Sequence[str] = ()
+    connection: sa.Connection,
+    table: sa.Table,
+    rows: list[_Row],
+    update: Sequence[str] = (),
+    conflict: Sequence[str] = (),
 ) -> None:
-    """Insert rows of stored values; where one is there already, take over the columns of `update`, or leave it."""
+    """Insert rows of stored values; where one is there already, take over the columns of `update`, or leave it.
+
+    `conflict`: the columns that tell that it is; default: the primary key.
+    """
     if not rows:
         return
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
@@ -234,7 +248,7 @@ def upsert(
     statement: Any = insert(raw).values({name: sa.bindparam(name) for name in rows[0]})
     if connection.dialect.name == "postgresql":
         rows = [_without_nul(row) for row in rows]
-    keys = [column.name for column in table.primary_key]
+    keys = conflict or [column.name for column in table.primary_key]
     if update:
         taken = {name: statement.excluded[name] for name in update if name in rows[0]}
         statement = statement.on_conflict_do_update(index_elements=keys, set_=taken)

@@ -11,7 +11,7 @@ from typing import Any
 
 from hud.client.encoding import encode_json
 from hud.platform.store import tables
-from hud.platform.store.ingest import note_models, refuse_foreign, upsert
+from hud.platform.store.ingest import note_models, refuse_foreign, to_be_indexed, upsert
 from hud.platform.store.store import Store
 
 _COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
@@ -88,6 +88,8 @@ def _report(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> No
         refuse_foreign(connection, team, [], [trace_id])
         upsert(connection, tables.runs, [{**new, **known}], update=tuple(known))
         note_models(connection, [{**new, **known}])
+        if known.get("status", "running") != "running":
+            to_be_indexed(connection, team, [trace_id])
 
 
 def _json(value: dict[str, Any] | None) -> bytes | None:

@@ -139,6 +139,28 @@ steps = sa.Table(
     sa.Column("payload", sa.LargeBinary, nullable=False),
 )
 
+run_texts = sa.Table(
+    "run_texts",
+    metadata,
+    # The words of a run's prompts and answers. `run_words` is the full-text index over them: see `run_search`.
+    # The id that it had in the queue.
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("trace_id", sa.String(32), nullable=False, unique=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    sa.Column("words", sa.Text, nullable=False),
+)
+
+runs_to_index = sa.Table(
+    "runs_to_index",
+    metadata,
+    # Ids are never used again: they are in the order in which runs were recorded.
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("trace_id", sa.String(32), nullable=False, unique=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    sa.Index("runs_to_index_of_team", "team_id", "id"),
+    sqlite_autoincrement=True,
+)
+
 spans = sa.Table(
     "spans",
     metadata,

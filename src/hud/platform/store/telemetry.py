@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from hud.platform.store import tables
 from hud.platform.store.attachments import detach
-from hud.platform.store.ingest import refuse_foreign, upsert
+from hud.platform.store.ingest import refuse_foreign, to_be_indexed, upsert
 from hud.platform.store.reporting import new_run
 from hud.platform.store.store import Store
 from hud.trace import is_id, plain
@@ -79,6 +79,7 @@ def ingest_spans(store: Store, team: str, trace_id: str, spans: list[_Row]) -> i
         upsert(connection, tables.spans, [others[span_id] for span_id in sorted(unknown)])
         if new:
             _count(connection, trace_id, new)
+            to_be_indexed(connection, team, [trace_id])
     return len(new) + len(unknown)
 
 

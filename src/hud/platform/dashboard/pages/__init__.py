@@ -12,6 +12,7 @@ from hud.platform.dashboard.pages import (
     models_comparison,
     people,
     playground,
+    search,
     signin,
     tasksets,
     tasksets_editing,
@@ -33,6 +34,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     models_comparison.router,
     models.router,
     playground.router,
+    search.router,
     train_launch.router,  # Before train: "new" is no id of a run.
     train.router,
     trace.router,

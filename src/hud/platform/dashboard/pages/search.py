@@ -1,0 +1,37 @@
+"""Full-text search over what runs were told and answered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request, Response
+
+from hud.platform.access import caller
+from hud.platform.dashboard.page import Pages
+from hud.platform.dashboard.rendering import page
+from hud.platform.store.run_search import MOST_HITS, search
+
+router = Pages()
+PER_PAGE = 25
+
+
+@router.page("/search")
+def find(
+    request: Request,
+    text: Annotated[str, Query(max_length=1_000)] = "",
+    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+) -> Response:
+    """Runs whose prompts and answers hold the words of `text`, the newest first."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    found = search(store, team, text, PER_PAGE, offset)
+    data = {
+        "text": text,
+        "items": found.items,
+        "total": found.total,
+        "more": found.more,
+        "most": MOST_HITS,
+        "missing": found.missing,
+        "limit": PER_PAGE,
+        "offset": offset,
+    }
+    return page(request, "search.html", data)

@@ -1,0 +1,63 @@
+"""Words of runs, their full-text index (FTS5 on SQLite, GIN on PostgreSQL), and the queue of runs that wait for it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+_SQLITE = (
+    "CREATE VIRTUAL TABLE run_words USING fts5(team_id, words, content='run_texts', content_rowid='id',"
+    " tokenize='unicode61 remove_diacritics 0')",
+    "CREATE TRIGGER run_words_added AFTER INSERT ON run_texts BEGIN"
+    " INSERT INTO run_words(rowid, team_id, words) VALUES (new.id, new.team_id, new.words); END",
+    "CREATE TRIGGER run_words_removed AFTER DELETE ON run_texts BEGIN"
+    " INSERT INTO run_words(run_words, rowid, team_id, words)"
+    " VALUES ('delete', old.id, old.team_id, old.words); END",
+)
+_POSTGRESQL = ("CREATE INDEX run_words ON run_texts USING gin (to_tsvector('simple', words))",)
+
+
+def upgrade() -> None:
+    op.create_table(
+        "run_texts",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("trace_id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.Column("words", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_run_texts")),
+        sa.UniqueConstraint("trace_id", name=op.f("uq_run_texts_trace_id")),
+    )
+    op.create_table(
+        "runs_to_index",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("trace_id", sa.String(length=32), nullable=False),
+        sa.Column("team_id", sa.String(length=32), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_runs_to_index")),
+        sa.UniqueConstraint("trace_id", name=op.f("uq_runs_to_index_trace_id")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("runs_to_index_of_team", "runs_to_index", ["team_id", "id"], unique=False)
+    op.execute(
+        "INSERT INTO runs_to_index (trace_id, team_id)"
+        " SELECT trace_id, team_id FROM runs WHERE status <> 'running' ORDER BY started_at"
+    )
+    connection = op.get_bind()
+    statements: tuple[str, ...]
+    if connection.dialect.name == "postgresql":
+        statements = _POSTGRESQL
+    else:
+        built_in = "SELECT sqlite_compileoption_used('ENABLE_FTS5')"
+        # Without it the store works, and searching says what is missing.
+        statements = _SQLITE if connection.exec_driver_sql(built_in).scalar() else ()
+    for statement in statements:
+        op.execute(statement)
+
+
+def downgrade() -> None:
+    if op.get_bind().dialect.name == "sqlite":
+        op.execute("DROP TABLE IF EXISTS run_words")
+    op.drop_table("runs_to_index")
+    op.drop_table("run_texts")
