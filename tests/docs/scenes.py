@@ -159,10 +159,6 @@ assert all(run["completion"] and run["answer"] for run in runs)
     "docs/workspace.md": Scene(
         files={
             "repos/calc/calc.py": "def add(a, b):\n    return a + b  # TODO: name it\n",
-            "hidden/tests/test_calc.py": (
-                "import unittest\nfrom calc import add\n\n\n"
-                "class Sums(unittest.TestCase):\n    def test_it(self):\n        assert add(1, 2) == 3\n"
-            ),
         },
         needs="bwrap",
         check="""

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hud.capabilities import Capability
-from hud.errors import EnvironmentFault, RolloutError
+from hud.errors import AgentFault, EnvironmentFault, RolloutError
 from hud.trace import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
@@ -75,6 +75,19 @@ class OpenPart:
     def fault(self) -> str | None:
         """Return why the run cannot go on, in a sentence, or None."""
         return None
+
+    def broken_by_agent(self) -> bool:
+        """True where what `fault` tells of ended by itself after an agent was at work in it."""
+        return False
+
+    def check(self) -> None:
+        """Raise where the run cannot go on: `AgentFault` where its agent broke it, else `EnvironmentFault`."""
+        problem = self.fault()
+        if problem is None:
+            return
+        if self.broken_by_agent():
+            raise AgentFault(f"{problem.rstrip('.')}, after the agent was at work there.")
+        raise EnvironmentFault(problem)
 
 
 class Part(ABC):
@@ -155,11 +168,9 @@ class OpenParts:
             await opened.begin_grading()
 
     def check(self) -> None:
-        """Raise `EnvironmentFault` where a part says that the run cannot go on."""
+        """Raise `EnvironmentFault`, or `AgentFault`, where a part says that the run cannot go on."""
         for _, opened in self._opened.values():
-            problem = opened.fault()
-            if problem is not None:
-                raise EnvironmentFault(problem)
+            opened.check()
 
     async def close(self) -> None:
         """Bring all down, the last one first."""

@@ -143,6 +143,9 @@ class OpenBrowser(OpenPart):
         self._shown = shot
         return {"screenshot": image_block(shot)}
 
+    def broken_by_agent(self) -> bool:
+        return self._gateway.commands > 0 and self._chromium.ended_by_itself
+
     async def begin_task(self) -> None:
         self._gateway.grading = False
 

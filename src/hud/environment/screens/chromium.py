@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from hud.capabilities.devtools import DevTools
 from hud.environment.screens.sandbox import HOME, Box, BoxedProgram
+from hud.environment.workspace.sandbox import by_itself
 from hud.errors import EnvironmentFault
 
 START_SECONDS = 60.0
@@ -71,6 +72,11 @@ class Chromium:
                 f"The browser does not start: {program.complaints() or error}."
             ) from error
         return cls(program, devtools)
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """True where it ended, and nobody killed it."""
+        return by_itself(self.program.process.returncode)
 
     def fault(self) -> str | None:
         """Return why it is gone, or None."""

@@ -240,6 +240,9 @@ class OpenDesktop(OpenPart):
             seen["screenshot"] = image_block(base64.b64encode(shot).decode())
         return seen
 
+    def broken_by_agent(self) -> bool:
+        return self.inside.fault() is not None and self.inside.broken_by_agent()
+
     def fault(self) -> str | None:
         # Whoever looks hears of the end before we hear of the process's.
         problem = self.display.fault() or self.viewer.fault()

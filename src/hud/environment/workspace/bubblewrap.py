@@ -14,6 +14,7 @@ import orjson
 
 from hud.environment.workspace.limits import MB, WorkspaceLimits
 from hud.environment.workspace.mounts import (
+    GUARD,
     HOME,
     HOST_NAME,
     INSIDE,
@@ -29,6 +30,8 @@ from hud.environment.workspace.seccomp import filter_program
 from hud.errors import EnvironmentFault
 
 _SCRIPTS = Path(__file__).parent / "inside"
+_WRITABLE = ("/tmp", "/dev", HOME)
+"""Folders that a workspace writes, besides its own; `/proc` is not one."""
 _FIRST_USER, _USERS = 2_000_000_000, 100_000_000
 """Numbers that no account has: where we are root, each sandbox is a user of its own to the rest of the machine."""
 
@@ -90,8 +93,9 @@ def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Com
     arguments += [*system_mounts(), *script_mounts()]
     for path, text in made_up_files(plan.hosts).items():
         arguments += ["--perms", "0644", "--file", file(text.encode()), path]
-    for source in sorted(_SCRIPTS.glob("*.py")):
-        path = f"{INSIDE}/{source.name}"
+    arguments += ["--perms", "0755", "--dir", GUARD]
+    for source in sorted(_SCRIPTS.rglob("*.py")):
+        path = f"{INSIDE}/{source.relative_to(_SCRIPTS)}"
         arguments += ["--perms", "0444", "--file", file(source.read_bytes()), path]
     arguments += [
         "--proc",
@@ -113,7 +117,7 @@ def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Com
     arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
     arguments += ["--seccomp", file(filter_program()), "--chdir", plan.folder]
     bounds = orjson.dumps(limits.of_each_process(grouped=grouped)).decode()
-    arguments += ["--", *script("supervisor", str(control), bounds, plan.folder)]
+    arguments += ["--", *script("supervisor", str(control), bounds, plan.folder, *_WRITABLE)]
     return Command(arguments, descriptors, sandbox_user())
 
 

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from hud.environment.workspace.mounts import SYSTEM_PATH
+from hud.environment.workspace.mounts import GUARD, SYSTEM_PATH
 from hud.environment.workspace.pipes import Outgoing
 from hud.environment.workspace.sandbox import Sandbox
 from hud.graders.command import CommandOutcome
@@ -57,6 +57,14 @@ async def run_inside(
     return CommandOutcome(exit_code, out.text(), err.text())
 
 
+def _own(sandbox: Sandbox, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of our own commands; a declared `PYTHONPATH` stays, behind our guard."""
+    found = {**_OWN, **variables}
+    declared = variables.get("PYTHONPATH") or sandbox.plan.variables.get("PYTHONPATH")
+    found["PYTHONPATH"] = f"{GUARD}:{declared}" if declared else GUARD
+    return found
+
+
 async def execute(
     sandbox: Sandbox,
     argv: Sequence[str],
@@ -82,7 +90,7 @@ async def execute(
             process = await sandbox.spawn(
                 argv,
                 descriptors,
-                environment={**_OWN, **(variables or {})},
+                environment=_own(sandbox, variables or {}),
                 group_ends=True,
             )
         except OSError as error:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 
 from hud.environment.workspace.commands import execute, run_inside
+from hud.environment.workspace.mounts import script
 from hud.environment.workspace.sandbox import Sandbox
 from hud.errors import EnvironmentFault, UsageError
 
@@ -19,12 +20,6 @@ COPY_SECONDS = 300.0
 READ_BYTES = 64 << 20
 """How much of one file is read at most."""
 _NAMES_KEPT = 2000
-# What is there and would hold up for ever who opens it (a pipe) makes room.
-_WRITE = (
-    'mkdir -p -- "$(dirname -- "$1")" || exit; '
-    'if [ -e "$1" ] && [ ! -f "$1" ] && [ ! -d "$1" ]; then rm -f -- "$1"; fi; cat > "$1"'
-)
-_READ = 'if [ ! -f "$1" ]; then echo "it is no file" >&2; exit 1; fi; head -c "$2" -- "$1"'
 _UNPACK = ["/bin/tar", "--extract", "--file=-", "--no-same-owner", "--warning=no-timestamp"]
 
 
@@ -45,7 +40,7 @@ async def copy_in(sandbox: Sandbox, source: str, target: str) -> None:
 
 
 async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
-    """Write a file, whose folders are made."""
+    """Write a file, whose folders are made. Links that the agent made are not followed: they make room."""
     descriptor = os.memfd_create("hud")
     try:
         os.write(descriptor, data) if data else None
@@ -53,7 +48,7 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
         errors = bytearray()
         status = await execute(
             sandbox,
-            ["/bin/sh", "-c", _WRITE, "sh", within(sandbox, path)],
+            script("files", "write", within(sandbox, path)),
             descriptor,
             lambda _: None,
             errors.extend,
@@ -66,11 +61,11 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
 
 
 async def read(sandbox: Sandbox, path: str) -> bytes:
-    """Return what a file holds; raises `FileNotFoundError` where it cannot be read."""
+    """Return what a file holds; raises `FileNotFoundError` where it cannot be read, or is reached by a link."""
     found, errors = bytearray(), bytearray()
     status = await execute(
         sandbox,
-        ["/bin/sh", "-c", _READ, "sh", within(sandbox, path), str(READ_BYTES + 1)],
+        script("files", "read", within(sandbox, path), str(READ_BYTES + 1)),
         None,
         found.extend,
         errors.extend,
@@ -100,10 +95,11 @@ def _found(source: str) -> tuple[str, bool]:
 
 async def _unpack(sandbox: Sandbox, source: str, name: str, folder: str) -> None:
     made = await run_inside(
-        sandbox, ["/bin/mkdir", "-p", "--", folder], seconds=COPY_SECONDS, kept_bytes=_NAMES_KEPT
+        sandbox, script("files", "folder", folder), seconds=COPY_SECONDS, kept_bytes=_NAMES_KEPT
     )
     if made.exit_code != 0:
-        raise Refused(f"{folder!r} could not be made in a workspace: {made.stderr}.")
+        said = made.stderr.strip().rstrip(".")
+        raise Refused(f"{folder!r} could not be made in a workspace: {said}.")
     reading, writing = os.pipe()
     errors = bytearray()
     packing = asyncio.ensure_future(asyncio.to_thread(_pack, source, name, writing))

@@ -21,6 +21,8 @@ HOME = "/home/agent"
 HOST_NAME = "workspace"
 INSIDE = "/run/hud"
 """Where the scripts of ours are that run in the sandbox."""
+GUARD = f"{INSIDE}/guard"
+"""Folder of the module that keeps an agent's files from standing in for Python's library in our own commands."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SEARCH_PATH = f"{HOME}/.local/bin:{SYSTEM_PATH}"
 

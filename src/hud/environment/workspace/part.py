@@ -255,12 +255,6 @@ class OpenWorkspace(OpenPart):
                 "env.workspace(..., keeps_running=True) to grade its servers with among_running=True."
             )
 
-    def check(self) -> None:
-        """Raise `EnvironmentFault` where the workspace broke."""
-        problem = self.fault()
-        if problem is not None:
-            raise EnvironmentFault(problem)
-
     @contextmanager
     def whose_fault(self) -> Iterator[None]:
         """Blame the agent where the workspace takes no file any more after it was at work there."""
@@ -305,6 +299,9 @@ class OpenWorkspace(OpenPart):
         if problem is None or self.sandbox.memory_ran_out():
             return None  # Who uses up the memory of his own workspace broke nothing of ours.
         return f"Environment {self._run_name!r}: {self._part.name!r}: {problem}"
+
+    def broken_by_agent(self) -> bool:
+        return self.server.was_used and self.sandbox.ended_by_itself
 
     def _time_is_up(self) -> None:
         seconds = self._part.plan.limits.seconds

@@ -41,6 +41,11 @@ _ENVIRONMENT = {
 }
 
 
+def by_itself(status: int | None) -> bool:
+    """Return whether a program in bubblewrap ended without being killed from outside: SIGKILL, of it or of bubblewrap."""
+    return status is not None and status >= 0 and status != 128 + signal.SIGKILL
+
+
 class Process:
     """A process that was started in a sandbox."""
 
@@ -154,6 +159,11 @@ class Sandbox:
             raise
         self.loop.remove_writer(dialled)
         return dialled
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """True where its process 1 ended, and nobody outside killed it."""
+        return self._bubblewrap is not None and by_itself(self._bubblewrap.returncode)
 
     def memory_ran_out(self) -> bool:
         """Tell whether the kernel killed something in it because its memory was used up."""

@@ -23,6 +23,8 @@ from hud.environment.workspace.pipes import Ingoing, Outgoing
 from hud.environment.workspace.sandbox import Process, Sandbox
 
 LOGIN_SECONDS = 30
+LONGEST_SIDE = 65_535
+"""Most rows or columns of a terminal; clients may ask for 32 bits of them."""
 _NOT_STARTED = 126
 _ACCEPTED_VARIABLES = ("TERM", "LANG", "LC_ALL", "COLUMNS", "LINES")
 _TARGET_FIRST = ("OpenSSH", "paramiko")
@@ -161,7 +163,7 @@ class _Session(asyncssh.SSHServerSession[bytes]):
     def pty_requested(
         self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
     ) -> bool:
-        columns, rows = term_size[:2]
+        columns, rows = (min(side, LONGEST_SIDE) for side in term_size[:2])
         self._terminal = (rows or 24, columns or 80)
         return True
 
@@ -202,10 +204,13 @@ class _Session(asyncssh.SSHServerSession[bytes]):
             self._process.signal(number)
 
     def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
-        self._terminal = (height, width)
+        if self._terminal is None:
+            return
+        self._terminal = (min(height, LONGEST_SIDE), min(width, LONGEST_SIDE))
         if self._master != -1:
-            size = struct.pack("HHHH", height, width, 0, 0)
-            fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
+            size = struct.pack("HHHH", *self._terminal, 0, 0)
+            with suppress(OSError):  # Its process has ended.
+                fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 
     def pause_writing(self) -> None:
         for output in self._outputs:
@@ -224,14 +229,14 @@ class _Session(asyncssh.SSHServerSession[bytes]):
 
     async def _live(self) -> None:
         """Start the process, hand its output on, and tell how it ended."""
+        self._channel.pause_reading()  # It may have to wait until it is started; its input then waits, too.
         try:
             try:
                 async with self._server.alone:
                     self._process = await self._start()
-            except OSError as error:
-                self._channel.write_stderr(
-                    f"The workspace refuses: {error.strerror or error}\n".encode()
-                )
+            except (OSError, ValueError, TypeError) as error:
+                reason = getattr(error, "strerror", None) or error
+                self._channel.write_stderr(f"The workspace refuses: {reason}\n".encode())
                 self._channel.exit(_NOT_STARTED)
                 return
             status = await self._process.wait()
@@ -274,6 +279,7 @@ class _Session(asyncssh.SSHServerSession[bytes]):
                 self.eof_received()
             else:
                 self._input.put(data)
+        channel.resume_reading()
         return process
 
     async def _start_on_pipes(self, environment: dict[str, str]) -> tuple[Process, int]:

@@ -7,6 +7,7 @@ be killed or stopped from inside; not being dumpable, it cannot be looked into e
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -22,8 +23,14 @@ from contextlib import suppress
 from typing import Any
 
 PR_SET_DUMPABLE = 4
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
+PATH_BENEATH, WRITE_FILE = 1, 1 << 1
+O_PATH = 0o10000000
 PACKET_BYTES = 1 << 18
 SIGNALS_THAT_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+LONGEST_SIDE = 65_535
+"""Most rows or columns of a terminal: the kernel counts them in 16 bits."""
+LONGEST_REASON = 1_000
 PREFERRED_VICTIM = b"800"
 """Memory that runs out is taken from those who took it, not from process 1."""
 
@@ -62,11 +69,15 @@ class Supervisor:
         packet, descriptors = receive(self.control)
         if not packet:
             return False
-        request = json.loads(packet)
+        request: dict[str, Any] = {}
         try:
+            request.update(json.loads(packet))
             answer, passed = getattr(self, "do_" + request["do"])(request, descriptors)
         except OSError as error:
             answer, passed = {"refused": error.strerror or str(error)}, []
+        except Exception as error:
+            # Process 1 must not end, whatever it is asked for: what an agent sends reaches it through the server.
+            answer, passed = {"refused": f"{type(error).__name__}: {error}"[:LONGEST_REASON]}, []
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -89,11 +100,11 @@ class Supervisor:
             passed = []
         else:
             master, slave = os.openpty()
-            rows, columns = request["terminal"]
-            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             try:
+                rows, columns = (max(0, min(side, LONGEST_SIDE)) for side in request["terminal"])
+                fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
                 pid = self.start(request, [slave] * 3, terminal=True)
-            except OSError:
+            except BaseException:
                 os.close(master)
                 raise
             finally:
@@ -146,15 +157,17 @@ class Supervisor:
                     self.become(request, descriptors, terminal=terminal)
                 except OSError as error:
                     os.write(problem_write, str(error.errno).encode())
+                except ValueError:  # A zero byte among the words.
+                    os.write(problem_write, str(errno.EINVAL).encode())
                 finally:
                     os._exit(127)
         finally:
             os.pwrite(self.own_victim_score, b"0", 0)
             os.close(problem_write)
             with os.fdopen(problem, "rb") as said:
-                errno = said.read()
-        if errno:
-            raise OSError(int(errno), os.strerror(int(errno)))
+                number = said.read()
+        if number:
+            raise OSError(int(number), os.strerror(int(number)))
         return pid
 
     def become(self, request: dict[str, Any], descriptors: list[int], *, terminal: bool) -> None:
@@ -183,7 +196,7 @@ class Supervisor:
                 return
             if pid in self.leaders:
                 self.leaders.remove(pid)
-                with suppress(ProcessLookupError):
+                with suppress(OSError):
                     os.killpg(pid, signal.SIGKILL)
             number = self.numbers.pop(pid, None)
             if number is not None:
@@ -203,13 +216,42 @@ def receive(control: socket.socket) -> Any:
     return packet, descriptors
 
 
+def confine(folders: Sequence[str]) -> bool:
+    """Let this process, and all that it starts, write files below `folders` alone; False where there is no Landlock.
+
+    All in here are one user's: by the kernel's usual rules each could write another's memory, a grader's too, through
+    `/proc/PID/mem`.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    rights = ctypes.create_string_buffer(struct.pack("Q", WRITE_FILE), 8)
+    ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, rights, ctypes.c_size_t(8), 0)
+    if ruleset < 0:
+        return False
+    try:
+        for folder in folders:
+            if not os.path.isdir(folder):
+                continue
+            below = os.open(folder, O_PATH | os.O_CLOEXEC)
+            rule = ctypes.create_string_buffer(struct.pack("=Qi", WRITE_FILE, below), 12)
+            added = libc.syscall(LANDLOCK_ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
+            os.close(below)
+            if added != 0:
+                raise OSError(ctypes.get_errno(), f"Landlock refuses a rule for {folder}")
+        if libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+            raise OSError(ctypes.get_errno(), "Landlock refuses to restrict")
+    finally:
+        os.close(ruleset)
+    return True
+
+
 def main() -> None:
-    """Take the socket and the limits from the command line, hand the workspace's folder out, and serve."""
+    """Take the socket, the limits and the folders that may be written from the command line, hand the workspace's folder out, and serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     supervisor = Supervisor(control, json.loads(sys.argv[2]))
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     folder = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECTORY)
+    confine(sys.argv[3:])
     supervisor.say({"up": True}, [folder])
     os.close(folder)
     try:

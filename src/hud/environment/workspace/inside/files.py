@@ -1,0 +1,115 @@
+"""Reads and writes single files of a workspace for its environment, and follows no link that the agent could make.
+
+    python files.py write PATH < DATA        python files.py read PATH BYTES        python files.py folder PATH
+
+A link on the way lies in a file system that can be written, or it is the system's own and is followed. Written over,
+a link makes room for a file or a folder; read, it is refused: it could lead to what came in after the agent was done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+
+PIECE_BYTES = 1 << 18
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def opened(path: str, *, make: bool) -> int:
+    """Return a descriptor of the folder at `path`; with `make`, folders that are missing are made."""
+    at = os.open("/", FOLDER)
+    for name in path.split("/"):
+        if name:
+            below = step(at, name, make=make)
+            os.close(at)
+            at = below
+    return at
+
+
+def step(at: int, name: str, *, make: bool) -> int:
+    """Return a descriptor of the folder `name` in the folder `at`."""
+    if is_link(at, name):
+        if is_the_systems(at):
+            return os.open(name, FOLDER, dir_fd=at)
+        if not make:
+            raise OSError(errno.ELOOP, "it is, or lies behind, a link")
+        os.unlink(name, dir_fd=at)
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=at)
+    return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=at)
+
+
+def is_link(at: int, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(name, dir_fd=at).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def is_the_systems(at: int) -> bool:
+    """True where nobody in here can have made the link."""
+    return bool(os.fstatvfs(at).f_flag & os.ST_RDONLY)
+
+
+def write(path: str) -> None:
+    """Write a new file from standard input in place of what is there; a file's mode is kept."""
+    folder, _, name = path.rpartition("/")
+    at = opened(folder, make=True)
+    mode = 0o644
+    try:
+        found = os.lstat(name, dir_fd=at)
+    except FileNotFoundError:
+        pass
+    else:
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "a folder is there")
+        if stat.S_ISREG(found.st_mode):
+            mode = stat.S_IMODE(found.st_mode)
+        os.unlink(name, dir_fd=at)
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at)
+    os.fchmod(file, mode)
+    copy(0, file)
+
+
+def read(path: str, most: int) -> None:
+    """Write at most `most` bytes of a file to standard output."""
+    folder, _, name = path.rpartition("/")
+    at = opened(folder, make=False)
+    if is_link(at, name) and not is_the_systems(at):
+        raise OSError(errno.ELOOP, "it is a link")
+    # Whoever opens a pipe would wait for ever.
+    file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise OSError(errno.EINVAL, "it is no file")
+    copy(file, 1, most)
+
+
+def copy(source: int, target: int, most: int = sys.maxsize) -> None:
+    while most > 0 and (piece := os.read(source, min(PIECE_BYTES, most))):
+        most -= len(piece)
+        while piece:
+            piece = piece[os.write(target, piece) :]
+
+
+def main() -> int:
+    """Do what the command line says."""
+    what, path = sys.argv[1], os.fsencode(sys.argv[2]).decode("utf-8", "surrogateescape")
+    try:
+        if what == "write":
+            write(path)
+        elif what == "read":
+            read(path, int(sys.argv[3]))
+        else:
+            opened(path, make=True)
+    except OSError as error:
+        sys.stderr.write(f"{error.strerror or error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
