@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from hud import __version__
 from hud.errors import HudError, PlatformError
@@ -17,6 +19,8 @@ from hud.platform.access.middleware import Door
 from hud.platform.building import Builder
 from hud.platform.config import PlatformConfig
 from hud.platform.dashboard import Dashboard
+from hud.platform.gateway.absent import tell_absent
+from hud.platform.gateway.exchange import Exchange
 from hud.platform.metrics import Measured
 from hud.platform.platform import Platform
 from hud.platform.routes import ROUTERS
@@ -62,8 +66,18 @@ def create_app(config: PlatformConfig) -> FastAPI:
         app.add_middleware(Measured, metrics=platform.metrics)  # Outside: refusals count too.
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
+    # The router's last resort, for paths that no route has.
+    app.router.default = _absent
     app.add_exception_handler(Exception, _tell_broken)
     return app
+
+
+async def _absent(scope: Scope, receive: Receive, send: Send) -> None:
+    """A path that no route has."""
+    if scope["type"] == "websocket":
+        await WebSocketClose()(scope, receive, send)
+    else:
+        await tell_absent(Exchange(scope, receive, send))
 
 
 async def _tell(request: Request, error: Exception) -> Response:

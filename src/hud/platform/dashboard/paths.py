@@ -35,6 +35,7 @@ def is_page(scope: dict[str, Any]) -> bool:
     """True for a request that the dashboard answers.
 
     `GET /models` and `/models/{id}` are OpenAI's, too: there, who accepts HTML or asks for a twin is a browser.
+    `POST /models/{id}:generateContent` is Gemini's.
     """
     if scope["type"] != "http":
         return False
@@ -44,7 +45,7 @@ def is_page(scope: dict[str, Any]) -> bool:
         return False
     if first == "models" and scope["method"] in ("GET", "HEAD"):
         return path.endswith(".json") or wants_page(scope)
-    return True
+    return first != "models" or ":" not in path
 
 
 def is_open_page(path: str) -> bool:

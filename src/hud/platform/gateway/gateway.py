@@ -12,6 +12,7 @@ import orjson
 
 from hud.errors import NotFoundError, UsageError
 from hud.platform.access.identity import Identity, Scope
+from hud.platform.gateway.absent import dialect_of
 from hud.platform.gateway.answers import turns_of
 from hud.platform.gateway.catalogue import Catalogue, Target
 from hud.platform.gateway.connections import Connections
@@ -69,7 +70,7 @@ class Gateway:
         self.passthrough = PassThrough(self.connections)
         self.upstream = UpstreamTurns(self.connections)
         self.dialects = Dialects()
-        self.lists = ModelLists(platform)
+        self.lists = ModelLists(platform, self.catalogue)
 
     def close(self) -> None:
         """Write down what waits."""
@@ -142,7 +143,7 @@ class Gateway:
                 return orjson.dumps(await self.lists.all(who.team_id, exchange, gemini=gemini))
             return orjson.dumps(await self.lists.one(who.team_id, name, exchange, gemini=gemini))
 
-        await self._simply(exchange, self.dialects.gemini if gemini else self.dialects.chat, look)
+        await self._simply(exchange, self.dialects.gemini if gemini else dialect_of(exchange), look)
 
     async def stored(self, exchange: Exchange, identifier: str) -> None:
         """Tell a response that was kept."""

@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from hud.errors import NotFoundError
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.providers import builtin_records
+from hud.platform.gateway.providers import builtin_records, find_builtin
+from hud.platform.records import ModelRecord
 
 if TYPE_CHECKING:
+    from hud.platform.gateway.catalogue import Catalogue
     from hud.platform.platform import Platform
+
+Listed = tuple[str, str, str, datetime]
+"""Name, display name, owner, and since when."""
 
 
 class ModelLists:
     """`GET /models`, in the dialect of whoever asks: their clients tell themselves apart by their headers."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, catalogue: Catalogue) -> None:
         self._platform = platform
+        self._catalogue = catalogue
 
     async def all(self, team: str, exchange: Exchange, *, gemini: bool) -> dict[str, Any]:
         """Return every model."""
@@ -37,36 +43,40 @@ class ModelLists:
     async def one(
         self, team: str, name: str, exchange: Exchange, *, gemini: bool
     ) -> dict[str, Any]:
-        """Return one model. Raises `NotFoundError`."""
-        models = await asyncio.to_thread(self._models, team)
-        for model in models:
-            if model[0] == name:
-                break
-        else:
-            raise NotFoundError(f"There is no model {name!r}.")
+        """Return one model, by any name under which it answers. Raises `NotFoundError`."""
+        found = await self._catalogue.find(team, name.removeprefix("models/"))
+        model = await asyncio.to_thread(self._model, team, found.name)
+        pinned = name.partition("@")[2]
+        if pinned:
+            model = (f"{model[0]}@{pinned}", *model[1:])
         if gemini or exchange.header(b"x-goog-api-key"):
             return _gemini(model)
         if exchange.header(b"anthropic-version"):
             return _anthropic(model)
         return _openai(model)
 
-    def _models(self, team: str) -> list[tuple[str, str, str, datetime]]:
-        """Name, display name, owner, and since when."""
+    def _models(self, team: str) -> list[Listed]:
         own = self._platform.registry_of(team).models()
         taken = {record.slug for record in own}
         others = [record for record in builtin_records() if record.slug not in taken]
-        return [
-            (
-                record.slug,
-                record.name,
-                "openhud" if record.config.provider is None else record.config.provider.dialect,
-                record.created_at,
-            )
-            for record in [*own, *others]
-        ]
+        return [_listed(record) for record in [*own, *others]]
+
+    def _model(self, team: str, slug: str) -> Listed:
+        for record in self._platform.registry_of(team).models():
+            if record.slug == slug:
+                return _listed(record)
+        record_of_provider = find_builtin(slug)
+        if record_of_provider is None:
+            raise NotFoundError(f"There is no model {slug!r}.")
+        return _listed(record_of_provider)
 
 
-def _openai(model: tuple[str, str, str, datetime]) -> dict[str, Any]:
+def _listed(record: ModelRecord) -> Listed:
+    owner = "openhud" if record.config.provider is None else record.config.provider.dialect
+    return record.slug, record.name, owner, record.created_at
+
+
+def _openai(model: Listed) -> dict[str, Any]:
     name, _, owner, created = model
     return {
         "id": name,
@@ -76,7 +86,7 @@ def _openai(model: tuple[str, str, str, datetime]) -> dict[str, Any]:
     }
 
 
-def _anthropic(model: tuple[str, str, str, datetime]) -> dict[str, Any]:
+def _anthropic(model: Listed) -> dict[str, Any]:
     name, display, _, created = model
     return {
         "type": "model",
@@ -86,7 +96,7 @@ def _anthropic(model: tuple[str, str, str, datetime]) -> dict[str, Any]:
     }
 
 
-def _gemini(model: tuple[str, str, str, datetime]) -> dict[str, Any]:
+def _gemini(model: Listed) -> dict[str, Any]:
     name, display, _, _ = model
     return {
         "name": f"models/{name}",

@@ -22,12 +22,12 @@ from hud.platform.routes import (
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
-    gateway.router,  # First: it is the hot path.
+    training.router,  # Before the gateway's: names of models may have slashes.
+    gateway.router,  # Early: it is the hot path.
     health.router,
     jobs.router,
     traces.router,
     models.router,
-    training.router,
     keys.router,
     telemetry.router,
     tasksets.router,

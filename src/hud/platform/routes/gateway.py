@@ -4,6 +4,7 @@ POST /chat/completions  /completions  /responses           GET, DELETE /response
 POST /messages  /messages/count_tokens                                                       Anthropic
 POST /v1beta/models/{model}:generateContent | :streamGenerateContent | :countTokens          Gemini
 GET  /models  /models/{model}                                                                each in its own shape
+     everything else: a sentence, in the error shape of whoever asks
 
 They are plain ASGI: between a provider's bytes and their reader there is no framework.
 """
@@ -17,6 +18,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
+from hud.platform.gateway.absent import tell_method
 from hud.platform.gateway.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -34,8 +36,7 @@ class GatewayRoute(APIRoute):
         exchange = Exchange(scope, receive, send)
         methods = self.methods or set()
         if scope["method"] not in methods:
-            told = b'{"detail":"Method Not Allowed"}'
-            await exchange.answer(405, told, [(b"allow", ", ".join(sorted(methods)).encode())])
+            await tell_method(exchange, ", ".join(sorted(methods)))
             return
         described = self.endpoint
         assert isinstance(described, Described)
@@ -61,7 +62,7 @@ def route(
 
     def serve(handler: Handler) -> Handler:
         for path in paths:
-            name = f"{handler.__name__}_{path.strip('/').replace('/', '_')}"
+            name = f"{handler.__name__}_{path.strip('/').replace('/', '_').replace(':path', '')}"
             router.routes.append(
                 GatewayRoute(
                     path,
@@ -83,7 +84,7 @@ def route(
 
 def _described(path: str, needed: tuple[str, ...] | None) -> dict[str, Any]:
     """Return what a description says beside the path: its parameters, and of the body what it cannot do without."""
-    names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    names = [part[1:-1].removesuffix(":path") for part in path.split("/") if part.startswith("{")]
     said: dict[str, Any] = {
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -138,7 +139,12 @@ async def completions(gateway: Gateway, exchange: Exchange) -> None:
     await gateway.serve(exchange, gateway.dialects.completions, "completions")
 
 
-@route("/v1/models/{call}", "/v1beta/models/{call}")
+@route(
+    "/models/{call:path}",
+    "/v1/models/{call:path}",
+    "/v1alpha/models/{call:path}",
+    "/v1beta/models/{call:path}",
+)
 async def generate_content(gateway: Gateway, exchange: Exchange) -> None:
     """Gemini's methods: `{model}:generateContent`, `:streamGenerateContent` and `:countTokens`."""
     name, _, action = exchange.scope["path_params"]["call"].rpartition(":")
@@ -151,19 +157,19 @@ async def list_models(gateway: Gateway, exchange: Exchange) -> None:
     await gateway.tell_models(exchange, None, gemini=False)
 
 
-@route("/models/{model}", "/v1/models/{model}", method="GET")
+@route("/models/{model:path}", "/v1/models/{model:path}", method="GET")
 async def one_model(gateway: Gateway, exchange: Exchange) -> None:
     """One model."""
     await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=False)
 
 
-@route("/v1beta/models", method="GET")
+@route("/v1alpha/models", "/v1beta/models", method="GET")
 async def list_gemini_models(gateway: Gateway, exchange: Exchange) -> None:
     """Every model of the team, as Gemini's clients list them."""
     await gateway.tell_models(exchange, None, gemini=True)
 
 
-@route("/v1beta/models/{model}", method="GET")
+@route("/v1alpha/models/{model:path}", "/v1beta/models/{model:path}", method="GET")
 async def one_gemini_model(gateway: Gateway, exchange: Exchange) -> None:
     """One model, as Gemini's clients read it."""
     await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=True)
