@@ -144,16 +144,12 @@ async def test_large_frames_pass_and_several_tunnels_reach_one_environment(serve
             return json.loads(heard)
 
         async def open_tunnel():
-            async with asyncio.timeout(20):
-                while True:
-                    tunnel = await connect(
-                        place, additional_headers=headers, max_size=None, compression=None
-                    )
-                    try:
-                        await ask(tunnel, "hello")
-                        return tunnel
-                    except ConnectionClosed:
-                        await asyncio.sleep(0.1)
+            """The first is opened before the environment is up: it waits."""
+            tunnel = await connect(
+                place, additional_headers=headers, max_size=None, compression=None
+            )
+            await ask(tunnel, "hello")
+            return tunnel
 
         first, second = await open_tunnel(), await open_tunnel()
         assert (await ask(second, "tasks.list"))["result"]["tasks"][0]["id"] == "say"
@@ -168,6 +164,18 @@ async def test_large_frames_pass_and_several_tunnels_reach_one_environment(serve
         assert api.delete(f"/runtime/sessions/{session}").json()["status"] == "unknown"
         await first.close()
         await second.close()
+
+
+async def test_a_tunnel_that_waits_for_an_environment_is_told_that_its_session_ended(server):
+    headers = {"authorization": f"Bearer {server.key}"}
+    with server.client() as api:
+        session = api.post("/runtime/sessions", json={"environment": "echo"}).json()["id"]
+        place = f"{server.url.replace('http', 'ws')}/runtime/tunnels/{session}"
+        tunnel = await connect(place, additional_headers=headers)
+        api.delete(f"/runtime/sessions/{session}").raise_for_status()
+        with pytest.raises(ConnectionClosed) as told:
+            await tunnel.recv()
+    assert told.value.rcvd.code in (1000, 1011), told.value.rcvd
 
 
 async def test_another_team_reaches_nothing(server):
@@ -187,22 +195,10 @@ async def test_another_team_reaches_nothing(server):
 
 
 async def test_a_side_that_has_said_everything_still_hears_the_answer(server):
-    headers = {"authorization": f"Bearer {server.key}"}
     with server.client() as api:
         session = api.post("/runtime/sessions", json={"environment": "echo"}).json()["id"]
-    place = f"{server.url.replace('http', 'ws')}/runtime/tunnels/{session}"
     tunnels = _Tunnels(server.url, server.key, session)
     async with asyncio.timeout(30), _listening(tunnels) as port:
-        while True:  # Until the environment is up.
-            tunnel = await connect(place, additional_headers=headers)
-            try:
-                async with asyncio.timeout(0.5):
-                    await tunnel.recv()
-            except ConnectionClosed:
-                await asyncio.sleep(0.1)
-            except TimeoutError:
-                await tunnel.close()
-                break
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         request = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {}}
         writer.write(json.dumps(request).encode() + b"\n")

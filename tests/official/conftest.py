@@ -168,6 +168,7 @@ class Official:
         shown = f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         shown += f"\nserver: {self.server.log.read_text()[-4000:]}"
         assert done.returncode == exit_code, f"exit {done.returncode}: {shown}"
+        self.errors = done.stderr
         return done.stdout
 
 

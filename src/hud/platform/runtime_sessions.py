@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hud.errors import HudError, NotFoundError
 from hud.fleet.environments import served
@@ -38,6 +38,21 @@ class Session(Held):
     def busy(self) -> bool:
         """True while an agent plays in it."""
         return self.tunnels > 0
+
+    async def reached(self) -> tuple[str, int]:
+        """Return the environment's address as soon as it is up.
+
+        Raises `HudError` where it does not come up, or its session ends before.
+        """
+        ending = asyncio.ensure_future(self.ending.wait())
+        first: set[asyncio.Future[Any]] = {self.address, ending}
+        try:
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+        if not self.address.done():
+            raise NotFoundError("The session ended before its environment was up.")
+        return self.address.result()
 
 
 class RuntimeSessions(Holding[Session]):

@@ -23,7 +23,7 @@ READY_SECONDS = 300.0
 HALF_CLOSED = b""
 """Sent through a tunnel: nothing more will come from this side."""
 HALF_CLOSED_SECONDS = 30.0
-NORMAL, TRY_AGAIN = 1000, 1013
+NORMAL = 1000
 _CHUNK = 1 << 18
 
 
@@ -109,7 +109,7 @@ class _Tunnels:
         if told is None or told.code == NORMAL:
             return
         self.refused = told.reason or str(told.code)
-        if told.code != TRY_AGAIN and not self.broken.done():
+        if not self.broken.done():
             self.broken.set_result(self.refused)
 
 

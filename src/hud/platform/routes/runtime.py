@@ -6,6 +6,7 @@ POST /runtime/sessions      DELETE /runtime/sessions/{id}      WS /runtime/tunne
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, WebSocket, WebSocketDisconnect
@@ -16,13 +17,13 @@ from hud.errors import HudError, NotFoundError
 from hud.platform.access import LOCAL, Identity, caller, needs
 from hud.platform.access.middleware import ACCESS_DENIED
 from hud.platform.environments import Environments
-from hud.platform.runtime_sessions import RuntimeSessions, Session
+from hud.platform.runtime_sessions import RuntimeSessions
 
 router = APIRouter(prefix="/runtime", tags=["environments"])
 _RUN = [Depends(needs("run"))]
 _CHUNK = 1 << 18
-TRY_AGAIN = 1013
-"""Close code of a tunnel to an environment that is not up yet."""
+FAILED = 1011
+"""Close code of a tunnel to an environment that does not come up."""
 
 
 class NewSession(BaseModel):
@@ -55,7 +56,7 @@ async def end(request: Request, session_id: str) -> dict[str, Any]:
 
 @router.websocket("/tunnels/{session_id}")
 async def tunnel(socket: WebSocket, session_id: str) -> None:
-    """Carry the bytes of one fresh connection to a session's environment, both ways."""
+    """Carry the bytes of one fresh connection to a session's environment, both ways, from when it is up."""
     who: Identity = getattr(socket.state, "identity", LOCAL)
     sessions: RuntimeSessions = socket.app.state.platform.runtime_sessions
     await socket.accept()
@@ -66,22 +67,25 @@ async def tunnel(socket: WebSocket, session_id: str) -> None:
     except NotFoundError as error:
         await socket.close(ACCESS_DENIED, str(error)[:120])
         return
-    if not session.address.done():
-        await socket.close(TRY_AGAIN, "The environment is coming up.")
-        return
+    session.tunnels += 1
     try:
-        host, port = session.address.result()
+        # Clients send at once; what they sent stays in the WebSocket until somebody reads it.
+        host, port = await session.reached()
         reader, writer = await asyncio.open_connection(host, port)
     except (HudError, OSError) as error:
-        await socket.close(1011, str(error)[:120])
-        return
-    await _carry(socket, session, reader, writer)
+        with contextlib.suppress(
+            WebSocketDisconnect, RuntimeError
+        ):  # It may have hung up meanwhile.
+            await socket.close(FAILED, str(error)[:120])
+    else:
+        await _carry(socket, reader, writer)
+    finally:
+        session.tunnels -= 1
 
 
 async def _carry(
-    socket: WebSocket, session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    socket: WebSocket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    session.tunnels += 1
     there, back = (
         asyncio.create_task(_to_environment(socket, writer)),
         asyncio.create_task(_from_environment(socket, reader)),
@@ -90,7 +94,6 @@ async def _carry(
         # A client that hangs up ends the connection; an environment that does, the tunnel.
         await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        session.tunnels -= 1
         for task in (there, back):
             task.cancel()
         await asyncio.wait({there, back})
