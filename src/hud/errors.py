@@ -19,6 +19,10 @@ Every message is one sentence that names the thing, the place and the cure.
 
 from __future__ import annotations
 
+import os
+import sysconfig
+import traceback
+from pathlib import Path
 from typing import ClassVar, Literal
 
 FailureKind = Literal["agent", "environment", "grader", "infrastructure"]
@@ -110,3 +114,31 @@ class PlatformError(HudError):
     def __init__(self, message: str, status: int = 500) -> None:
         super().__init__(message)
         self.status = status
+
+
+def located(error: BaseException) -> str:
+    """Describe an exception with its place: `KeyError: 'row' (tasks.py:14)`.
+
+    The place is the innermost line of the user's own code; of a library's where no line is the user's.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    where = (own or frames)[-1:]
+    name = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return name + "".join(f" ({_shown(frame.filename)}:{frame.lineno})" for frame in where)
+
+
+_PATHS = sysconfig.get_paths()
+_LIBRARIES = (
+    str(Path(__file__).parent),
+    *(_PATHS[name] for name in ("purelib", "platlib", "stdlib")),
+)
+_NOT_THE_USERS = ("<frozen ", *(folder + os.sep for folder in _LIBRARIES))
+
+
+def _shown(filename: str) -> str:
+    """Return a path as short as one can open it from here."""
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return filename

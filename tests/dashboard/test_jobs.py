@@ -126,3 +126,17 @@ async def test_hostile_names_are_text(web, platform):
         assert '"><b>' not in page
         assert "\u202e" not in page
         assert len(page) < 100_000
+
+
+async def test_a_job_whose_every_run_failed_is_shown_as_failed_and_found_as_such(web, platform):
+    fault = {"reward": None, "status": "error", "failure_kind": "grader", "error": "x"}
+    agents = {"reward": 0.0, "status": "error", "failure_kind": "agent", "error": "x"}
+    job = record(platform, "all failed", {"a": [fault, agents], "b": [fault]})
+    record(platform, "some failed", {"a": [fault, 1.0]})
+    record(platform, "empty", {})
+    states = {one["name"]: one["status"] for one in (await web.get("/jobs.json")).json()["items"]}
+    assert states == {"all failed": "failed", "some failed": "completed", "empty": "completed"}
+    assert (await web.get(f"/v2/jobs/{job}")).json()["status"] == "failed"
+    assert '<span class="badge failed">' in (await web.get(f"/jobs/{job}")).text
+    assert await names(web, "?status=failed") == ["all failed"]
+    assert sorted(await names(web, "?status=completed")) == ["empty", "some failed"]

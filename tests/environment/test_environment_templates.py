@@ -456,8 +456,8 @@ async def test_one_yield_three_yields_and_errors_while_grading_are_the_graders_f
     for function, said in [
         (once, "ended after one yield"),
         (thrice, "yielded a third time"),
-        (raising, "raised KeyError: 'row' while grading"),
-        (raising_after, "raised KeyError: 'row' after its reward"),
+        (raising, r"raised KeyError: 'row' \(.*test_environment_templates.py:\d+\) while grading"),
+        (raising_after, r"raised KeyError: 'row' \(.*:\d+\) after its reward"),
     ]:
         env, minted = one_template(function)
         with pytest.raises(GraderFault, match=said):

@@ -26,6 +26,7 @@ from hud.errors import (
     NotFoundError,
     RolloutError,
     UsageError,
+    located,
 )
 from hud.trace import ToolResult, ToolSpec, Trace
 from hud.trace.limits import check_answer
@@ -75,7 +76,7 @@ class EnvironmentRun:
                     await _called(hook)
                 except Exception as error:
                     raise EnvironmentFault(
-                        f"Environment {self.name!r}: its initialize hook {hook.__name__!r} raised {_told(error)}."
+                        f"Environment {self.name!r}: its initialize hook {hook.__name__!r} raised {located(error)}."
                     ) from error
         return self
 
@@ -151,7 +152,7 @@ class EnvironmentRun:
             return _json(await _called(hook))
         except Exception as error:
             raise EnvironmentFault(
-                f"Environment {self.name!r}: its record_state hook raised {_told(error)}."
+                f"Environment {self.name!r}: its record_state hook raised {located(error)}."
             ) from error
 
     async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
@@ -177,7 +178,7 @@ class EnvironmentRun:
                 raise
             except Exception as error:
                 raise EnvironmentFault(
-                    f"Template {task_id!r} raised {_told(error)} before its prompt."
+                    f"Template {task_id!r} raised {located(error)} before its prompt."
                 ) from error
         self._template, self._episode = template, episode
         return start_frame(value, task_id)
@@ -226,17 +227,17 @@ class EnvironmentRun:
         try:
             await self.cancel()
         except Exception as error:
-            failures.append(f"its template raised {_told(error)} while it was closed")
+            failures.append(f"its template raised {located(error)} while it was closed")
         for hook in self.environment.shutdown_hooks:
             with entered(self):
                 try:
                     await _called(hook)
                 except Exception as error:
-                    failures.append(f"its shutdown hook {hook.__name__!r} raised {_told(error)}")
+                    failures.append(f"its shutdown hook {hook.__name__!r} raised {located(error)}")
         try:
             await self.parts.close()
         except Exception as error:
-            failures.append(f"one of its parts raised {_told(error)} while it was brought down")
+            failures.append(f"one of its parts raised {located(error)} while it was brought down")
         if failures:
             raise EnvironmentFault(f"Environment {self.name!r}: {'; '.join(failures)}.")
 
@@ -268,7 +269,7 @@ async def _second_yield(episode: AsyncGenerator[Any, Any], answer: str, task_id:
     except RolloutError:
         raise
     except Exception as error:
-        raise GraderFault(f"Template {task_id!r} raised {_told(error)} while grading.") from error
+        raise GraderFault(f"Template {task_id!r} raised {located(error)} while grading.") from error
 
 
 async def _ends(episode: AsyncGenerator[Any, Any], task_id: str) -> None:
@@ -278,7 +279,7 @@ async def _ends(episode: AsyncGenerator[Any, Any], task_id: str) -> None:
         return
     except Exception as error:
         raise GraderFault(
-            f"Template {task_id!r} raised {_told(error)} after its reward."
+            f"Template {task_id!r} raised {located(error)} after its reward."
         ) from error
     raise GraderFault(
         f"Template {task_id!r} yielded a third time; it must yield twice: the prompt, then the reward."
@@ -288,10 +289,6 @@ async def _ends(episode: AsyncGenerator[Any, Any], task_id: str) -> None:
 async def _called(hook: Callable[[], Any]) -> Any:
     value = hook()
     return await value if inspect.isawaitable(value) else value
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _json(value: Any) -> Any:

@@ -21,6 +21,13 @@ def default_slug(task_id: str, args: dict[str, Any]) -> str:
     return f"{task_id}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
+def task_label(slug: str, task_id: str, args: dict[str, Any]) -> str:
+    """Return a task's name for people: `total(order=7, currency='EUR')` in place of a digest, else its slug."""
+    if not args or slug != default_slug(task_id, args):
+        return slug
+    return f"{task_id}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
+
+
 class Task(BaseModel):
     """One task: which template of which environment, with which arguments."""
 
@@ -75,6 +82,11 @@ class Task(BaseModel):
         """Bind the task to a live environment, and return it."""
         self._environment = environment
         return self
+
+    @property
+    def label(self) -> str:
+        """Name of the task for people: its slug, or its call where the slug is a digest of its arguments."""
+        return task_label(self.slug, self.id, self.args)
 
     async def run(self, agent: Any, **options: Any) -> Any:
         """Run this task alone and return its `Job`; takes the options of `Taskset.run`."""

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from hud.environment.requirements import run_seconds_of
-from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, UsageError
+from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, UsageError, located
 from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder, Recorder, default_recorder
 from hud.eval.run import Phase, Player, Run
@@ -257,9 +256,7 @@ def describe(error: BaseException) -> str:
     """Return one line that says what broke; where, too, if it was not one of our own sentences."""
     if isinstance(error, RolloutError | UsageError):
         return str(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return located(error)
 
 
 def provider_for(tasks: list[Task]) -> Provider:

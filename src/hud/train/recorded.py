@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hud.agents.conversation import call_message, opening_messages, tool_message
 from hud.client import Client
+from hud.eval.failures import FailedRun
 from hud.trace import (
     AgentStep,
     ChatMessage,
@@ -35,13 +36,21 @@ class Example:
     trace: Trace
     tools: list[ToolSpec]
     reward: float | None
+    failed: FailedRun | None = None
+    """How it failed, where it did."""
 
 
 def conversation_of(trace: Trace) -> list[ChatMessage]:
-    """Return what was said in a run as chat messages, the assistant's turns and tool results among them."""
+    """Return a run as chat messages: the prompt, the assistant's turns, tool results and the final answer.
+
+    A call that no recorded turn asked for, and an answer that no recorded turn gave, are turns of the assistant, too: a
+    script that plays a whole run records neither.
+    """
     messages: list[ChatMessage] = []
+    asked: set[str] = set()
     for step in trace.steps:
         if isinstance(step, AgentStep):
+            asked |= {call.id for call in step.tool_calls}
             said: ChatMessage = {"role": "assistant", "content": step.content}
             if step.reasoning:
                 said["reasoning_content"] = step.reasoning
@@ -50,9 +59,15 @@ def conversation_of(trace: Trace) -> list[ChatMessage]:
             messages.append(said)
         elif isinstance(step, ToolStep):
             if step.call is not None and step.result is not None:
+                if step.call.id not in asked:
+                    call = call_message(step.call)
+                    messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
                 messages.append(tool_message(step.call, step.result))
         elif type(step) is Step and step.source == "user":
             messages += opening_messages(step.messages, None)
+    turns = [step.content for step in trace.steps if isinstance(step, AgentStep)]
+    if trace.content and trace.content not in turns:
+        messages.append({"role": "assistant", "content": trace.content})
     # After its last word an assistant is asked nothing more.
     while messages and messages[-1]["role"] != "assistant":
         messages.pop()
@@ -61,7 +76,15 @@ def conversation_of(trace: Trace) -> list[ChatMessage]:
 
 def examples_of(runs: Sequence[Run]) -> list[Example]:
     """Return runs of this process as examples."""
-    return [Example(run.trace, list(run.tools), run.reward) for run in runs]
+    return [
+        Example(
+            run.trace,
+            list(run.tools),
+            run.reward,
+            _failed(run.failure_kind, run.error, run.slug, run.trace_id),
+        )
+        for run in runs
+    ]
 
 
 async def recorded_examples(
@@ -76,11 +99,16 @@ async def recorded_examples(
         )
         for row in page["items"]:
             full = await client.get(f"/v2/trace/{row['trace_id']}/full")
-            trace = parse_trace(full["trace"])
-            env = ((full["run"].get("task") or {}).get("env")) or ""
-            examples.append(Example(trace, tools.get(env, []), full["run"]["reward"]))
+            run, trace = full["run"], parse_trace(full["trace"])
+            env = ((run.get("task") or {}).get("env")) or ""
+            failed = _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"])
+            examples.append(Example(trace, tools.get(env, []), run["reward"], failed))
         if not page["items"] or len(examples) >= page["total"]:
             return examples
+
+
+def _failed(kind: str | None, error: str | None, slug: str, trace_id: str) -> FailedRun | None:
+    return None if kind is None else FailedRun(kind, error, slug, trace_id)
 
 
 async def _tools_of(tasks: Taskset | None) -> dict[str, list[ToolSpec]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client, connect
 from hud.errors import UsageError
-from hud.trace import AgentStep
+from hud.eval.failures import causes
 from hud.train.batches import payload_of
 from hud.train.client import TrainingClient
 from hud.train.journal import discarded_note
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hud.eval.taskset import Taskset
 
 _RENDERED_AT_ONCE = 200
+_CAUSES_SHOWN = 3
 _SAVE_EVERY = 100
 """Steps between two checkpoints: the small steps of imitation are many, and nobody goes back to them."""
 
@@ -44,7 +45,7 @@ class WarmUpReport:
     runs: int
     """Runs that were learned from."""
     left_out: int
-    """Runs that were not: below `min_reward`, without one, or without a word."""
+    """Runs that were not: below `min_reward`, without one, or without an answer or a call."""
     steps: int
     first_loss: float
     """Mean loss per token of the first step."""
@@ -80,11 +81,7 @@ async def warm_up(
     found = await _examples(client, runs, job, tasks)
     chosen = [one for one in found if _usable(one, min_reward)]
     if not chosen:
-        raise UsageError(
-            f"None of the {len(found)} runs can be learned from"
-            + (f" at min_reward={min_reward}" if min_reward is not None else "")
-            + "; each needs a reward and at least one turn."
-        )
+        raise UsageError(_nothing_to_learn(found, min_reward))
     trainer = TrainingClient(model, client=client)
     model_id = await trainer.model_id()
     opened = await trainer.open(alone=True)
@@ -146,10 +143,30 @@ async def _examples(
 
 
 def _usable(example: Example, min_reward: float | None) -> bool:
-    spoke = any(isinstance(step, AgentStep) for step in example.trace.steps)
-    if example.reward is None or not spoke:
+    if example.reward is None or not conversation_of(example.trace):
         return False
     return min_reward is None or example.reward >= min_reward
+
+
+def _nothing_to_learn(found: Sequence[Example], min_reward: float | None) -> str:
+    """Say why no run can be learned from: failures by cause, then what else is missing."""
+    failed = causes(one.failed for one in found if one.failed is not None)
+    sound = [one for one in found if one.failed is None]
+    silent = sum(not conversation_of(one.trace) for one in sound)
+    poor = sum(
+        min_reward is not None and one.reward is not None and one.reward < min_reward
+        for one in sound
+    )
+    reasons = [
+        f"{len(cause.runs)} failed ({cause.kind}: {cause.error.rstrip('.')}; hud trace {cause.runs[0].trace_id[:12]})"
+        for cause in failed[:_CAUSES_SHOWN]
+    ]
+    if len(failed) > _CAUSES_SHOWN:
+        reasons.append(f"{sum(len(one.runs) for one in failed[_CAUSES_SHOWN:])} failed otherwise")
+    reasons += [f"{silent} neither answered nor called a tool"] * bool(silent)
+    reasons += [f"{poor} have a reward below min_reward={min_reward}"] * bool(poor)
+    said = "; ".join(reasons) or "none has a reward"
+    return f"None of the {len(found)} runs can be learned from: {said}."
 
 
 async def _payloads(

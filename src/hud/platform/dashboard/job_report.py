@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
 from hud.errors import UsageError
+from hud.eval.failures import FailedRun, causes
 from hud.eval.statistics import job_statistics
 from hud.platform.store.job_runs import summary
 
@@ -18,8 +18,6 @@ MOST_EXAMPLES = 6
 """Runs shown for one cause of failure."""
 Run = dict[str, Any]
 
-_CHANGING = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+")
-"""What differs between two failures of one cause: addresses, ids, numbers."""
 _SORTS = ("position", "slug", "reward", "spread", "failed", "turns", "tokens", "cost", "seconds")
 
 
@@ -88,25 +86,29 @@ def arranged(found: list[dict[str, Any]], sort: str, show: str | None) -> list[d
 
 def failures(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return what went wrong, by cause, the most frequent first. Whose fault it was is part of the cause."""
-    causes: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        if run["failure_kind"] or run["status"] in ("error", "cancelled"):
-            kind = run["failure_kind"] or (
-                "cancelled" if run["status"] == "cancelled" else "unknown"
-            )
-            causes.setdefault((kind, _cause(run["error"])), []).append(run)
-    found = [
-        {
-            "kind": kind,
-            "error": group[0]["error"] or "It does not say why.",
-            "count": len(group),
-            "tasks": len({run["slug"] for run in group}),
-            "counted": any(run["reward"] is not None for run in group),
-            "examples": [run["trace_id"] for run in group[:MOST_EXAMPLES]],
-        }
-        for (kind, _), group in causes.items()
+    failed = [
+        FailedRun(
+            kind=run["failure_kind"]
+            or ("cancelled" if run["status"] == "cancelled" else "unknown"),
+            error=run["error"],
+            slug=run["slug"],
+            trace_id=run["trace_id"],
+            counted=run["reward"] is not None,
+        )
+        for run in runs
+        if run["failure_kind"] or run["status"] in ("error", "cancelled")
     ]
-    return sorted(found, key=lambda cause: -cause["count"])
+    return [
+        {
+            "kind": cause.kind,
+            "error": cause.error,
+            "count": len(cause.runs),
+            "tasks": cause.tasks,
+            "counted": any(run.counted for run in cause.runs),
+            "examples": [run.trace_id for run in cause.runs[:MOST_EXAMPLES]],
+        }
+        for cause in causes(failed)
+    ]
 
 
 def _task(number: int, slug: str, runs: list[Run]) -> dict[str, Any]:
@@ -138,8 +140,3 @@ def _signal(rewards: list[float]) -> str | None:
     if max(rewards) > min(rewards):
         return "some"
     return "always" if rewards[0] >= PASS_MARK else "never"
-
-
-def _cause(error: str | None) -> str:
-    first = (error or "").strip().partition("\n")[0]
-    return _CHANGING.sub("#", first)[:160]

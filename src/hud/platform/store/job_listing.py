@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from hud.errors import UsageError
 from hud.platform.store import tables
-from hud.platform.store.job_status import statuses
+from hud.platform.store.job_status import every_run_failed, outcome, statuses
 from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
 from hud.platform.store.kept_sums import KeptSums
 from hud.platform.store.store import Store
@@ -175,9 +175,13 @@ def _wanted(connection: sa.Connection, team: str, which: JobFilter) -> sa.Column
         # What is recorded as running may be over: that is found out for those alone.
         open_ones = sa.select(jobs).where(*wanted, jobs.c.status == "running")
         states = statuses(connection, connection.execute(open_ones).mappings().all())
-        now = [job_id for job_id, status in states.items() if status == which.status]
-        stored = sa.and_(jobs.c.status == which.status, jobs.c.status != "running")
+        status = "completed" if which.status == "failed" else which.status
+        now = [job_id for job_id, state in states.items() if state == status]
+        stored = sa.and_(jobs.c.status == status, jobs.c.status != "running")
         wanted.append(sa.or_(stored, jobs.c.id.in_(now)))
+        if status == "completed":
+            failed = every_run_failed()
+            wanted.append(failed if which.status == "failed" else sa.not_(failed))
     return sa.and_(*wanted)
 
 
@@ -245,7 +249,7 @@ def _item(row: Any, sums: JobSums, status: str) -> dict[str, Any]:
         "id": row["id"],
         "name": row["name"],
         "taskset_id": row["taskset_id"],
-        "status": status,
+        "status": outcome(status, sums.runs, sums.failed),
         "group_size": row["group_size"],
         "created_at": row["created_at"].isoformat(),
         "ended_at": None if ended is None else ended.isoformat(),

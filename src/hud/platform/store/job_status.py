@@ -23,6 +23,20 @@ def statuses(connection: sa.Connection, jobs: Sequence[Any]) -> dict[str, str]:
     return {job["id"]: _status(job, hosted.get(job["id"]), runs.get(job["id"])) for job in jobs}
 
 
+def outcome(status: str, runs: int, failed: int) -> str:
+    """Return `failed` in place of `completed` for a job of which every run failed."""
+    return "failed" if status == "completed" and 0 < runs == failed else status
+
+
+def every_run_failed() -> sa.ColumnElement[bool]:
+    """Condition on `jobs`: there are runs, and each failed."""
+    jobs, runs = tables.jobs, tables.runs
+    of_job = sa.select(runs.c.job_id).where(runs.c.job_id == jobs.c.id)
+    return sa.and_(
+        sa.exists(of_job), sa.not_(sa.exists(of_job.where(runs.c.failure_kind.is_(None))))
+    )
+
+
 def _status(job: Any, hosted: tuple[int, int] | None, runs: tuple[int, int] | None) -> str:
     if job["status"] != "running":
         return str(job["status"])

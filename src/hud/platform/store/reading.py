@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.platform.store.attachments import attach, has_attachments
-from hud.platform.store.job_status import statuses
+from hud.platform.store.job_status import outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
 from hud.platform.store.store import Store
 from hud.trace.columns import unpack_ids, unpack_logprobs
@@ -202,7 +202,7 @@ def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict
         "name": row["name"],
         "taskset_id": row["taskset_id"],
         "taskset_name": tasksets.get(row["taskset_id"], row["name"]),
-        "status": status,
+        "status": outcome(status, sums.runs, sums.failed),
         "group_size": row["group_size"],
         "created_at": row["created_at"].isoformat(),
         "ended_at": row["ended_at"].isoformat() if row["ended_at"] else None,

@@ -1,0 +1,64 @@
+"""Failed runs by cause: runs that broke in the same way at the same place are one cause with a count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_PLACE = re.compile(r"(\([^()\s]+:\d+\))")
+"""File and line, as `hud.errors.located` writes them: these tell causes apart."""
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+")
+"""Differences between two failures of one cause: addresses, ids, numbers."""
+_LONGEST = 160
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """What is known of a failed run."""
+
+    kind: str
+    """Whose fault it was, or `cancelled`, or `unknown`."""
+    error: str | None
+    slug: str
+    trace_id: str
+    counted: bool = False
+    """True where it is measured all the same: an agent's failure is a reward of 0."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Runs that failed alike."""
+
+    kind: str
+    error: str
+    """Of the first run; the others' may differ in numbers and ids."""
+    runs: tuple[FailedRun, ...]
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks that failed so."""
+        return len({run.slug for run in self.runs})
+
+
+def causes(failed: Iterable[FailedRun]) -> list[Cause]:
+    """Return the causes of failures, the most frequent first."""
+    found: dict[tuple[str, str], list[FailedRun]] = {}
+    for run in failed:
+        found.setdefault((run.kind, cause_of(run.error)), []).append(run)
+    shown = [
+        Cause(kind, runs[0].error or "No reason is recorded.", tuple(runs))
+        for (kind, _), runs in found.items()
+    ]
+    return sorted(shown, key=lambda cause: -len(cause.runs))
+
+
+def cause_of(error: str | None) -> str:
+    """Return what errors of one cause have in common."""
+    first = (error or "").strip().partition("\n")[0]
+    parts = _PLACE.split(first)
+    common = [
+        part if number % 2 else _CHANGING.sub("#", part)[:_LONGEST]
+        for number, part in enumerate(parts)
+    ]
+    return "".join(common)

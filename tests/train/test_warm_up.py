@@ -1,0 +1,88 @@
+"""Warm-up from recorded runs: which of them can be learned from, and what is said where none can."""
+
+import pytest
+from tests.train.test_client_training import home
+
+from hud import Environment, TrainingClient
+from hud.agents import ScriptedAgent
+from hud.errors import UsageError
+from hud.eval import Taskset
+from hud.trace import ToolCall
+from hud.train.recorded import conversation_of
+from hud.train.warm_up import warm_up
+
+__all__ = ["home"]
+
+env = Environment("answers")
+
+
+@env.tool
+def look(place: str) -> str:
+    """Look at a place."""
+    return f"nothing in {place}"
+
+
+@env.template()
+async def say(word: str):
+    answer = yield f"say {word}"
+    yield float(answer == word)
+
+
+@env.template()
+async def broken(word: str):
+    yield f"say {word}"
+    raise KeyError(word)
+
+
+tasks = Taskset("words", [say(word=word) for word in ("red", "blue")])
+
+
+async def script(run):
+    return run.prompt_text.split()[-1]
+
+
+async def caller(run):
+    await run.call_tool(ToolCall(id="1", name="look", arguments={"place": "here"}))
+    return "nothing"
+
+
+async def test_a_final_answer_is_a_turn(home):
+    """From runs of this process, and from a job on record."""
+    job = await tasks.run(ScriptedAgent(script), group=2)
+    assert [one["content"] for one in conversation_of(job.runs[0].trace)] == ["say red", "red"]
+    from_runs = await warm_up("m", job.runs, batch=2)
+    from_job = await warm_up("m", job=job.id, tasks=tasks, batch=4, epochs=2)
+    assert (from_runs.runs, from_runs.left_out, from_runs.steps) == (4, 0, 2)
+    assert (from_job.runs, from_job.steps) == (4, 2)
+    assert from_job.last_loss < from_job.first_loss
+    assert len(await TrainingClient("m").checkpoints()) == 2
+
+
+async def test_a_scripts_calls_are_turns_too(home):
+    job = await tasks.run(ScriptedAgent(caller))
+    said = conversation_of(job.runs[0].trace)
+    assert [one["role"] for one in said] == ["user", "assistant", "tool", "assistant"]
+    assert said[1]["tool_calls"][0]["function"]["name"] == "look"
+    assert (await warm_up("m", job=job.id, tasks=tasks)).runs == 2
+
+
+async def test_where_every_run_failed_the_failures_are_named(home):
+    job = await Taskset("x", [broken(word="red"), broken(word="blue")]).run(
+        ScriptedAgent(script), group=2
+    )
+    told = (
+        r"None of the 4 runs can be learned from: 2 failed \(grader: Template 'broken' raised KeyError: 'red' "
+        r"\(.*test_warm_up.py:\d+\) while grading; hud trace [0-9a-f]{12}\); 2 failed"
+    )
+    for given in ({"runs": job.runs}, {"job": job.id}):
+        with pytest.raises(UsageError, match=told):
+            await warm_up("m", **given)
+
+
+async def test_runs_without_an_answer_or_below_the_reward_are_counted(home):
+    job = await tasks.run(ScriptedAgent(lambda run: None))
+    with pytest.raises(UsageError, match="2 neither answered nor called a tool"):
+        await warm_up("m", job.runs)
+    wrong = await tasks.run(ScriptedAgent(lambda run: "green"))
+    with pytest.raises(UsageError, match=r"2 have a reward below min_reward=0\.5"):
+        await warm_up("m", wrong.runs, min_reward=0.5)
