@@ -1,29 +1,33 @@
 """The chat format of a model folder: its own tokenizer and its own Jinja template.
 
-Promise kept here: a later turn's prompt is the earlier turn's ids, unchanged, plus the rendering of what came
-after. Text that was sampled is never tokenized again.
+Promises kept here: a later turn's prompt is the earlier turn's ids, unchanged, plus the rendering of what came
+after; text that was sampled is never tokenized again. And control tokens stand only where the template wrote them:
+text of users, tools, environments and callers is plain text, whatever it spells.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from hud.engine.chat_template import ChatTemplate
 from hud.engine.config import DecoderConfig
-from hud.engine.reasoning import ReasoningSwitch, reasoning_switch
+from hud.engine.prompt_tokens import PromptTokenizer
+from hud.engine.template_text import Span, TemplateText
 from hud.engine.toolcalls import Parsed, format_named, format_of_template, parse_output
 from hud.errors import NotFoundError, StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
+
+_ROLES = {
+    role: TemplateText.literal(role)
+    for role in ("system", "developer", "user", "assistant", "tool")
+}
 
 
 class ChatFormat:
@@ -45,21 +49,23 @@ class ChatFormat:
             name: _token_text(settings.get(name))
             for name in ("bos_token", "eos_token", "pad_token", "unk_token")
         }
-        template = _template_text(folder, settings)
-        self.template, self.reasoning = _compile(template, folder)
+        self.template = ChatTemplate(_template_text(folder, settings), folder)
+        self.reasoning = self.template.reasoning
         self.tool_format = (
-            format_of_template(template)
+            format_of_template(self.template.text)
             if tool_call_parser is None
             else format_named(tool_call_parser)
         )
+        self._prompts = PromptTokenizer(self.tokenizer, self.template.text)
+        self._own = {
+            name: None if token is None else TemplateText.literal(token)
+            for name, token in self.special.items()
+        }
         self.stop_ids = self._stop_ids(config)
-        # The runs of a group begin with the same prompt, and tools often say the same.
-        self._encoded = lru_cache(maxsize=64)(self._encode)
-        ends = self.special["eos_token"]
-        self.end_id: int = (
-            min(self.stop_ids) if ends is None else self.tokenizer.token_to_id(ends) or 0
-        )
-        self.end_text: str = ends or self.tokenizer.id_to_token(self.end_id) or ""
+        texts = {self.tokenizer.id_to_token(token): token for token in sorted(self.stop_ids)}
+        self._stops = {text: token for text, token in texts.items() if text}
+        self._stop = re.compile("|".join(map(re.escape, self._stops)))
+        self.end_id = self._end_id()
 
     def render_text(
         self,
@@ -68,7 +74,7 @@ class ChatFormat:
         *,
         effort: str | None = None,
         generation: bool = True,
-    ) -> str:
+    ) -> TemplateText:
         """Return the conversation as the template writes it; `effort` as `ReasoningSwitch` takes it."""
         shown = self._shown(messages)
         return self._render(shown, _schemas(tools), effort=effort, generation=generation)
@@ -83,22 +89,15 @@ class ChatFormat:
         *,
         effort: str | None,
         generation: bool = True,
-    ) -> str:
-        try:
-            text: str = self.template.render(
-                messages=shown,
-                tools=schemas or None,
-                documents=None,
-                add_generation_prompt=generation,
-                **self.special,
-                **self.reasoning.variables(effort),
-            )
-            return text
-        except Exception as error:  # The template is code of the model's: it may raise anything.
-            reason = str(error) or type(error).__name__
-            raise UsageError(
-                f"The chat template of {self.folder} refused the conversation: {reason.rstrip('.')}."
-            ) from error
+    ) -> TemplateText:
+        return self.template.render(
+            messages=shown,
+            tools=schemas or None,
+            documents=None,
+            add_generation_prompt=generation,
+            **self._own,
+            **self.reasoning.variables(effort),
+        )
 
     def render(
         self,
@@ -108,7 +107,7 @@ class ChatFormat:
         effort: str | None = None,
     ) -> list[int]:
         """Return the prompt ids of a conversation, ready for the assistant's turn."""
-        return self.encode(self.render_text(messages, tools, effort=effort))
+        return self.encode_rendered(self.render_text(messages, tools, effort=effort))
 
     def extend(
         self,
@@ -130,22 +129,32 @@ class ChatFormat:
         shown, schemas = self._shown(messages), _schemas(tools)
         before = self._render(shown[:covered], schemas, effort=effort, generation=False)
         whole = self._render(shown, schemas, effort=effort)
-        end = before.rfind(self.end_text)
-        if end < 0 or not self.end_text or not whole.startswith(before):
+        end = self.turn_end(before)
+        if end is None or not whole.startswith(before):
             return None
-        # What the template writes behind the end of the covered turn belongs to the next prompt.
-        added = whole[end + len(self.end_text) :]
+        # From the end of the covered turn on, what the template writes belongs to the next prompt.
+        (start, _), end_id = end, self._stops[before[slice(*end)]]
+        added = self.encode_rendered(whole[start:])
         ids = list(continuation.token_ids)
         if not ids or ids[-1] not in self.stop_ids:
-            ids.append(self.end_id)  # The turn was cut at its length.
-        return ids + self.encode(added)
+            ids.append(end_id)  # The turn was cut at its length.
+        return ids + added[1:]
+
+    def turn_end(self, text: TemplateText) -> Span | None:
+        """Return where the last turn's end-of-turn token stands; None where something of a caller's comes behind it."""
+        first, last = text.own[-1] if text.own else (0, 0)
+        if last < len(text):
+            return None
+        found = [match.span() for match in self._stop.finditer(text, first, last)]
+        return found[-1] if found else None
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of text; special tokens in it are themselves."""
-        return list(self._encoded(text))
+        """Return the ids of raw text, whose writer may write every token: special tokens in it are themselves."""
+        return self._prompts.raw(text)
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+    def encode_rendered(self, text: TemplateText) -> list[int]:
+        """Return the ids of rendered text: control tokens only where the template wrote them."""
+        return self._prompts.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without the token that ended the turn."""
@@ -163,6 +172,21 @@ class ChatFormat:
         """True where a prompt ends inside reasoning: some templates begin it for the model."""
         tail: str = self.tokenizer.decode(list(prompt[-8:]), skip_special_tokens=False)
         return tail.rstrip().endswith(self.tool_format.thinking[0])
+
+    def _end_id(self) -> int:
+        """Return the token by which the template ends a turn; eos_token where it writes none of those that end one."""
+        talk: list[ChatMessage] = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": "!"},
+        ]
+        with contextlib.suppress(UsageError):
+            text = self.render_text(talk, [], generation=False)
+            end = self.turn_end(text)
+            if end is not None:
+                return self._stops[text[slice(*end)]]
+        ends = self.special["eos_token"]
+        token = None if ends is None else self.tokenizer.token_to_id(ends)
+        return min(self.stop_ids) if token is None else token
 
     def _stop_ids(self, config: DecoderConfig) -> frozenset[int]:
         """Return every token that ends a turn: of the configuration, its generation settings, and the tokenizer."""
@@ -203,6 +227,9 @@ def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 def _for_template(message: ChatMessage, call_id: Callable[[str], str]) -> ChatMessage:
     """Return a message as templates expect it: tool arguments as objects, text parts as one text, ids of their form."""
     shown = dict(message)
+    if shown["role"] in _ROLES:
+        # Some templates make control tokens of it: '<|' + message.role + '|>'.
+        shown["role"] = _ROLES[shown["role"]]
     if isinstance(shown.get("content"), list):
         parts = shown["content"]
         if any(part.get("type") not in ("text", "input_text") for part in parts):
@@ -258,51 +285,3 @@ def _template_text(folder: Path, settings: dict[str, Any]) -> str:
             f"{folder} has no chat template (chat_template.jinja, or in tokenizer_config.json)."
         )
     return str(template)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Where templates are run: one comes with somebody's weights, and must not reach into this process."""
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return `message.role` as jinja2 does, which first asks the dictionary for an attribute and hears an exception."""
-        if type(obj) is not dict or hasattr(dict, attribute):
-            return super().getattr(obj, attribute)
-        if attribute in obj:
-            return obj[attribute]
-        return self.undefined(obj=obj, name=attribute)
-
-
-class _Generation(Extension):
-    """`{% generation %}`: templates mark the assistant's text with it; here it is only passed through."""
-
-    tags = {"generation"}  # noqa: RUF012 - jinja2's own declaration
-
-    def parse(self, parser: jinja2.parser.Parser) -> Any:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _compile(text: str, folder: Path) -> tuple[jinja2.Template, ReasoningSwitch]:
-    """Compile a chat template under the conventions of Hugging Face's."""
-    environment = _Sandbox(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
-    try:
-        return environment.from_string(text), reasoning_switch(environment.parse(text), folder)
-    except jinja2.TemplateSyntaxError as error:
-        raise StoreError(
-            f"The chat template of {folder}, line {error.lineno}: {error.message}."
-        ) from error
-
-
-def _tojson(
-    value: Any, indent: int | None = None, ensure_ascii: bool = False, **options: Any
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
-
-
-def _refuse(message: str) -> None:
-    raise jinja2.TemplateError(message)

@@ -44,13 +44,12 @@ def _turn(
     form: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
 ) -> list[int]:
     """Return the ids of the last message as the assistant would have drawn them, the end of turn included."""
-    ending = form.end_text or ""
     asked = form.render_text(messages[:-1], tools)
     told = form.render_text(messages, tools, generation=False)
-    end = told.rfind(ending)
-    if not told.startswith(asked) or end < len(asked):
+    end = form.turn_end(told)
+    if not told.startswith(asked) or end is None or end[0] < len(asked):
         raise UsageError(
             "The chat template writes an assistant's turn differently from how it asks for one, so recorded turns "
             "cannot be made into training data."
         )
-    return [*form.encode(told[len(asked) : end]), *form.encode(ending)]
+    return form.encode_rendered(told[len(asked) : end[1]])

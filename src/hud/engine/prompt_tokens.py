@@ -1,0 +1,182 @@
+"""Token ids of rendered prompts: control tokens only where the template wrote them.
+
+A user's or a tool's `<|im_end|>` is text about a token. It becomes the ids of its characters, as a tokenizer without that
+token would have it; the ids around it are the same as ever.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
+from itertools import compress
+
+from tokenizers import AddedToken, Encoding, Tokenizer
+
+from hud.engine.template_text import Span, TemplateText
+from hud.errors import UsageError
+
+_CACHED = 64
+"""Texts whose ids are kept: the runs of a group begin with the same prompt, and tools often say the same."""
+_MARK = re.compile(r"<[|｜]|</?(?:think|tool_)")
+_PRIVATE = 0x100000
+"""First code point of a plane for private use."""
+
+
+class PromptTokenizer:
+    """A tokenizer for one chat template's prompts.
+
+    Control tokens are the added tokens that are special, those that the template's source spells, and those that are written
+    like marks of a conversation (`<|...|>`, `<think>`, `<tool_call>`). Other added tokens (Gemma's runs of newlines and HTML
+    tags) are text, whoever writes them.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: str) -> None:
+        self.tokenizer = tokenizer
+        # A tokenizer.json may ask for either; a prompt is neither cut nor filled.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._controls = {
+            token: added
+            for token, added in tokenizer.get_added_tokens_decoder().items()
+            if _is_control(added, template)
+        }
+        self._encoded = lru_cache(maxsize=_CACHED)(self._encode)
+
+    def raw(self, text: str) -> list[int]:
+        """Return the ids of text whose writer may write every token."""
+        return list(self._encoded(text)[0])
+
+    def encode(self, text: TemplateText) -> list[int]:
+        """Return the ids of a prompt."""
+        ids, controls = self._encoded(text)
+        return list(ids) if _within(controls, text.own) else self._separated.encode(text)
+
+    def _encode(self, text: str) -> tuple[tuple[int, ...], tuple[Span, ...]]:
+        """Return the ids of text, and where its control tokens stand, whoever wrote them."""
+        encoding = _encoding(self.tokenizer, text)
+        ids = encoding.ids
+        places = compress(range(len(ids)), map(self._controls.__contains__, ids))
+        return tuple(ids), tuple(_span(encoding, place) for place in places)
+
+    @cached_property
+    def _separated(self) -> _SeparatedTokenizer:
+        return _SeparatedTokenizer(self.tokenizer, self._controls)
+
+
+class _SeparatedTokenizer:
+    """The same tokenizer with other spellings of its control tokens, which no caller can guess.
+
+    It shares the vocabulary, so it is made in no time; it is used for text that spells control tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, controls: dict[int, AddedToken]) -> None:
+        self._controls = frozenset(controls)
+        # 64 random bits, and the token's place.
+        secret = "".join(chr(_PRIVATE + secrets.randbelow(0xFFFE)) for _ in range(4))
+        self._spelled = {
+            added.content: secret + chr(_PRIVATE + place)
+            for place, added in enumerate(controls.values())
+        }
+        longest_first = sorted(self._spelled, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        self._tokenizer = Tokenizer(tokenizer.model)
+        self._tokenizer.normalizer = tokenizer.normalizer
+        self._tokenizer.pre_tokenizer = tokenizer.pre_tokenizer
+        known = tokenizer.get_added_tokens_decoder()
+        self._fill_gaps(secret, len(known))
+        respelled = [
+            _respelled(added, self._spelled.get(added.content, added.content))
+            for added in known.values()
+        ]
+        self._tokenizer.add_tokens(respelled)
+        made = [self._tokenizer.token_to_id(added.content) for added in respelled]
+        self._ids = dict(zip(made, known, strict=True))
+        """Of this tokenizer's added tokens: the ids that the model knows them by."""
+        self._own = {own for own, token in self._ids.items() if token in controls}
+
+    def encode(self, text: TemplateText) -> list[int]:
+        """Return the ids of a prompt."""
+        pieces: list[str] = []
+        at = 0
+        plain = str.__str__(text)
+        for start, end in text.own:
+            own = self._pattern.sub(lambda found: self._spelled[found[0]], plain[start:end])
+            pieces += (plain[at:start], own)
+            at = end
+        whole = "".join((*pieces, plain[at:]))
+        encoding = _encoding(self._tokenizer, whole)
+        ids: list[int] = []
+        for place, token in enumerate(encoding.ids):
+            if token in self._controls and token not in self._own:
+                # The vocabulary itself holds the spelling as one piece: character by character, then.
+                start, end = _span(encoding, place)
+                for character in whole[start:end]:
+                    ids += _encoding(self._tokenizer, character).ids
+            else:
+                ids.append(self._ids.get(token, token))
+        return ids
+
+    def _fill_gaps(self, secret: str, count: int) -> None:
+        """Let the ids of `count` added tokens begin behind the vocabulary's last: they begin at its size, and it may have gaps."""
+        model = self._tokenizer.model
+        size = self._tokenizer.get_vocab_size(with_added_tokens=False)
+        if all(model.id_to_token(size + place) is None for place in range(count)):
+            return
+        gaps = max(self._tokenizer.get_vocab(with_added_tokens=False).values()) + 1 - size
+        self._tokenizer.add_tokens([f"{secret}{place}" for place in range(gaps)])
+
+
+def _encoding(tokenizer: Tokenizer, text: str) -> Encoding:
+    """Encode text without the tokens that a tokenizer adds by itself."""
+    try:
+        return tokenizer.encode(text, add_special_tokens=False)
+    except TypeError:  # What tokenizers says of a string that is not UTF-8.
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"The prompt holds {text[error.start]!a}, a surrogate without its other half, which is no character. "
+                "Leave it out, or decode the text with errors='replace'."
+            ) from None
+        raise
+
+
+def _span(encoding: Encoding, place: int) -> Span:
+    """Return where a token's text stands. Only tokens that a tokenizer adds by itself stand nowhere."""
+    span = encoding.token_to_chars(place)
+    assert span is not None
+    return span
+
+
+def _is_control(added: AddedToken, template: str) -> bool:
+    text = added.content
+    spelled = bool(text.strip()) and text in template
+    return added.special or spelled or _MARK.match(text) is not None
+
+
+def _respelled(added: AddedToken, content: str) -> AddedToken:
+    return AddedToken(
+        content,
+        single_word=added.single_word,
+        lstrip=added.lstrip,
+        rstrip=added.rstrip,
+        normalized=added.normalized,
+        special=added.special,
+    )
+
+
+def _within(places: Iterable[Span], spans: tuple[Span, ...]) -> bool:
+    """Return whether each place lies in one of the spans. Both are in order."""
+    remaining = iter(spans)
+    start, end = 0, 0
+    for first, last in places:
+        while last > end:
+            found = next(remaining, None)
+            if found is None:
+                return False
+            start, end = found
+        if first < start:
+            return False
+    return True
