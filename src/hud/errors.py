@@ -12,6 +12,7 @@
     │   ├── AgentFault            the agent broke
     │   └── InfrastructureFault   the machinery between them broke; the only kind that is retried
     ├── StoreError                the store cannot be read or written (full disk, corrupted file)
+    │   └── StoreAwayError        its database does not answer now: HTTP 503
     └── PlatformError             a server answered with an error; `status` is its HTTP status
 
 Every message is one sentence that names the thing, the place and the cure.
@@ -103,6 +104,13 @@ class InfrastructureFault(RolloutError):
 
 class StoreError(HudError):
     """The store could not be read or written."""
+
+
+class StoreAwayError(StoreError):
+    """The database of the store does not answer now; the same call may succeed later."""
+
+    status = 503
+    retry_after = 2.0
 
 
 class PlatformError(HudError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,9 +12,10 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from hud import __version__
-from hud.errors import HudError, PlatformError
+from hud.errors import HudError, PlatformError, StoreError
 from hud.platform.access import LOCAL
-from hud.platform.access.middleware import Door
+from hud.platform.access.bodies import NO_TEXT, Bodies
+from hud.platform.access.middleware import Door, retry_headers
 from hud.platform.building import Builder
 from hud.platform.config import PlatformConfig
 from hud.platform.dashboard import Dashboard
@@ -55,6 +55,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(Dashboard, platform=platform)
+    app.add_middleware(Bodies, keys=config.keys)
     if config.keys:
         app.add_middleware(
             Door,
@@ -68,6 +69,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _tell_invalid)
     # The router's last resort, for paths that no route has.
     app.router.default = _absent
+    app.add_exception_handler(UnicodeEncodeError, _tell_no_text)
     app.add_exception_handler(Exception, _tell_broken)
     return app
 
@@ -85,11 +87,15 @@ async def _tell(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, HudError)
     status = error.status if isinstance(error, PlatformError) else type(error).status
-    headers = {"x-hud-error": type(error).__name__}
-    wait: float | None = getattr(error, "retry_after", None)
-    if wait is not None:
-        headers["retry-after"] = str(max(1, math.ceil(wait)))
+    kind = StoreError if isinstance(error, StoreError) else type(error)
+    headers = {"x-hud-error": kind.__name__, **retry_headers(error)}
     return JSONResponse({"detail": str(error)}, status_code=status, headers=headers)
+
+
+async def _tell_no_text(request: Request, error: Exception) -> Response:
+    """Text of a form that is none; JSON is refused before."""
+    del request, error
+    return JSONResponse({"detail": NO_TEXT}, status_code=400)
 
 
 async def _tell_broken(request: Request, error: Exception) -> Response:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, quote
 
 import orjson
 
+from hud.errors import HudError
+from hud.platform.access.admission import ACCESS_DENIED, Admission, KeyEndedError
 from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits, TooManyRequests
@@ -25,8 +28,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/docs/mcp", "/openapi.json")
 OPEN_BELOW = ("/auth/device", "/uploads/", "/sdk-events/", "/v3/api/sdk-events/")
 """Paths that need no key: health, documentation, login, uploads whose URL is signed, and usage events, which are dropped."""
-ACCESS_DENIED = 4003
-"""Close code of a refused WebSocket, as clients of build logs know it."""
+_EVENTS = "/events/"
+"""Pages' streams of events."""
+_KINDS = {401: "authentication_error", 429: "rate_limit_error", 503: "overloaded_error"}
 
 
 class Door:
@@ -49,9 +53,13 @@ class Door:
         if secret is None and is_page(scope):
             await self._show(scope, receive, send)
             return
-        who = await self._identify(secret) if secret else None
+        try:
+            who = await self._identify(secret) if secret else None
+        except HudError as error:  # The store does not answer.
+            await refuse_error(scope, send, error)
+            return
         if who is None:
-            await _refuse(
+            await refuse(
                 scope,
                 send,
                 401,
@@ -64,22 +72,61 @@ class Door:
         try:
             self.limits.admit(who)
         except TooManyRequests as error:
-            wait = str(max(1, math.ceil(error.retry_after)))
-            await _refuse(scope, send, 429, str(error), {"retry-after": wait})
+            await refuse_error(scope, send, error)
             return
         scope.setdefault("state", {})["identity"] = who
-        await self.app(scope, receive, send)
+        if secret is None or secret.startswith(PREFIX):
+            await self.app(scope, receive, send)
+            return
+        key = secret
+
+        async def recheck() -> bool:
+            return await self._identify(key) is not None
+
+        await self._admit(Admission(send, recheck), scope, receive, send)
+
+    async def _admit(
+        self, admission: Admission, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Have a request answered for as long as its key is worth something."""
+        socket = scope["type"] == "websocket"
+        may_be_silent = socket or scope["path"].startswith(_EVENTS)
+        passed = send if socket else admission.send
+        try:
+            async with _watched(admission, may_be_silent):
+                await self.app(scope, receive, passed)
+        except Exception:
+            if not admission.ended:
+                raise
+        if not admission.ended or admission.finished:
+            return
+        if socket:
+            await admission.close()
+        elif not admission.begun:
+            await refuse_error(scope, admission.send, KeyEndedError())
+        elif is_page(scope):
+            await admission.send({"type": "http.response.body", "body": b""})
+        # Another answer breaks off: nothing else tells a client of it that this is not all.
 
     async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a browser in by its cookie, or send it to where it gets one."""
         secret = cookie(scope, COOKIE)
-        who = await asyncio.to_thread(self.sessions.find, secret) if secret else None
+        try:
+            who = await asyncio.to_thread(self.sessions.find, secret) if secret else None
+        except HudError as error:
+            await refuse_error(scope, send, error)
+            return
         if who is not None:
             scope.setdefault("state", {})["identity"] = who
-        elif not is_open_page(scope["path"]):
+
+            async def recheck() -> bool:
+                return await asyncio.to_thread(self.sessions.find, secret) is not None
+
+            await self._admit(Admission(send, recheck), scope, receive, send)
+        elif is_open_page(scope["path"]):
+            await self.app(scope, receive, send)
+        else:
             await _send_to_signin(scope, send)
-            return
-        await self.app(scope, receive, send)
 
     async def _identify(self, secret: str) -> Identity | None:
         if secret.startswith(PREFIX):
@@ -113,7 +160,7 @@ def secret_of(scope: Scope) -> str | None:
 
 async def _send_to_signin(scope: Scope, send: Send) -> None:
     if not wants_page(scope):
-        await _refuse(scope, send, 401, "This request carries no key.", {})
+        await refuse(scope, send, 401, "This request carries no key.", {})
         return
     query = scope["query_string"].decode("latin-1")
     wanted = scope["path"] + (f"?{query}" if query else "")
@@ -124,7 +171,44 @@ async def _send_to_signin(scope: Scope, send: Send) -> None:
     await _send(send, 401 if inside else 303, b"", headers)
 
 
-async def _refuse(
+@asynccontextmanager
+async def _watched(admission: Admission, watched: bool) -> AsyncIterator[None]:
+    """Cancel what is done here when the key ends, if it is `watched`."""
+    if not watched:
+        yield
+        return
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop(watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled():
+            task.cancel()
+
+    watch = asyncio.create_task(admission.watch())
+    watch.add_done_callback(stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not watch.done() or not admission.ended:
+            raise
+        task.uncancel()
+    finally:
+        watch.remove_done_callback(stop)
+        watch.cancel()
+
+
+async def refuse_error(scope: Scope, send: Send, error: HudError) -> None:
+    """Answer with the sentence and the status of an error."""
+    await refuse(scope, send, error.status, str(error), retry_headers(error))
+
+
+def retry_headers(error: HudError) -> dict[str, str]:
+    """Return the headers that say when to send a request again, where an error knows."""
+    wait: float | None = getattr(error, "retry_after", None)
+    return {} if wait is None else {"retry-after": str(max(1, math.ceil(wait)))}
+
+
+async def refuse(
     scope: Scope, send: Send, status: int, detail: str, headers: dict[str, str]
 ) -> None:
     if scope["type"] == "websocket":
@@ -133,11 +217,8 @@ async def _refuse(
         await send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": detail[:120]})
         return
     # Each dialect of the gateway finds its own: `detail` is ours, `error` everybody's.
-    body = orjson.dumps(
-        {"detail": detail, "error": {"message": detail, "type": "authentication_error"}}
-        if status == 401
-        else {"detail": detail, "error": {"message": detail, "type": "rate_limit_error"}}
-    )
+    kind = _KINDS.get(status, "invalid_request_error")
+    body = orjson.dumps({"detail": detail, "error": {"message": detail, "type": kind}})
     await _send(send, status, body, {**headers, "content-type": "application/json"})
 
 

@@ -11,6 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 from hud.errors import HudError, PlatformError
+from hud.platform.access.bodies import NO_TEXT
+from hud.platform.access.middleware import retry_headers
 from hud.platform.dashboard import static_files
 from hud.platform.dashboard.events import Changes
 from hud.platform.dashboard.pages import ROUTERS
@@ -34,6 +36,7 @@ def create_pages(platform: Platform) -> FastAPI:
     pages.add_exception_handler(HudError, _tell)
     pages.add_exception_handler(HTTPException, _tell_http)
     pages.add_exception_handler(RequestValidationError, _tell_invalid)
+    pages.add_exception_handler(UnicodeEncodeError, _tell_no_text)
     pages.add_exception_handler(Exception, _tell_broken)
     return pages
 
@@ -41,7 +44,9 @@ def create_pages(platform: Platform) -> FastAPI:
 def _tell(request: Request, error: Exception) -> Response:
     assert isinstance(error, HudError)
     status = error.status if isinstance(error, PlatformError) else type(error).status
-    return error_page(request, status, str(error))
+    shown = error_page(request, status, str(error))
+    shown.headers.update(retry_headers(error))
+    return shown
 
 
 def _tell_http(request: Request, error: Exception) -> Response:
@@ -55,6 +60,11 @@ def _tell_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = [f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors()]
     return error_page(request, 422, "; ".join(problems))
+
+
+def _tell_no_text(request: Request, error: Exception) -> Response:
+    del error
+    return error_page(request, 400, NO_TEXT)
 
 
 def _tell_broken(request: Request, error: Exception) -> Response:

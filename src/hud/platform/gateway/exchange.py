@@ -8,14 +8,12 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
-from hud.errors import PlatformError
 from hud.platform.access.identity import LOCAL, Identity
 
 Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
-MOST_BODY_BYTES = 64 << 20
 
 
 class ClientGoneError(Exception):
@@ -55,17 +53,12 @@ class Exchange:
         first: bytes = message.get("body", b"")
         if not message.get("more_body"):
             return first
-        parts, size = [first], len(first)
+        parts = [first]
         while message.get("more_body"):
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > MOST_BODY_BYTES:
-                raise PlatformError(
-                    f"The request is larger than {MOST_BODY_BYTES >> 20} MiB.", status=413
-                )
         return b"".join(parts)
 
     async def answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.platform.access import LOCAL, Identity, caller, needs
+from hud.platform.access.admission import ACCESS_DENIED
 from hud.platform.access.audit import noted
-from hud.platform.access.middleware import ACCESS_DENIED
 from hud.platform.builds import FAILED, Builds
 from hud.platform.environments import SUCCEEDED
 from hud.platform.tasksets import is_text

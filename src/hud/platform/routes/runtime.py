@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from hud.errors import HudError, NotFoundError
 from hud.platform.access import LOCAL, Identity, caller, needs
-from hud.platform.access.middleware import ACCESS_DENIED
+from hud.platform.access.admission import ACCESS_DENIED
 from hud.platform.environments import Environments
 from hud.platform.runtime_sessions import RuntimeSessions
 

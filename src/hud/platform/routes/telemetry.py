@@ -62,14 +62,19 @@ async def _body(request: Request, taken: Upload) -> bytes:
     window = _WINDOWS.get(encoding)
     unpacker = zlib.decompressobj(window) if window is not None else None
     parts: list[bytes] = []
-    size = 0
+    size = packed = 0
     async for chunk in request.stream():
         part = chunk
-        if unpacker is not None:
+        packed += len(chunk)  # Packed bytes may unpack to nothing, without end.
+        if packed > MOST_BYTES:
+            raise UsageError(f"An upload holds at most {MOST_BYTES >> 20} MiB.")
+        if unpacker is not None and chunk:
             try:
                 part = await asyncio.to_thread(unpacker.decompress, chunk, MOST_BYTES - size + 1)
             except zlib.error as error:
                 raise UsageError(f"The body is no {encoding}: {error}.") from None
+            if unpacker.unused_data:
+                raise UsageError(f"The body goes on after the end of its {encoding}.")
         parts.append(part)
         taken.grow(len(part))
         size += len(part)

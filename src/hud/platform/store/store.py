@@ -6,6 +6,7 @@ is told by those who use them.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +16,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from hud.errors import StoreError, UsageError
+from hud.errors import StoreAwayError, StoreError, UsageError
 from hud.platform.storage import Blobs
 from hud.platform.store import tables
 from hud.trace.journal import free_space
 
+_log = logging.getLogger(__name__)
+
+AWAY = "The platform's database does not answer now; try again in a moment."
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0003"
 """Newest migration; a test holds it to the folder."""
@@ -37,10 +41,12 @@ class Store:
         self.blobs = blobs
         self.url = _understood(url)
         self.engine = sa.create_engine(self.url, **_options(self.url))
-        if self.url.get_backend_name() == "sqlite":
+        if self._is_file:
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
+        self._opened = False
         with self._told():
             self._migrate()
+        self._opened = True
 
     @classmethod
     def open(cls, home: Path, url: str | None = None, storage: str | None = None) -> Store:
@@ -57,11 +63,15 @@ class Store:
         blobs = Blobs(storage or str(home / "blobs"))
         return cls(url or sa.URL.create("sqlite", database=str(home / "hud.db")), blobs)
 
+    @property
+    def _is_file(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
         """A transaction that writes: committed at the end, rolled back by an exception."""
         with self._told(), self.engine.connect() as connection:
-            if self.url.get_backend_name() == "sqlite":
+            if self._is_file:
                 # Take the write lock now: a transaction that reads first could find it gone at its end.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             with connection.begin() if not connection.in_transaction() else _owned(connection):
@@ -89,7 +99,15 @@ class Store:
                 raise UsageError(
                     f"A value of this request cannot be stored: {error.orig}"
                 ) from error
+            operational = isinstance(error, sa.exc.OperationalError)
+            if operational and self._opened and not self._is_file:
+                # Where it is, and as whom we go there, is for the operator alone.
+                _log.error("%s", _sentence(self.url, error))
+                raise StoreAwayError(AWAY) from error
             raise StoreError(_sentence(self.url, error)) from error
+        except sa.exc.TimeoutError as error:
+            _log.error("%s: no connection became free in time.", self.url)
+            raise StoreAwayError(AWAY) from error
         except OverflowError as error:  # SQLite's driver says it so.
             raise UsageError(f"A number of this request is too large: {error}.") from error
 

@@ -1,0 +1,198 @@
+"""Bodies of requests, bounded before they are read: by scope, and all of them together.
+
+A body is read whole here, so that what is behind parses nothing that is too large or no text. Uploads that are streamed
+have limits where they are taken in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from hud.platform.access.identity import Identity
+from hud.platform.access.middleware import App, Receive, Scope, Send, refuse
+
+WITHOUT_KEY = 64 << 10
+READING = 1 << 20
+INFERENCE = RUNNING = 64 << 20
+TRAINING = 512 << 20
+"""Most bytes of one body: without a key, with the scope `read`, `run` (and any inference), and beyond."""
+TOGETHER = 1 << 30
+"""Most bytes of all bodies that are held at a time; one alone may be as large as its limit."""
+
+NO_TEXT = "A value of this request holds half of a surrogate pair, which is no character."
+
+_STREAMED_BELOW = "/uploads/"
+_STREAMED_ENDS = "/telemetry-upload"
+_INFERENCE = (
+    "/chat/completions",
+    "/completions",
+    "/messages",
+    "/responses",
+    "/embeddings",
+    "/v1/chat/",
+    "/v1/completions",
+    "/v1/messages",
+    "/v1/responses",
+    "/v1/embeddings",
+    "/v1beta/",
+)
+"""Paths of the gateway, which reads JSON itself and answers in the dialect of its caller."""
+_ROWS = "/v2/tasks/upload"
+"""Looks through its rows itself, and names the one that is no text."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""The escapes of JSON, whole surrogate pairs first."""
+_LONG = 1 << 20
+"""Bytes from which on a body is looked through beside the loop."""
+
+
+class Bodies:
+    """Reads the body of each request, and answers 400, 413 or 503 for one that is no text, too large, or too much now."""
+
+    def __init__(self, app: App, *, keys: bool) -> None:
+        self.app = app
+        self.keys = keys
+        self.held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _has_body(scope) or _is_streamed(scope["path"]):
+            await self.app(scope, receive, send)
+            return
+        held = _Held(self)
+        try:
+            refusal = await held.read(scope, receive, self._most(scope))
+            if refusal is not None:
+                await refuse(scope, send, *refusal)
+                return
+            if held.gone:
+                return
+            await self.app(scope, held.replay(receive), send)
+        finally:
+            self.held -= held.size
+
+    def _most(self, scope: Scope) -> int:
+        if not self.keys:
+            return TRAINING
+        who: Identity | None = (scope.get("state") or {}).get("identity")
+        if who is None:
+            return WITHOUT_KEY
+        if is_inference(scope["path"]):
+            return INFERENCE if who.may("run") else READING
+        if who.worker or who.may("train"):
+            return TRAINING
+        return RUNNING if who.may("run") else READING
+
+
+class _Held:
+    """The body of one request."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.bodies = bodies
+        self.size = 0
+        self.body = b""
+        self.gone = False
+        """True where the client went away before its body was whole."""
+
+    async def read(
+        self, scope: Scope, receive: Receive, most: int
+    ) -> tuple[int, str, dict[str, str]] | None:
+        """Read the body; returns why it is refused."""
+        if _declared(scope) > most:
+            return _too_large(most)
+        parts: list[bytes] = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.gone = True
+                return None
+            part: bytes = message.get("body", b"")
+            self.size += len(part)
+            self.bodies.held += len(part)
+            if self.size > most:
+                return _too_large(most)
+            if self.bodies.held > TOGETHER and self.bodies.held > self.size:
+                said = "The requests on their way fill the memory; send this one again."
+                return 503, said, {"retry-after": "1"}
+            parts.append(part)
+            if not message.get("more_body"):
+                break
+        self.body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if _is_json(scope) and not is_inference(scope["path"]) and scope["path"] != _ROWS:
+            look = json_problem
+            long = len(self.body) > _LONG
+            problem = await asyncio.to_thread(look, self.body) if long else look(self.body)
+            if problem is not None:
+                return 400, problem, {}
+        return None
+
+    def replay(self, receive: Receive) -> Receive:
+        """Return the `receive` of an application that gets the body in one piece."""
+        told = False
+
+        async def replayed() -> dict[str, Any]:
+            nonlocal told
+            if told:
+                return await receive()
+            told = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+
+        return replayed
+
+
+def is_inference(path: str) -> bool:
+    """True for paths of the gateway."""
+    return path.startswith(_INFERENCE) or (path.startswith("/v1/models/") and ":" in path)
+
+
+def json_problem(body: bytes) -> str | None:
+    """Return why JSON is no text that can be kept: other encodings than UTF-8, and halves of surrogate pairs.
+
+    Python's reader takes both, and neither a database nor an answer can hold the text that it makes of them.
+    """
+    if b"\0" in body:
+        return "The body is JSON that is not encoded as UTF-8."
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return f"The body is JSON that is not encoded as UTF-8: byte {error.start}."
+    if _SURROGATE.search(body) is None:
+        return None
+    for escape in _ESCAPES.finditer(body):
+        if escape["half"] is not None:
+            half = escape[0].decode()
+            return f"The body holds {half}, half of a surrogate pair, at byte {escape.start()}: no character."
+    return None
+
+
+def _has_body(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if (name == b"content-length" and value != b"0") or name == b"transfer-encoding":
+            return True
+    return False
+
+
+def _is_streamed(path: str) -> bool:
+    return path.startswith(_STREAMED_BELOW) or path.endswith(_STREAMED_ENDS)
+
+
+def _declared(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value[:20])
+    return 0
+
+
+def _is_json(scope: Scope) -> bool:
+    return any(
+        b"json" in value.lower() for name, value in scope["headers"] if name == b"content-type"
+    )
+
+
+def _too_large(most: int) -> tuple[int, str, dict[str, str]]:
+    size = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
+    return 413, f"The body of this request may hold at most {size}.", {}
