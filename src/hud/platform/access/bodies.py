@@ -37,6 +37,7 @@ _INFERENCE = (
     "/v1/responses",
     "/v1/embeddings",
     "/v1beta/",
+    "/v1alpha/",
 )
 """Paths of the gateway, which reads JSON itself and answers in the dialect of its caller."""
 _ROWS = "/v2/tasks/upload"
@@ -146,7 +147,7 @@ class _Held:
 
 def is_inference(path: str) -> bool:
     """True for paths of the gateway."""
-    return path.startswith(_INFERENCE) or (path.startswith("/v1/models/") and ":" in path)
+    return path.startswith(_INFERENCE) or ("/models/" in path and ":" in path)
 
 
 def json_problem(body: bytes) -> str | None:
