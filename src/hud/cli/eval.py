@@ -109,6 +109,8 @@ def command(
     many = len(tasks) * (group or 1)
     if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:
         click.confirm(f"Play {many} runs with {who.model_name}?", abort=True, err=True)
+    if runtime in (None, *RUNTIMES) and not remote:
+        _warn_of_shells(tasks)
     return asyncio.run(
         _play(
             tasks,
@@ -124,6 +126,18 @@ def command(
             alone=agent == HUMAN,
         )
     )
+
+
+def _warn_of_shells(tasks: Taskset) -> None:
+    """Say where an agent would execute commands on this machine as the user who runs this."""
+    from hud.eval.exposure import shells_outside
+
+    for name, tools in shells_outside(tasks).items():
+        click.echo(
+            f"{', '.join(tools)} of environment {name!r} executes on this machine, as your user: processes isolate "
+            "faults, not attackers. For commands of an agent, declare env.workspace() (docs/workspace.md).",
+            err=True,
+        )
 
 
 def _named(agent: str | None, model: str | None) -> list[str]:

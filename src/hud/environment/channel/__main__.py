@@ -14,6 +14,7 @@ import threading
 
 from hud.environment.channel.server import ControlServer
 from hud.environment.loading import load_environment
+from hud.environment.secrets import withhold_secrets
 from hud.errors import HudError
 
 
@@ -27,6 +28,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.follow_stdin:
         _follow_stdin()
+    withhold_secrets()
     try:
         environment = load_environment(options.source)
     except HudError as error:

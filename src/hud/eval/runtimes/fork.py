@@ -1,7 +1,8 @@
 """`ForkRuntime`: every rollout in an operating-system process of its own, forked from a warm server.
 
 The server has imported the environment already, so isolation costs milliseconds. A child that leaks, hangs
-or crashes takes only its own run with it.
+or crashes takes only its own run with it. It isolates faults, not attackers: a child is this user's process, and reads
+and writes what this user may. Commands of an agent belong into a workspace.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ import orjson
 from hud.environment.channel.client import RemoteConnection
 from hud.environment.environment import Environment
 from hud.environment.loading import load_environment
+from hud.environment.secrets import withhold_secrets
 from hud.errors import HudError
 from hud.eval.runtimes.child import Limits, adopt_orphans, live_and_leave, serve_stream
 from hud.trace import Trace
@@ -298,6 +299,7 @@ def main(descriptor: int, source: str) -> None:
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us.
+    withhold_secrets()
     try:
         environment = load_environment(source)
     except (Exception, SystemExit) as error:

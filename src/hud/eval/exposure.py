@@ -1,0 +1,34 @@
+"""Tools by which an agent executes commands on this machine, outside of any workspace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hud.environment import Environment, Task
+
+_EXECUTES = re.compile(
+    r"(^|_)((ba|z)?sh|shell|terminal)($|_)|(^|_)(exec|execute|run)_?(command|code|python|cmd|script)?$|(^|_)(command|python)$",
+    re.IGNORECASE,
+)
+
+
+def shells_outside(tasks: Iterable[Task]) -> dict[str, list[str]]:
+    """Return names of tools that look like a shell, by environment, where it has no workspace for them."""
+    environments = {
+        id(task.environment): task.environment for task in tasks if task.environment is not None
+    }
+    found = {one.name: _shells(one) for one in environments.values()}
+    return {name: tools for name, tools in found.items() if tools}
+
+
+def _shells(environment: Environment) -> list[str]:
+    if any(type(part).__name__ in ("Workspace", "Desktop") for part in environment.parts):
+        return []  # Where there is one, tools work in it; importing it here would load its SSH server.
+    return [
+        spec.name
+        for spec in environment.tool_specs
+        if spec.native == "bash" or (not spec.delegated and _EXECUTES.search(spec.name))
+    ]
