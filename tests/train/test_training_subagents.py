@@ -168,10 +168,10 @@ async def test_a_joint_training_that_dies_between_two_updates_goes_on_as_if_it_h
     home_at("killed")
     apply = Lesson.apply
 
-    async def dying(self):
+    async def dying(self, reward):
         if self.learner.config.model == "parent" and self.step == 1:
             raise KeyboardInterrupt  # The child has learned this step; its caller has not.
-        return await apply(self)
+        return await apply(self, reward)
 
     monkeypatch.setattr(Lesson, "apply", dying)
     with pytest.raises(KeyboardInterrupt):
