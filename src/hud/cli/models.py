@@ -6,6 +6,7 @@ It reads the command line and asks the platform through `hud.client`; drawing th
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -180,7 +181,10 @@ def add(
 @click.option(
     "--tasks", type=click.Path(path_type=Path), required=True, help="Where its words are."
 )
-@click.option("--from-job", help="Learn the words of this job's runs, too.")
+@click.option(
+    "--from-job",
+    help="Learn the words of this job's runs, too; `latest`: the newest in which another agent earned something.",
+)
 @click.option("--vocab-size", type=int, help="Most tokens.  [default: 1024]")
 @click.option("--hidden", type=int, help="Width.  [default: 128]")
 @click.option("--layers", type=int, help="Depth.  [default: 4]")
@@ -217,8 +221,18 @@ def create(
         "sizes": {name: value for name, value in sizes.items() if value is not None},
         "config": _training(training),
     }
-    made = asyncio.run(_create(body, tasks, from_job, runtime))
-    _made(made, as_json, "Made", f"hud train {made['model_name']} {tasks}")
+    made, commands = asyncio.run(_create(body, tasks, from_job, runtime))
+    if as_json:
+        print_json(made)
+        return
+    out = console()
+    out.print(
+        f"Made {made['model_name']} ({made['id']}).\nIts weights are random: it has to learn from recorded runs before it can "
+        "learn by reward.",
+        markup=False,
+    )
+    for word, line in zip(("Next:", *["Then:"] * len(commands)), commands, strict=False):
+        out.print(f"{word} {line}", markup=False, soft_wrap=True)
 
 
 @command.command()
@@ -400,17 +414,23 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
-async def _create(body: dict[str, Any], source: Path, job: str | None, runtime: str) -> Any:
+async def _create(
+    body: dict[str, Any], source: Path, job: str | None, runtime: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the model, and the commands that train it from here."""
     from hud.client import connect
     from hud.eval import Taskset
     from hud.train.corpus import texts_of, texts_of_job
+    from hud.train.demonstrations import job_of, warm_up_commands
     from hud.train.runtimes import runtime_named
 
     tasks = Taskset.from_file(source)
     texts = await texts_of(tasks, runtime=runtime_named(runtime, list(tasks)))
     if job is not None:
-        texts += await texts_of_job(connect(), job)
-    return await connect().post("/v2/models/create", {**body, "texts": texts})
+        texts += await texts_of_job(connect(), await job_of(connect(), job, tasks))
+    made = await connect().post("/v2/models/create", {**body, "texts": texts})
+    commands = await warm_up_commands(connect(), made, str(source), tasks)
+    return made, [*commands, f"hud train {made['model_name']} {shlex.quote(str(source))}"]
 
 
 def _training(given: dict[str, Any]) -> dict[str, Any] | None:

@@ -71,7 +71,9 @@ def _click_type(annotation: Any) -> Any:
     help="TOML file of these settings; with [[stages]], a recipe of several trainings.",
 )
 @click.option(
-    "--from-job", metavar="JOB", help="Learn from this job's recorded runs (cross_entropy)."
+    "--from-job",
+    metavar="JOB",
+    help="Learn from this job's recorded runs (cross_entropy); `latest`: the newest in which another agent earned something.",
 )
 @click.option(
     "--epochs",
@@ -224,8 +226,10 @@ def _learn_from(
     job: str, file: Path | None, values: dict[str, Any], supervised: dict[str, Any], as_json: bool
 ) -> int:
     """Supervised warm-up from a recorded job."""
+    from hud.client import connect
     from hud.errors import UsageError
     from hud.eval import Taskset
+    from hud.train.demonstrations import LATEST, job_of
     from hud.train.warm_up import warm_up
 
     if values.pop("loss", "cross_entropy") != "cross_entropy":
@@ -238,11 +242,17 @@ def _learn_from(
     if unused:
         raise UsageError(f"--{unused[0].replace('_', '-')} has no meaning with --from-job.")
 
+    if tasks is None and job == LATEST:
+        raise UsageError(
+            "--from-job latest takes MODEL and TASKS: it is the newest job of these tasks."
+        )
+    chosen = None if tasks is None else Taskset.from_file(tasks)
+
     async def learn() -> WarmUpReport:
         return await warm_up(
             model,
-            job=job,
-            tasks=None if tasks is None else Taskset.from_file(tasks),
+            job=await job_of(connect(), job, chosen or ()),
+            tasks=chosen,
             **values,
             **supervised,
         )

@@ -58,7 +58,8 @@ class Lines(SilentReporter):
         )
 
     def note(self, text: str) -> None:
-        self._say(f"note: {text}")
+        # Commands in it are copied: the terminal wraps them, not this.
+        self.out.print(f"note: {text}", markup=False, soft_wrap=True)
 
     def _say(self, line: str) -> None:
         self.out.print(line, markup=False)

@@ -23,6 +23,7 @@ from hud.eval.scheduling import StopSignal
 from hud.eval.taskset import Taskset
 from hud.train.casting import Cast, cast_of, refuse_efforts, subagents_of
 from hud.train.config import SubagentConfig, TrainConfig
+from hud.train.demonstrations import advice_for
 from hud.train.learner import Learner, Lesson
 from hud.train.pipeline import GroupStream
 from hud.train.plots import draw_curves
@@ -125,6 +126,8 @@ class _Loop:
         self.stop = player.stop
         self.totals = Sampled()
         self.empty_steps = 0
+        self.advice: str | None = None
+        """How a policy that earns nothing gets a start; None where it was not needed yet."""
         self.stream: GroupStream | None = None
         """Where sampling may lag behind: the groups that are played ahead."""
         self.pruning: asyncio.Task[None] | None = None
@@ -239,7 +242,7 @@ class _Loop:
             if config.model in config.joined:
                 # It calls itself: what it did as its own subagent it learns from too.
                 groups = [*groups, *of_subagent(sampled, cast.policy.name, config).groups]
-            self._count(sampled, any(taught) or bool(groups))
+            await self._count(sampled, any(taught) or bool(groups))
             if groups and self.stream is None:
                 await lesson.add(groups)
             if groups:
@@ -308,16 +311,26 @@ class _Loop:
             await learner.prune()
         return checkpoint is not None
 
-    def _count(self, sampled: Sampled, learned: bool) -> None:
+    async def _count(self, sampled: Sampled, learned: bool) -> None:
+        """Count a step; says on the first one that earned nothing how the policy gets a start, and ends after too many."""
         self.totals.no_spread += sampled.no_spread
         self.totals.replaced += sampled.replaced
         self.empty_steps = 0 if learned else self.empty_steps + 1
-        if self.empty_steps >= MOST_EMPTY_STEPS:
-            raise UsageError(
-                f"{MOST_EMPTY_STEPS} steps in a row had no group with spread: the policy does every task equally well, or "
-                "equally badly, so there is nothing to learn from. Use tasks that it solves sometimes, more runs for "
-                "each (--group), or a warm-up (--from-job)."
+        hopeless = bool(self.empty_steps) and sampled.earned_nothing
+        if hopeless and self.advice is None:
+            self.advice = await advice_for(self.client, self.config, self.tasks)
+            self.reporter.note(
+                f"All {len(sampled.measured)} runs of step {self.run.next_step + 1} have reward 0. {self.advice}"
             )
+        if self.empty_steps >= MOST_EMPTY_STEPS:
+            why = (
+                f"had only runs with reward 0. {self.advice}"
+                if hopeless
+                else "had no group with spread: the policy does every task equally well, or equally badly, so there is "
+                "nothing to learn from. Use tasks that it solves sometimes, more runs for each (--group), or a warm-up "
+                "(--from-job)."
+            )
+            raise UsageError(f"{MOST_EMPTY_STEPS} steps in a row {why}")
 
     def _due(self) -> bool:
         """True when the policy as it is has to be scored."""

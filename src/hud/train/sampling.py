@@ -84,6 +84,12 @@ class Sampled:
         return fmean(rewards) if rewards else None
 
     @property
+    def earned_nothing(self) -> bool:
+        """True where runs were measured and not one has a reward above 0."""
+        rewards = [run.reward for run in self.measured if run.reward is not None]
+        return bool(rewards) and max(rewards) <= 0.0
+
+    @property
     def subagents_tokens(self) -> int:
         """Tokens that subagents drew."""
         return sum(run.trace.usage.completion_tokens for run in self.of_subagents)
