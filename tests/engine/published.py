@@ -126,10 +126,10 @@ def published_folder(name: str) -> Path:
 @functools.cache
 def published_format(name: str) -> ChatFormat:
     """Return a published model's chat format."""
-    return ChatFormat(published_folder(name), _config())
+    return ChatFormat(published_folder(name), no_weights())
 
 
-def _config() -> DecoderConfig:
+def no_weights() -> DecoderConfig:
     return DecoderConfig(
         model_type="qwen3",
         vocab_size=1024,

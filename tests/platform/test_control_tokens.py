@@ -155,7 +155,7 @@ def test_planted_control_tokens_are_plain_text_in_supervised_data(name, field):
     assert tokens[0] == tokens[1]
 
 
-@pytest.mark.parametrize("name", ["qwen2.5", "llama3.1"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.5", "llama3.1", "gemma3"])
 def test_an_assistants_text_that_spells_its_end_does_not_end_it(name):
     chat = published_format(name)
     end = chat.tokenizer.id_to_token(chat.end_id)

@@ -119,8 +119,9 @@ class ChatFormat:
     ) -> list[int] | None:
         """Return the prompt that begins with the continuation's ids and adds what they do not cover.
 
-        None where the template does not keep its own prefix: the rendering of the covered messages is not the
-        beginning of the rendering of all of them.
+        None where the template writes the covered messages differently now that others follow them: it leaves out the
+        reasoning of earlier turns, or moves the tools. Text of its own that comes or goes is no such difference: Qwen3
+        writes an empty block of reasoning in the last turn only.
         """
         system = sum(message["role"] == "system" for message in messages)
         covered = continuation.covered + system
@@ -129,16 +130,37 @@ class ChatFormat:
         shown, schemas = self._shown(messages), _schemas(tools)
         before = self._render(shown[:covered], schemas, effort=effort, generation=False)
         whole = self._render(shown, schemas, effort=effort)
-        end = self.turn_end(before)
-        if end is None or not whole.startswith(before):
+        start = self._covered_end(before, whole)
+        if start is None:
             return None
         # From the end of the covered turn on, what the template writes belongs to the next prompt.
-        (start, _), end_id = end, self._stops[before[slice(*end)]]
         added = self.encode_rendered(whole[start:])
         ids = list(continuation.token_ids)
         if not ids or ids[-1] not in self.stop_ids:
-            ids.append(end_id)  # The turn was cut at its length.
-        return ids + added[1:]
+            return ids + added  # The turn was cut at its length.
+        ends = added[:1] == ids[-1:] or self.turn_end(before) is not None
+        return ids + added[1:] if ends else None
+
+    def _covered_end(self, before: TemplateText, whole: TemplateText) -> int | None:
+        """Return where in `whole` the covered turn ends, None where the template tells the covered messages differently.
+
+        That is before its end-of-turn token; some templates (GLM's) write none, and the next message's first token ends it.
+        """
+        end = self.turn_end(before)
+        if whole.startswith(before):
+            return len(before) if end is None else end[0]
+        ends = self._turn_ends(before)
+        again = self._turn_ends(whole)[: len(ends)]
+        if end is None or len(again) < len(ends) or before[slice(*end)] != whole[slice(*again[-1])]:
+            return None
+        start = again[-1][0]
+        return start if before[: end[0]].told() == whole[:start].told() else None
+
+    def _turn_ends(self, text: TemplateText) -> list[Span]:
+        """Return where the template wrote end-of-turn tokens."""
+        return [
+            found.span() for own in text.own for found in self._stop.finditer(text, own[0], own[1])
+        ]
 
     def turn_end(self, text: TemplateText) -> Span | None:
         """Return where the last turn's end-of-turn token stands; None where something of a caller's comes behind it."""
