@@ -238,7 +238,8 @@ class Decoder(nn.Module):
         self.model = Body(config)
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.register_buffer("rotary", inverse_frequencies(config), persistent=False)
+        frequencies = inverse_frequencies(config).to(self.device)
+        self.register_buffer("rotary", frequencies, persistent=False)
 
     @property
     def device(self) -> torch.device:

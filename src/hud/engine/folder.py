@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
+from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def load_decoder(
             )
     state = {name: tensor.to(dtype or stored) for name, tensor in state.items()}
     decoder.load_state_dict(state, assign=True)
-    decoder.rotary = decoder.rotary.to(device)
+    decoder.rotary = inverse_frequencies(config).to(device)
     return decoder.eval()
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
+from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.lora import LoraConfig, attach, lora_layers
 
 _LINE = 64
@@ -102,6 +102,7 @@ def decoder_over(plan: Plan, descriptor: int) -> Decoder:
     for one, tensor in zip(plan.parameters, plan.tensors(descriptor), strict=True):
         owner, _, last = one.name.rpartition(".")
         setattr(decoder.get_submodule(owner), last, nn.Parameter(tensor, requires_grad=False))
+    decoder.rotary = inverse_frequencies(plan.config)
     return decoder.requires_grad_(False).eval()
 
 

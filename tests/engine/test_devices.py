@@ -1,0 +1,158 @@
+"""Every tensor is where the weights are. The meta device stands for any device that is not the CPU."""
+
+import pytest
+import torch
+from tests.engine.random_decoder import CONFIG
+from tests.engine.tiny_policy import tiny_folder
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from hud.engine.adapters import AdapterBank
+from hud.engine.decoder import Decoder, inverse_frequencies
+from hud.engine.folder import load_decoder
+from hud.engine.graphs import DecodeGraphs
+from hud.engine.kvcache import CacheSize, KVCache
+from hud.engine.logprobs import pass_logprobs
+from hud.engine.lora import LoraConfig, attach, lora_layers
+from hud.engine.optimizer import AdamW
+from hud.engine.packed import PackedPass
+
+META = torch.device("meta")
+
+
+class OnMeta(TorchDispatchMode):
+    """Refuses operations that compute with, or return, tensors of another device; copies to it are allowed."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if func not in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
+            for one in tree_leaves((args, kwargs, found)):
+                # Numbers are tensors without dimensions; where sequences begin is read by the host.
+                if (
+                    isinstance(one, torch.Tensor)
+                    and one.dim()
+                    and one.is_floating_point()
+                    and not one.is_meta
+                ):
+                    raise AssertionError(
+                        f"{func} over a tensor of {one.device}: {tuple(one.shape)}"
+                    )
+        return found
+
+
+def elsewhere(thing):
+    """Return the tensors that are reachable from an object and not on the meta device, by how they are reached."""
+    found, seen, waiting = [], set(), [("", thing)]
+    while waiting:
+        name, one = waiting.pop()
+        if id(one) in seen or isinstance(one, torch.device | torch.dtype | type | torch.Generator):
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.Tensor):
+            found += [] if one.is_meta else [name]
+        elif isinstance(one, dict):
+            waiting += [(f"{name}[{key!r}]", value) for key, value in one.items()]
+        elif isinstance(one, list | tuple | set):
+            waiting += [(f"{name}[{place}]", value) for place, value in enumerate(one)]
+        elif hasattr(one, "__dict__") and type(one).__module__.startswith(("hud.", "torch.nn.")):
+            waiting += [(f"{name}.{key}", value) for key, value in vars(one).items()]
+    return found
+
+
+@pytest.fixture
+def decoder():
+    with META:
+        made = Decoder(CONFIG).eval()
+    return made
+
+
+def pass_on_meta():
+    ids = torch.zeros(12, dtype=torch.int64, device=META)
+    return PackedPass(
+        datums=(0,),
+        input_ids=ids,
+        positions=ids,
+        # Where sequences begin is read by the host.
+        cu_seqlens=torch.tensor([0, 12]),
+        prefixes=None,
+        predicts=ids[:6],
+        targets=ids[:6],
+        temperatures=torch.ones(6, device=META),
+        sequence=ids[:6],
+        sampling_logprobs=torch.zeros(6, device=META),
+        advantages=torch.zeros(6, device=META),
+        weights=torch.ones(6, device=META),
+    )
+
+
+def test_a_decoder_built_under_a_device_is_there_whole(decoder):
+    assert decoder.rotary.is_meta
+    assert elsewhere(decoder) == []
+    assert elsewhere(decoder.half()) == []
+
+
+def test_a_decoder_loaded_or_moved_keeps_its_rotary_frequencies():
+    loaded = load_decoder(tiny_folder())
+    torch.testing.assert_close(loaded.rotary, inverse_frequencies(loaded.config))
+    assert {one.device.type for one in (*loaded.parameters(), *loaded.buffers())} == {"cpu"}
+    assert elsewhere(loaded.to(META)) == []
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole pages", "small pages"])
+def test_a_cached_step_computes_where_the_weights_are(decoder, whole):
+    size = CacheSize(pages=4, page_tokens=64, max_context=63, whole=whole)
+    cache = KVCache(CONFIG, size, torch.float32, META)
+    ids = torch.zeros(8, dtype=torch.int64, device=META)
+    positions = cache.aim([[0], [1]], [0, 0], [4, 4], 4)
+    with OnMeta(), torch.no_grad():
+        logits = decoder.logits(decoder.hidden_cached(ids, positions, cache))
+    assert logits.shape == (8, CONFIG.vocab_size)
+    assert elsewhere(cache) == []
+
+
+def test_a_training_pass_computes_where_the_weights_are(decoder):
+    batch = pass_on_meta()
+    with OnMeta():
+        logprobs, _ = pass_logprobs(decoder, batch)
+        logprobs.sum().backward()
+    assert all(one.grad.is_meta for one in decoder.parameters())
+
+
+def test_adapters_are_where_the_weights_are(decoder):
+    attach(decoder, LoraConfig(rank=2))
+    assert elsewhere(decoder) == []
+    with META:
+        base = Decoder(CONFIG)
+    bank = AdapterBank(base)
+    adapter = bank.put("v1", lora_layers(decoder))
+    bank.aim([adapter, None], width=2)
+    assert bank.mask.is_meta
+    assert elsewhere(bank) == []
+
+
+def test_graphs_buffers_are_where_the_cache_is(decoder):
+    size = CacheSize(pages=4, page_tokens=64, max_context=128, whole=False)
+    graphs = DecodeGraphs(decoder, KVCache(CONFIG, size, torch.float32, META), most=4)
+    assert elsewhere(graphs) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_optimizers_state_is_where_the_weights_are(decoder, dtype):
+    decoder.to(dtype)
+    optimizer = AdamW(decoder.named_parameters())
+    for parameter in decoder.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.collect()
+    # Moments are made at the first update, whose norms the host reads.
+    with pytest.raises(RuntimeError, match="meta"):
+        optimizer.update(
+            learning_rate=1e-3,
+            beta1=0.9,
+            beta2=0.95,
+            eps=1e-8,
+            weight_decay=0.0,
+            max_grad_norm=None,
+        )
+    for slot in optimizer._slots:
+        assert all(one.is_meta for one in optimizer._moments(slot))
+    assert elsewhere(optimizer) == []
