@@ -128,7 +128,9 @@ def likeliest_tokens(
     logits = logits / temperatures[:, None]
     if any(param.truncates for param in params):
         logits = _cut(logits, params)
-    logprobs, ids = torch.log_softmax(logits, dim=-1).topk(min(count, logits.shape[-1]), dim=-1)
+    # Not log_softmax, whose sum over a large vocabulary is less exact than the one that was drawn from.
+    logits = logits - logits.logsumexp(dim=-1, keepdim=True)
+    logprobs, ids = logits.topk(min(count, logits.shape[-1]), dim=-1)
     return [
         list(zip(row, values, strict=True))
         for row, values in zip(ids.tolist(), logprobs.tolist(), strict=True)
@@ -140,7 +142,9 @@ def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     ordered, order = logits.sort(dim=-1, descending=True)
     size = logits.shape[-1]
     most = torch.tensor([param.top_k or size for param in params], device=logits.device)
-    mass = torch.tensor([param.top_p for param in params], device=logits.device)
+    # Without a cut, the running sum may round to 1 before the last token.
+    shares = [param.top_p if param.top_p < 1.0 else float("inf") for param in params]
+    mass = torch.tensor(shares, device=logits.device)
     before = torch.softmax(ordered, dim=-1).cumsum(dim=-1) - torch.softmax(ordered, dim=-1)
     rank = torch.arange(size, device=logits.device)
     # The likeliest token always stays.
