@@ -105,7 +105,7 @@ async def test_a_run_shows_its_curves(platform, web):
     run = record_run(platform, model, scores=[score(0, 0.1), score(6, 0.4)])
     page = await web.get(f"/train/{run}")
     assert page.status_code == 200
-    for name in ("reward", "kl", "entropy", "loss", "gap", "lag", "phases", "groups"):
+    for name in ("reward", "kl", "loss"):
         assert f"/train/{run}/curves/{name}.json" in page.text
     reward = (await web.get(f"/train/{run}/curves/reward.json")).json()
     by_name = {one["name"]: one for one in reward["series"]}
@@ -312,6 +312,12 @@ async def test_a_launched_run_trains_and_a_stopped_one_is_resumed(platform, web,
     platform.launches.stop(resumed)
     await ended(platform, resumed)
     assert [one["id"] for one in runs.recent(None)] == [launch.run_id]
+    # The rollouts of both goes are there, and those of each step.
+    jobs = (await web.get(f"{place}.json")).json()["jobs"]
+    assert [job["step"] is None for job in jobs].count(True) == 2
+    first = (await web.get(f"{place}/steps/1.json")).json()
+    assert [len(group["runs"]) for group in first["groups"]].count(4) >= 2
+    assert all(group["prompt"].startswith("say ") for group in first["groups"])
 
 
 async def test_a_crash_shows_its_sentence(platform, web, folder):

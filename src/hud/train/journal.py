@@ -34,6 +34,8 @@ class TrainingRun:
     head: str | None
     """The model's head, as this run last saw or set it."""
     scores: list[Score] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
+    """Ids of the jobs of its rollouts: one for each time that it was begun or resumed."""
     nodes: dict[int, str] = field(default_factory=dict)
     """Checkpoint of each step, by the number of steps done after it."""
     resumed: bool = False
@@ -78,6 +80,11 @@ class TrainingRun:
         shown = [one.as_dict() for one in self.scores]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"scores": shown}})
         self._append({"held_out": score.as_dict()})
+
+    async def add_job(self, job_id: str) -> None:
+        """Record the job that the rollouts of this run are in from now on."""
+        self.jobs = [*self.jobs, job_id]
+        await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"jobs": self.jobs}})
 
     async def end(self, status: str) -> None:
         """Say how it ended: `finished` runs are never continued."""
@@ -218,6 +225,7 @@ def _resume(
         next_step=next_step,
         head=head,
         scores=[score for score in scores if score.step <= next_step],
+        jobs=list(state.get("jobs") or []),
         nodes=path,
         resumed=True,
         start=state.get("start"),

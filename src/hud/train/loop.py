@@ -189,6 +189,8 @@ class _Loop:
         first, started = run.next_step, perf_counter()
         self.reporter.started(run.id, first, config.steps)
         job = await Job.start(f"{config.model} training", group=config.group)
+        for learner in (self.learner, *self.joined):
+            await learner.run.add_job(job.id)
         try:
             while not self.stop.stopping:
                 await self._score_if_due()

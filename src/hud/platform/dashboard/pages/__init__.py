@@ -19,6 +19,7 @@ from hud.platform.dashboard.pages import (
     trace,
     train,
     train_launch,
+    train_steps,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -36,6 +37,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     playground.router,
     search.router,
     train_launch.router,  # Before train: "new" is no id of a run.
+    train_steps.router,
     train.router,
     trace.router,
 )

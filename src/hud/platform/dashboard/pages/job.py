@@ -16,6 +16,7 @@ from hud.platform.hosted_jobs import HostedJobs
 from hud.platform.rollouts import Rollouts
 from hud.platform.store import job_listing, reading
 from hud.platform.store.job_runs import job_runs
+from hud.platform.training_jobs import TrainingJobs
 
 router = Pages()
 TASKS_PER_PAGE = 100
@@ -52,6 +53,7 @@ def job(
         "failures": job_report.failures(runs),
         "chosen": next((one for one in every if one["slug"] == task), None),
         "hosted": hosted,
+        "training_run": TrainingJobs(platform.store, team).run_of(found),
         "others": job_listing.jobs_like(platform.store, team, found),
         "sort": sort,
         "show": show,

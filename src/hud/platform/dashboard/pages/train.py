@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +15,18 @@ from hud.errors import NotFoundError
 from hud.platform.access import caller
 from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
-from hud.platform.dashboard.pages.train_curves import CAPTIONS, curve
+from hud.platform.dashboard.pages.train_curves import (
+    CAPTIONS,
+    MOST_OVERLAID,
+    charts,
+    curve,
+    overlaid,
+)
 from hud.platform.dashboard.pages.train_form import changed
+from hud.platform.dashboard.pages.train_steps import step_rows
 from hud.platform.dashboard.rendering import page
 from hud.platform.launch_training import resume_training, why_not_resumed
+from hud.platform.training_jobs import TrainingJobs
 from hud.platform.training_runs import TrainingRuns
 from hud.train.alarms import alarms
 from hud.train.progress import Score
@@ -28,6 +37,10 @@ if TYPE_CHECKING:
 
 router = Pages()
 PER_PAGE = 50
+RECENT_STEPS = 8
+MOST_OTHERS = 50
+_Runs = Annotated[Sequence[str], Query(alias="with")]
+"""Ids of other training runs."""
 OVER = ("finished", "stopped", "interrupted", "failed")
 
 
@@ -95,8 +108,8 @@ async def stop_launch(request: Request, launch_id: str) -> Response:
 
 
 @router.page("/train/{run_id}")
-def run(request: Request, run_id: str) -> Response:
-    """One training run."""
+def run(request: Request, run_id: str, beside: _Runs = ()) -> Response:
+    """One training run; its charts show other runs `with` it."""
     platform, team = _platform(request), caller(request).team_id
     runs = TrainingRuns(platform.store, team)
     found = runs.get(run_id)
@@ -104,6 +117,8 @@ def run(request: Request, run_id: str) -> Response:
     scores = [Score(**one) for one in found["state"].get("scores") or []]
     model = _model(platform, team, found["model_id"])
     mine = platform.launches.of_run(team, found["id"])
+    drawn, quiet = charts(history)
+    others = _others(platform, team, found)
     shown = _row(platform, team, found, {found["model_id"]: model["slug"]}) | {
         "metrics": history[-1]["metrics"] if history else {}
     }
@@ -117,6 +132,12 @@ def run(request: Request, run_id: str) -> Response:
         "alarms": [asdict(one) for one in alarms(history, scores)],
         "config": changed(found["config"]),
         "captions": CAPTIONS,
+        "charts": drawn,
+        "quiet": quiet,
+        "overlaid": [one for one in others if one["id"] in beside],
+        "others": [one for one in others if one["id"] not in beside],
+        "jobs": TrainingJobs(platform.store, team).shown(found, model["slug"]),
+        "recent": step_rows(history[: -RECENT_STEPS - 1 : -1]),
         "why_not_resumed": _why_not_resumed(platform, team, found, shown["status"]),
         "revision": _revision(platform, team, found["id"]).value,
     }
@@ -124,13 +145,22 @@ def run(request: Request, run_id: str) -> Response:
 
 
 @router.get("/train/{run_id}/curves/{name}.json")
-def curves(request: Request, run_id: str, name: str) -> Response:
-    """The data of one of a run's charts."""
+def curves(request: Request, run_id: str, name: str, beside: _Runs = ()) -> Response:
+    """The data of one of a run's charts, with other runs in it."""
     if name not in CAPTIONS:
         raise NotFoundError(f"There is no curve {name!r}; there are {', '.join(CAPTIONS)}.")
-    runs = TrainingRuns(_platform(request).store, caller(request).team_id)
+    platform, team = _platform(request), caller(request).team_id
+    runs = TrainingRuns(platform.store, team)
     found = runs.get(run_id)
     data = curve(name, runs.steps(found["id"]), found["state"].get("scores") or [])
+    known = {one["id"]: one for one in _others(platform, team, found)}
+    others = {}
+    for one in [runs.get(other) for other in list(dict.fromkeys(beside))[:MOST_OVERLAID]]:
+        if one["id"] != found["id"]:
+            called = known[one["id"]]["name"] if one["id"] in known else one["id"][:8]
+            others[called] = curve(name, runs.steps(one["id"]), one["state"].get("scores") or [])
+    if others:
+        data = overlaid(data, others)
     return Response(orjson.dumps(data), media_type="application/json")
 
 
@@ -211,6 +241,21 @@ def _row(
         "created_at": run["created_at"],
         "updated_at": run["updated_at"],
     }
+
+
+def _others(platform: Platform, team: str, run: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the newest other runs, those of the same model first, by what a chart calls them."""
+    found, _ = TrainingRuns(platform.store, team).page(None, MOST_OTHERS, 0)
+    slugs = {model.id: model.slug for model in platform.registry_of(team).models()}
+    found.sort(key=lambda one: one["model_id"] != run["model_id"])
+    return [
+        {
+            "id": one["id"],
+            "name": f"{slugs.get(one['model_id'], one['config'].get('model', ''))} {one['id'][:8]}",
+        }
+        for one in found
+        if one["id"] != run["id"]
+    ]
 
 
 def _status(platform: Platform, team: str, run: dict[str, Any]) -> str:

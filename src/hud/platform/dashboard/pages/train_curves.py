@@ -12,15 +12,60 @@ Value = Callable[[Metrics], float | None]
 
 CAPTIONS = {
     "reward": "Reward: training, and held-out with its 95% interval",
-    "kl": "KL between sampler and trainer (k3)",
+    "length": "Completion length, tokens",
+    "gradient": "Gradient norm",
+    "learning_rate": "Learning rate",
+    "clip": "Clip fraction of tokens",
+    "reference": "KL to the reference",
     "entropy": "Entropy per token",
     "loss": "Loss per token",
+    "kl": "KL between sampler and trainer (k3)",
     "gap": "Logprob gap between sampler and trainer",
     "lag": "Policy lag, steps",
     "phases": "Seconds of a step, by phase",
     "groups": "Groups of a step",
 }
 MOST_POINTS = 2_000
+MOST_OVERLAID = 4
+"""Other runs in one chart."""
+_ROUNDING = {"kl": 1e-7, "gap": 2e-5}
+"""Largest values that come of float32 alone, at the weights that sampled: such a chart says nothing."""
+
+
+def charts(history: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the names of the charts to draw, and those that say nothing: `{name, caption, why}`.
+
+    A chart says nothing where it has no value, one value at every step, or what rounding makes. What was never
+    measured is in neither.
+    """
+    drawn, quiet = ["reward"], []
+    for name, caption in CAPTIONS.items():
+        if name == "reward":
+            continue
+        columns = [
+            [found for row in history if (found := _number(value(row["metrics"]))) is not None]
+            for _, value in _SERIES[name]
+        ]
+        columns = [column for column in columns if column]
+        why = _nothing_said(name, columns, len(history))
+        if why is not None:
+            quiet.append({"name": name, "caption": caption, "why": why})
+        elif columns:
+            drawn.append(name)
+    return drawn, quiet
+
+
+def _nothing_said(name: str, columns: list[list[float]], steps: int) -> str | None:
+    if not columns or steps < 2:
+        return None
+    largest = max(abs(value) for column in columns for value in column)
+    if largest < _ROUNDING.get(name, 0.0):
+        return f"at most {largest:.1g}, which is rounding"
+    if all(len(set(column)) == 1 for column in columns):
+        return (
+            f"{' and '.join(dict.fromkeys(f'{column[0]:.4g}' for column in columns))} at every step"
+        )
+    return None
 
 
 def curve(
@@ -35,7 +80,34 @@ def curve(
         {"name": label, "values": [_number(value(row["metrics"])) for row in rows]}
         for label, value in _SERIES[name]
     ]
-    return {"x_label": "step", "x": [row["step"] + 1 for row in rows], "series": series}
+    measured = [one for one in series if any(value is not None for value in one["values"])]
+    return {
+        "x_label": "step",
+        "x": [row["step"] + 1 for row in rows],
+        "series": measured or series[:1],
+    }
+
+
+def overlaid(mine: dict[str, Any], others: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a chart with the first series of other runs, by what these are called, and their held-out scores."""
+    steps = sorted({step for one in (mine, *others.values()) for step in one["x"]})
+    shown = [_at(steps, mine["x"], series) for series in mine["series"]]
+    for called, other in others.items():
+        for place, series in enumerate(other["series"]):
+            if place == 0 or series.get("points"):
+                renamed = {**series, "name": f"{called}: {series['name']}"}
+                shown.append(_at(steps, other["x"], renamed))
+    return {**mine, "x": steps, "series": shown}
+
+
+def _at(steps: Sequence[int], known: Sequence[int], series: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a series with a value, or None, for each of `steps`."""
+    moved = dict(series)
+    for key in ("values", "low", "high"):
+        if key in series:
+            found = dict(zip(known, series[key], strict=True))
+            moved[key] = [found.get(step) for step in steps]
+    return moved
 
 
 def _reward(
@@ -83,7 +155,25 @@ def _left(metrics: Metrics) -> float | None:
     return None if drawn is None else drawn - metrics.get("groups_without_spread:sum", 0.0)
 
 
+def _ratio(above: str, below: str) -> Value:
+    def value(metrics: Metrics) -> float | None:
+        return metrics[above] / metrics[below] if above in metrics and metrics.get(below) else None
+
+    return value
+
+
 _SERIES: dict[str, tuple[tuple[str, Value], ...]] = {
+    "length": (
+        ("a rollout", _ratio("action_tokens:sum", "runs:sum")),
+        ("a turn", _ratio("action_tokens:sum", "samples:sum")),
+    ),
+    "gradient": (("norm, before clipping", _of("grad_norm:mean")),),
+    "learning_rate": (("learning rate", _of("learning_rate")),),
+    "clip": (
+        ("clip fraction", _of("clip_fraction:mean")),
+        ("dual clip fraction", _of("dual_clip_fraction:mean")),
+    ),
+    "reference": (("KL", _of("reference_kl:mean")),),
     "kl": (("KL", _of("sampler_k3:mean")),),
     "entropy": (("entropy", _of("entropy:mean")),),
     "loss": (("loss", lambda metrics: loss_per_token(dict(metrics))),),

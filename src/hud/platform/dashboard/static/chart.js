@@ -61,6 +61,14 @@ async function draw(figure, known) {
   plot.whiskers = data.series;
   plot.redraw(false);
   drawn.set(figure, plot);
+  // Where an element round the charts names a place for each step, a click on a step goes there.
+  const steps = figure.closest("[data-steps]")?.dataset.steps;
+  if (steps) {
+    plot.over.addEventListener("click", () => {
+      const step = plot.data[0][plot.cursor.idx];
+      if (step) location.assign(steps + step);
+    });
+  }
   new ResizeObserver(() => {
     if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: HEIGHT });
   }).observe(place);

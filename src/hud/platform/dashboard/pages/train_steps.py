@@ -1,0 +1,140 @@
+"""The steps of a training run, and one step with samples of its rollouts."""
+
+from __future__ import annotations
+
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from hud.errors import NotFoundError
+from hud.platform.access import caller
+from hud.platform.dashboard.page import Pages
+from hud.platform.dashboard.rendering import page
+from hud.platform.store.run_search import texts_of
+from hud.platform.training_jobs import TrainingJobs
+from hud.platform.training_runs import TrainingRuns
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+router = Pages()
+STEPS_PER_PAGE = 100
+GROUPS_PER_PAGE = 12
+LONGEST_SAMPLE = 600
+"""Characters of a prompt or an answer; the transcript has all of it."""
+_Offset = Annotated[int, Query(ge=0, le=2**31)]
+
+
+@router.page("/train/{run_id}/steps")
+def steps(request: Request, run_id: str, offset: _Offset = 0) -> Response:
+    """The steps that are done, the newest first."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    found = TrainingRuns(store, team).get(run_id)
+    history = TrainingRuns(store, team).steps(found["id"])[::-1]
+    data = {
+        "run": _run(request, found),
+        "items": step_rows(history[offset : offset + STEPS_PER_PAGE]),
+        "total": len(history),
+        "limit": STEPS_PER_PAGE,
+        "offset": offset,
+    }
+    return page(request, "train_steps.html", data)
+
+
+@router.page("/train/{run_id}/steps/{number}")
+def step(request: Request, run_id: str, number: int, offset: _Offset = 0) -> Response:
+    """One step, counted from 1: its groups, the best and the worst rollout of each, and what was measured."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    runs = TrainingRuns(store, team)
+    found = runs.get(run_id)
+    shown = _run(request, found)
+    history = {row["step"] + 1: row["metrics"] for row in runs.steps(found["id"])}
+    if number not in history:
+        raise NotFoundError(f"Step {number} of this run is not done; it has done {len(history)}.")
+    rollouts = TrainingJobs(store, team).of_step(found, shown["model"], number - 1)
+    groups = _groups(rollouts)
+    _add_samples(store, groups[offset : offset + GROUPS_PER_PAGE])
+    data = {
+        "run": shown,
+        "number": number,
+        "row": step_rows([{"step": number - 1, "metrics": history[number]}])[0],
+        "metrics": dict(sorted(history[number].items())),
+        "before": number - 1 if number - 1 in history else None,
+        "after": number + 1 if number + 1 in history else None,
+        "rollouts": len(rollouts),
+        "groups": groups[offset : offset + GROUPS_PER_PAGE],
+        "total": len(groups),
+        "limit": GROUPS_PER_PAGE,
+        "offset": offset,
+    }
+    return page(request, "train_step.html", data)
+
+
+def step_rows(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return steps (`step` from 0, `metrics`) as rows of a table, numbered from 1."""
+    return [
+        {
+            "number": row["step"] + 1,
+            "reward": row["metrics"].get("rollout_reward:mean"),
+            "groups": row["metrics"].get("groups_drawn:sum"),
+            "flat": row["metrics"].get("groups_without_spread:sum"),
+            "tokens": row["metrics"].get("sampled_tokens:sum"),
+            "gradient": row["metrics"].get("grad_norm:mean"),
+            "seconds": row["metrics"].get("seconds:sum"),
+        }
+        for row in history
+    ]
+
+
+def _run(request: Request, found: dict[str, Any]) -> dict[str, Any]:
+    platform, team = request.app.state.platform, caller(request).team_id
+    model = platform.registry_of(team).model(found["model_id"])
+    return {
+        "id": found["id"],
+        "model": model.slug,
+        "tasks": found["config"].get("tasks") or "",
+        "steps": int(found["config"].get("steps") or 0),
+    }
+
+
+def _groups(rollouts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    by_group: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in rollouts:
+        key = (run["slug"] or "(no task)", run["group_id"] or run["trace_id"])
+        by_group.setdefault(key, []).append(run)
+    found = []
+    for (slug, _), runs in by_group.items():
+        rewards = [run["reward"] for run in runs if run["reward"] is not None]
+        runs.sort(key=lambda run: run["attempt"])
+        found.append(
+            {
+                "slug": slug,
+                "reward": fmean(rewards) if rewards else None,
+                "spread": pstdev(rewards) if len(rewards) > 1 else None,
+                "runs": runs,
+                "prompt": None,
+                "samples": [],
+            }
+        )
+    return found
+
+
+def _add_samples(store: Store, groups: list[dict[str, Any]]) -> None:
+    """Add to each group its prompt, and the answers of its best and its worst rollout."""
+    for group in groups:
+        measured = [run for run in group["runs"] if run["reward"] is not None]
+        ends = sorted(measured, key=lambda run: -run["reward"])
+        kept = ends if len(ends) < 2 else [ends[0], ends[-1]]
+        if group["spread"] == 0:
+            kept = kept[:1]
+        group["samples"] = [{"trace_id": run["trace_id"], "reward": run["reward"]} for run in kept]
+    wanted = [sample["trace_id"] for group in groups for sample in group["samples"]]
+    with store.read() as connection:
+        texts = texts_of(connection, wanted)
+    for group in groups:
+        contents = {run["trace_id"]: run.pop("content") for run in group["runs"]}
+        for sample in group["samples"]:
+            told, said = texts[sample["trace_id"]]
+            group["prompt"] = group["prompt"] or told
+            sample["answer"] = said or contents[sample["trace_id"]]

@@ -1,0 +1,117 @@
+"""The jobs of training runs: the rollouts that were learned from, step by step, and those that scored checkpoints."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from hud.errors import NotFoundError
+from hud.platform.store import tables
+from hud.platform.store.job_status import statuses
+from hud.platform.store.job_sums import JobSums, sums_of
+from hud.platform.training_runs import TrainingRuns
+from hud.train.progress import Score
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+MOST_RUNS = 4_096
+"""Rollouts of one step that are looked at."""
+_EARLIER_RUNS = 50
+"""Training runs that are looked through for the one that a job belongs to, the newest first."""
+_JUST_BEFORE = timedelta(minutes=1)
+_ROLLOUT = (
+    *("trace_id", "slug", "group_id", "attempt", "status", "reward", "failure_kind"),
+    *("checkpoint", "turns", "completion_tokens", "error", "stop_reason", "content"),
+)
+
+Run = dict[str, Any]
+
+
+class TrainingJobs:
+    """The jobs of one team's training runs, as `TrainingRuns.get` returns these."""
+
+    def __init__(self, store: Store, team: str) -> None:
+        self.store, self.team = store, team
+
+    def shown(self, run: Run, slug: str) -> list[dict[str, Any]]:
+        """Return the jobs of a run: those of its rollouts (`step` None), then those that scored it, by step."""
+        known = [Score(**one) for one in run["state"].get("scores") or []]
+        scores = {one.job_id: one.as_dict() for one in known if one.job_id}
+        ids = [*self.rollouts(run, slug), *scores]
+        jobs = tables.jobs
+        with self.store.read() as connection:
+            query = sa.select(jobs).where(jobs.c.id.in_(ids), jobs.c.team_id == self.team)
+            rows = {row["id"]: row for row in connection.execute(query).mappings()}
+            sums = sums_of(connection, list(rows))
+            states = statuses(connection, list(rows.values()))
+        return [
+            {
+                "id": one,
+                "name": rows[one]["name"],
+                "status": states[one],
+                "step": scores[one]["step"] if one in scores else None,
+                "score": scores.get(one),
+                **sums.get(one, JobSums()).shown(),
+            }
+            for one in ids
+            if one in rows
+        ]
+
+    def rollouts(self, run: Run, slug: str) -> list[str]:
+        """Return the ids of the jobs of a run's rollouts: one for each time that it was begun or resumed."""
+        known = run["state"].get("jobs")
+        if known is not None:
+            return [str(one) for one in known]
+        # Runs of earlier releases did not note their jobs: theirs has this name, and began while they ran.
+        jobs = tables.jobs
+        query = sa.select(jobs.c.id).where(
+            jobs.c.team_id == self.team,
+            jobs.c.name == f"{slug} training",
+            jobs.c.created_at >= datetime.fromisoformat(run["created_at"]) - _JUST_BEFORE,
+            jobs.c.created_at <= datetime.fromisoformat(run["updated_at"]),
+        )
+        with self.store.read() as connection:
+            return list(connection.execute(query.order_by(jobs.c.created_at)).scalars())
+
+    def of_step(self, run: Run, slug: str, step: int) -> list[dict[str, Any]]:
+        """Return the rollouts that ended during a step (counted from 0), as they began.
+
+        Synchronous training plays a step's rollouts within it. With a policy lag, a step takes what has ended.
+        """
+        metrics = tables.training_metrics
+        runs = tables.runs
+        query = sa.select(metrics.c.step, metrics.c.created_at).where(
+            metrics.c.training_run_id == run["id"], metrics.c.step.in_((step - 1, step))
+        )
+        with self.store.read() as connection:
+            ends = {row.step: row.created_at for row in connection.execute(query)}
+            if step not in ends:
+                raise NotFoundError(f"Step {step + 1} of this run is not done.")
+            began = ends.get(step - 1, datetime.fromisoformat(run["created_at"]))
+            rows = connection.execute(
+                sa.select(*(runs.c[name] for name in _ROLLOUT))
+                .where(
+                    runs.c.job_id.in_(self.rollouts(run, slug)),
+                    runs.c.team_id == self.team,
+                    runs.c.ended_at > began,
+                    runs.c.ended_at <= ends[step],
+                )
+                .order_by(runs.c.started_at, runs.c.trace_id)
+                .limit(MOST_RUNS)
+            ).mappings()
+            return [{str(name): row[name] for name in row} for row in rows]
+
+    def run_of(self, job: dict[str, Any]) -> str | None:
+        """Return the id of the training run that a job (see `reading.find_job`) belongs to."""
+        if not job["name"].endswith(" training") and " held-out step " not in job["name"]:
+            return None
+        runs, _ = TrainingRuns(self.store, self.team).page(None, _EARLIER_RUNS, 0)
+        for run in runs:
+            state = run["state"]
+            held_out = [one.get("job_id") for one in state.get("scores") or []]
+            if job["id"] in (*(state.get("jobs") or []), *held_out):
+                return str(run["id"])
+        return None
