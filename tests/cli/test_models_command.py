@@ -61,7 +61,7 @@ TRAIN = "train tiny tasks.py --steps 2 --group 4 --tasks-per-step 2 --max-tokens
 
 def test_a_model_is_made_trained_branched_compared_exported_and_removed(hud, tmp_path):
     assert "No models yet" in hud("models")
-    assert "Next: hud train tiny tasks.py" in hud(CREATE)
+    assert "Then: hud train tiny tasks.py\n" in hud(CREATE)
     assert json.loads(hud("models list --json"))[0]["model_name"] == "tiny"
     report = json.loads(hud(f"{TRAIN} --held-out tasks.py --json"))
     assert report["finished"]

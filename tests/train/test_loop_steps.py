@@ -45,6 +45,12 @@ async def hopeless(word: str):
 
 
 @env.template()
+async def same(word: str):
+    yield f"say {word}"
+    yield 0.5
+
+
+@env.template()
 async def broken(word: str):
     yield f"say {word}"
     raise RuntimeError("the grader fell over")
@@ -153,10 +159,14 @@ async def test_groups_without_spread_are_replaced_a_bounded_number_of_times(home
     assert all(row["metrics"]["groups_drawn:sum"] <= 6 for row in report.history)
 
 
-async def test_tasks_that_never_differ_end_with_advice(home):
+@pytest.mark.parametrize(
+    ("template", "advice"),
+    [(hopeless, "had only runs with reward 0. m has random"), (same, "had no group with spread")],
+)
+async def test_tasks_that_never_differ_end_with_advice(home, template, advice):
     config = TrainConfig(model="m", **{**SMALL, "steps": 20})
-    with pytest.raises(UsageError, match="steps in a row had no group with spread"):
-        await train(config, tasks=tasks_of(hopeless))
+    with pytest.raises(UsageError, match=f"steps in a row {advice}"):
+        await train(config, tasks=tasks_of(template))
 
 
 async def test_failures_that_are_not_the_agents_are_never_trained_on(home):
@@ -214,11 +224,13 @@ async def test_a_head_that_was_moved_away_begins_a_new_run(home):
     assert "head has been moved" in watch.notes[-1]
 
 
-async def test_pruning_keeps_the_newest_and_the_scored(home):
+async def test_pruning_keeps_the_newest_and_the_best(home):
     config = TrainConfig(model="m", **{**SMALL, "steps": 5, "keep": 2, "eval_every": 2})
     report = await train(config, tasks=tasks_of(say), held_out=tasks_of(say))
     nodes = await connect().get("/v2/models/m/checkpoints")
-    assert [node["step"] for node in nodes if not node["pruned"]] == [2, 4, 5]
+    *_, best = max((one.mean, one.step, one.checkpoint_id) for one in report.scores if one.step)
+    kept = {node["id"] for node in nodes if not node["pruned"]}
+    assert kept == {best} | {node["id"] for node in nodes[-2:]}
     assert [score.step for score in report.scores] == [0, 2, 4, 5]
 
 

@@ -28,9 +28,11 @@ def expendable_of(
     order = sorted(nodes)
     kept = {nodes[done] for done in order[-config.keep :]}
     kept |= {nodes[done] for done in order if done % every == 0}
-    best = max(scores, key=lambda score: (score.mean, score.step), default=None)
-    if best is not None and best.checkpoint_id is not None:
-        kept.add(best.checkpoint_id)
+    # Where the base is better than all of them, the best of them stays all the same.
+    scored = [(score.mean, score.step, score.checkpoint_id) for score in scores]
+    best = max((one for one in scored if one[2] is not None), default=None)
+    if best is not None and best[2] is not None:
+        kept.add(best[2])
     return set(nodes.values()) - kept
 
 
