@@ -4,6 +4,7 @@ import json
 
 import pytest
 from tests.dashboard.conftest import sign_in
+from tests.dashboard.test_baseline import deploy, upload
 from tests.dashboard.test_train import make_model
 
 from hud.platform.access.teams import Teams
@@ -161,3 +162,81 @@ async def test_another_site_cannot_have_a_browser_talk(platform, web):
         "/playground/turn", json=HELLO, headers={"sec-fetch-site": "cross-site"}
     )
     assert answer.status_code == 403
+
+
+# -- tasks -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_of_a_taskset_is_loaded_and_its_answer_graded(
+    platform, web, tmp_path, closing
+):
+    deploy(platform.store, tmp_path / "build")
+    taskset = upload(platform.store, "banana", "apple")
+    chosen = (await web.get(f"/playground.json?taskset={taskset}&task=apple")).json()
+    assert (chosen["tasks"], chosen["task"]) == (["banana", "apple"], "apple")
+    page = (await web.get(f"/tasksets/{taskset}/row?slug=apple")).text
+    assert f"/playground?taskset={taskset}&amp;task=apple" in page
+    opened = await web.post("/playground/worlds", json={"taskset": taskset, "task": "banana"})
+    assert opened.status_code == 200, opened.text
+    found = opened.json()
+    assert found["prompt"] == [{"role": "user", "content": "How many a are in <b>banana</b>?"}]
+    assert [tool["function"]["name"] for tool in found["tools"]] == ["count", "before"]
+    place = f"/playground/worlds/{found['id']}"
+    called = {"name": "count", "arguments": {"word": "banana", "letter": "a"}}
+    assert (await web.post(f"{place}/call", json=called)).json()["text"] == "3"
+    graded = (await web.post(f"{place}/grade", json={"answer": "3"})).json()
+    assert graded["reward"] == 1.0
+    # It is over, and can be started again with other arguments.
+    again = await web.post(f"{place}/grade", json={"answer": "3"})
+    assert "No task is under way" in again.text
+    body = {"template": "letters", "arguments": {"word": "papaya", "letter": "p"}}
+    started = (await web.post(f"{place}/task", json=body)).json()
+    assert "papaya" in started["prompt"][0]["content"]
+    wrong = (await web.post(f"{place}/grade", json={"answer": "3"})).json()
+    assert wrong["reward"] == 0.0
+    # Nothing of it is recorded: it is no measurement.
+    assert (await web.get("/jobs.json")).json()["total"] == 0
+
+
+async def test_a_template_of_an_open_environment_is_started_in_place_of_another(
+    web, world, closing
+):
+    opened = (await web.post("/playground/worlds", json={"path": world})).json()
+    assert [template["id"] for template in opened["templates"]] == ["nothing"]
+    place = f"/playground/worlds/{opened['id']}"
+    for _ in range(2):
+        started = await web.post(f"{place}/task", json={"template": "nothing"})
+        assert started.json()["prompt"] == [{"role": "user", "content": "Nothing."}]
+    unknown = await web.post(f"{place}/task", json={"template": "absent"})
+    assert unknown.status_code >= 400
+    assert "absent" in unknown.text
+
+
+@pytest.mark.parametrize(
+    ("sent", "sentence"),
+    [
+        ({"taskset": "none", "task": "a"}, "There is no taskset"),
+        ({"task": "a"}, "taskset"),
+        ({"taskset": "words", "task": "absent"}, "has no task"),
+    ],
+)
+async def test_a_task_that_is_not_there_is_a_sentence(platform, web, sent, sentence):
+    upload(platform.store, "banana")
+    answer = await web.post("/playground/worlds", json=sent)
+    assert 400 <= answer.status_code < 500
+    assert sentence in answer.text
+    assert "Traceback" not in answer.text
+
+
+async def test_a_task_of_another_team_is_not_loaded(keyed, tmp_path):
+    theirs = Teams(keyed.store).find_or_create("other").id
+    deploy(keyed.store, tmp_path / "build", team=theirs)
+    taskset = upload(keyed.store, "banana", team=theirs)
+    async with sign_in(keyed, "run") as client:
+        sent = {"taskset": taskset, "task": "banana"}
+        assert (await client.post("/playground/worlds", json=sent)).status_code == 404
+        assert (await client.get(f"/playground?taskset={taskset}")).status_code == 404
+    async with sign_in(keyed, "read", team=theirs) as client:
+        assert (await client.post("/playground/worlds", json=sent)).status_code == 403
+        page = (await client.get(f"/tasksets/{taskset}/row?slug=banana")).text
+        assert "/playground" not in page

@@ -149,3 +149,20 @@ def test_a_model_is_talked_to_with_an_environment_at_hand(world, tab):
     assert tab.locator(".turn").count() == 2
     tab.get_by_role("button", name="New conversation").click()
     assert tab.locator(".turn").count() == 0
+
+
+def test_a_task_is_loaded_answered_by_the_model_and_graded(world, tab):
+    tab.set_default_timeout(60_000)
+    tab.goto("/tasksets")
+    tab.get_by_role("link", name="colours", exact=True).click()
+    tab.get_by_role("link", name="colours-green").click()
+    tab.get_by_role("link", name="Try in the playground").click()
+    tab.get_by_label("Model").select_option("policy")
+    tab.get_by_label("Tokens in a turn").fill("8")
+    assert tab.get_by_label("Task", exact=True).input_value() == "colours-green"
+    tab.get_by_role("button", name="Load task").click()
+    tab.locator(".turn").get_by_text("say green").wait_for()
+    tab.get_by_role("button", name="Let it answer").click()
+    tab.get_by_role("button", name="Grade this answer").click()
+    tab.locator(".turn.grade").get_by_text("reward 0.").wait_for()
+    assert tab.get_by_role("button", name="Grade this answer").is_hidden()

@@ -1,4 +1,4 @@
-"""Environments that are open in the playground: their tools answer whoever talks to a model there, outside of any task."""
+"""Environments that are open in the playground: their tools answer the model there, and a task may be started in them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.environment.channel.client import RemoteConnection
 from hud.errors import HudError, NotFoundError, UsageError
+from hud.eval.grade import Grade
 from hud.fleet.environments import served
 from hud.platform.environments import Environments, RunnableEnvironment
 from hud.platform.holding import Held, Holding
 from hud.platform.playable import file_source
 from hud.platform.serving.tokens import OverloadedError
-from hud.trace import new_id, plain
+from hud.trace import Message, new_id, plain
+from hud.trace.limits import check_answer
 
 if TYPE_CHECKING:
     from hud.platform.access import Identity
@@ -29,6 +33,8 @@ MOST = 16
 IDLE_SECONDS = 900.0
 TOOL_SECONDS = 120.0
 """How long a tool may take."""
+TASK_SECONDS = 300.0
+"""How long a task may take to start, and to be graded."""
 
 
 @dataclass(eq=False)
@@ -39,6 +45,10 @@ class World(Held):
     owner: tuple[str, str | None]
     ready: asyncio.Future[RemoteConnection]
     tools: list[ToolSpec] = field(default_factory=list)
+    templates: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of `tasks.list`: `id`, `description`, `args` (a JSON schema)."""
+    playing: bool = False
+    """True from the start of a task until it is graded."""
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -67,6 +77,7 @@ class Worlds(Holding[World]):
         self.begin(world, self._run(world, found))
         connection = await asyncio.shield(ready)
         world.tools = [tool for tool in await connection.list_tools() if not tool.delegated]
+        world.templates = [row for row in await connection.list_tasks() if isinstance(row, dict)]
         return world
 
     def find(self, who: Identity, world_id: str) -> World:
@@ -86,6 +97,31 @@ class Worlds(Holding[World]):
             outcome = await connection.call_tool(name, arguments, timeout=TOOL_SECONDS)
         world.used = time.monotonic()
         return outcome.result
+
+    async def start(self, world: World, template: str, args: dict[str, Any]) -> list[Message]:
+        """Start a task, in place of one that is under way; return its prompt."""
+        async with world.one_at_a_time:
+            connection = world.ready.result()
+            async with _limit(f"The task {template!r} did not start"):
+                if world.playing:
+                    await connection.cancel()
+                    world.playing = False
+                prompt = (await connection.start(template, args)).prompt
+        world.playing = True
+        world.used = time.monotonic()
+        return [Message(content=prompt)] if isinstance(prompt, str) else list(prompt)
+
+    async def grade(self, world: World, answer: str) -> dict[str, Any]:
+        """Have the answer to the task under way graded, which ends the task; return the grade frame."""
+        async with world.one_at_a_time:
+            if not world.playing:
+                raise UsageError("No task is under way in this environment; load one first.")
+            world.playing = False
+            async with _limit("The grader did not answer"):
+                frame = await world.ready.result().grade(check_answer(answer) or "", None)
+        world.used = time.monotonic()
+        Grade.from_dict(frame)  # Raises where it is none.
+        return frame
 
     def _runnable(self, who: Identity, environment: str, path: str) -> RunnableEnvironment:
         if not path.strip():
@@ -112,6 +148,16 @@ class Worlds(Holding[World]):
             if not world.ready.done():
                 world.ready.set_exception(error)
                 world.ready.exception()  # Whoever opens it is told; he may be gone.
+
+
+@asynccontextmanager
+async def _limit(what: str) -> AsyncIterator[None]:
+    """Raise `UsageError` after `TASK_SECONDS`: the environment stays open."""
+    try:
+        async with asyncio.timeout(TASK_SECONDS):
+            yield
+    except TimeoutError:
+        raise UsageError(f"{what} within {TASK_SECONDS:g} s.") from None
 
 
 def _owner(who: Identity) -> tuple[str, str | None]:

@@ -6,6 +6,7 @@ kept here.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
@@ -14,13 +15,18 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 
-from hud.errors import NotFoundError
+from hud.errors import HudError, NotFoundError, UsageError
+from hud.eval.syncing import task_of
 from hud.platform.access import caller, needs
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.trace_grades import grade_of
 from hud.platform.environments import Environments
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.providers import builtin_records
+from hud.platform.playable import Playable
+from hud.platform.taskset_rows import TasksetRows
+from hud.trace import Message
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
 router = Pages()
 MOST_ENVIRONMENTS = 200
 MOST_CHECKPOINTS = 200
+MOST_TASKS = 1_000
+"""Of a taskset, offered to choose from."""
 LONGEST_RESULT = 20_000
 """Characters of a tool's answer that are given to the model and shown."""
 _RUN = [Depends(needs("run"))]
@@ -35,12 +43,34 @@ _Text = Annotated[str, Query(max_length=200)]
 
 
 class WorldRequest(BaseModel):
-    """Open an environment: one that is deployed or, on one's own machine, one of a file."""
+    """Open an environment: one that is deployed or, on one's own machine, one of a file.
+
+    With `taskset` and `task`, the environment of that task, in which it is started.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     environment: str = ""
     path: str = ""
+    taskset: str = ""
+    task: str = ""
+
+
+class TaskRequest(BaseModel):
+    """Start a task of an open environment."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    template: str
+    arguments: dict[str, Any] = {}
+
+
+class Answer(BaseModel):
+    """Have an answer graded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    answer: str
 
 
 class ToolCall(BaseModel):
@@ -54,9 +84,14 @@ class ToolCall(BaseModel):
 
 @router.page("/playground")
 def playground(
-    request: Request, model: _Text = "", checkpoint: _Text = "", environment: _Text = ""
+    request: Request,
+    model: _Text = "",
+    checkpoint: _Text = "",
+    environment: _Text = "",
+    taskset: _Text = "",
+    task: Annotated[str, Query(max_length=1_000)] = "",
 ) -> Response:
-    """The playground, with a model, a checkpoint and an environment chosen."""
+    """The playground, with a model, a checkpoint, an environment and a task chosen."""
     platform, who = _platform(request), caller(request)
     who.require("run")
     registry = platform.registry_of(who.team_id)
@@ -83,6 +118,10 @@ def playground(
         ],
         "environment": environment,
         "own_machine": not platform.config.keys,
+        "tasksets": [vars(one) for one in Playable(platform.store, who.team_id).choices()],
+        "taskset": taskset,
+        "tasks": _slugs(platform, who.team_id, taskset, task) if taskset else [],
+        "task": task,
     }
     return page(request, "playground.html", data)
 
@@ -97,10 +136,51 @@ async def turn(request: Request) -> Response:
 
 @router.post("/playground/worlds", dependencies=_RUN)
 async def open_world(request: Request, body: WorldRequest) -> Response:
-    """Bring up an environment; returns its tools as chat completions declare them."""
-    world = await _platform(request).worlds.bring_up(caller(request), body.environment, body.path)
+    """Bring up an environment; returns its tools as chat completions declare them, its templates, and a task's prompt."""
+    platform, who = _platform(request), caller(request)
+    task, environment = None, body.environment
+    if body.taskset or body.task:
+        rows = await asyncio.to_thread(TasksetRows, platform.store, who.team_id, body.taskset)
+        task = task_of(await asyncio.to_thread(rows.get, body.task))
+        environment = task.env
+    world = await platform.worlds.bring_up(who, environment, "" if task else body.path)
     tools = [{"type": "function", "function": tool.function()} for tool in world.tools]
-    return _json({"id": world.id, "name": world.name, "tools": tools})
+    prompt = None
+    if task is not None:
+        try:
+            prompt = _prompt(await platform.worlds.start(world, task.id, task.args))
+        except HudError:
+            await platform.worlds.end(world)
+            raise
+    return _json(
+        {
+            "id": world.id,
+            "name": world.name,
+            "tools": tools,
+            "templates": world.templates,
+            "prompt": prompt,
+            "verified": task is not None and task.verifier is not None,
+        }
+    )
+
+
+@router.post("/playground/worlds/{world_id}/task", dependencies=_RUN)
+async def start(request: Request, world_id: str, body: TaskRequest) -> Response:
+    """Start a task in an open environment; returns its prompt as messages."""
+    worlds = _platform(request).worlds
+    world = worlds.find(caller(request), world_id)
+    return _json({"prompt": _prompt(await worlds.start(world, body.template, body.arguments))})
+
+
+@router.post("/playground/worlds/{world_id}/grade", dependencies=_RUN)
+async def grade(request: Request, world_id: str, body: Answer) -> Response:
+    """Have the answer to the task that was started graded: its reward, and the parts of it. Nothing is recorded."""
+    worlds = _platform(request).worlds
+    frame = await worlds.grade(worlds.find(caller(request), world_id), body.answer)
+    found = grade_of(frame) or {}
+    if found.get("is_error"):
+        raise UsageError(found["content"] or "The grader says that it failed.")
+    return _json({name: found.get(name) for name in ("reward", "content", "parts")})
 
 
 @router.post("/playground/worlds/{world_id}/call", dependencies=_RUN)
@@ -138,6 +218,17 @@ class _Completion(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
         await self._gateway.serve(exchange, self._gateway.dialects.chat, "chat/completions")
+
+
+def _prompt(messages: list[Message]) -> list[dict[str, str]]:
+    """Return a task's prompt as the page's conversation holds it: texts."""
+    return [{"role": message.role, "content": message.text} for message in messages]
+
+
+def _slugs(platform: Platform, team: str, taskset: str, task: str) -> list[str]:
+    slugs = TasksetRows(platform.store, team, taskset).slugs()
+    shown = slugs[:MOST_TASKS]
+    return [task, *shown] if task in slugs and task not in shown else shown
 
 
 def _json(value: Any) -> Response:

@@ -9,6 +9,7 @@ let messages = [];
 let world = null;
 let wanted = "";
 let asking = null;
+let task = null; // {graded}: the task that was started in the environment.
 
 function visible(text) {
   return text.replace(HIDDEN, (one) => `U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
@@ -41,8 +42,7 @@ async function openWorld() {
   $("world").textContent = "It comes up…";
   try {
     world = await post("/playground/worlds", { environment, path });
-    const names = world.tools.map((tool) => tool.function.name);
-    $("world").textContent = visible(names.length ? `${world.name}: ${names.join(", ")}` : `${world.name} has no tools.`);
+    showWorld();
   } catch (error) {
     wanted = "";
     $("world").className = "hint bad";
@@ -52,11 +52,103 @@ async function openWorld() {
   return world;
 }
 
+function showWorld() {
+  const names = world.tools.map((tool) => tool.function.name);
+  $("world").className = "hint";
+  $("world").textContent = visible(names.length ? `${world.name}: ${names.join(", ")}` : `${world.name} has no tools.`);
+  $("template").replaceChildren(...world.templates.map((one) => new Option(visible(one.id), one.id)));
+  $("start").hidden = !world.templates.length;
+}
+
 function closeWorld() {
   if (world) fetch(`/playground/worlds/${world.id}/close`, { method: "POST", keepalive: true });
   world = null;
   wanted = "";
+  task = null;
   $("world").textContent = "";
+  $("start").hidden = true;
+  offer();
+}
+
+// -- the task --------------------------------------------------------------------------------------------------------
+
+// Bring up the environment of a taskset's task and start it there.
+async function loadTask() {
+  forget();
+  const chosen = { taskset: $("taskset").value, task: $("task").value };
+  await tell("It comes up…", async () => {
+    world = await post("/playground/worlds", chosen);
+    if ($("world-path")) $("world-path").value = "";
+    $("environment").value = world.name;
+    wanted = `\n${$("environment").value}`;
+    showWorld();
+    showTask(world.prompt, world.verified);
+  });
+}
+
+// Start a template of the environment that is open, with the arguments that were written.
+async function startTask() {
+  const open = world;
+  await tell("It starts…", async () => {
+    const started = await post(`/playground/worlds/${open.id}/task`, { template: $("template").value, arguments: JSON.parse($("arguments").value || "{}") });
+    messages = [];
+    $("turns").replaceChildren();
+    showTask(started.prompt, false);
+  });
+}
+
+function showTask(prompt, verified) {
+  task = { graded: false };
+  messages = prompt.map(({ role, content }) => ({ role, content }));
+  for (const { role, content } of prompt) show(role === "user" ? "Task" : role, content).classList.add("user");
+  $("task-said").textContent = verified ? "Its verifier is left out here: the reward is its environment's alone." : "Let the model answer, or write to it first.";
+  offer();
+}
+
+async function gradeAnswer() {
+  const last = messages.at(-1);
+  await tell("It is graded…", async () => {
+    const grade = await post(`/playground/worlds/${world.id}/grade`, { answer: last.content ?? "" });
+    task.graded = true;
+    const turn = show("Grade", grade.content ?? "");
+    turn.classList.add("grade");
+    turn.querySelector("h2 span").textContent = grade.reward === null ? "not measured" : `reward ${grade.reward.toFixed(3)}`;
+    const parts = element("ul");
+    for (const part of grade.parts ?? []) parts.append(element("li", "", `${part.name}: ${part.value === null ? "–" : part.value.toFixed(3)}${part.reason ? ` (${part.reason})` : ""}`));
+    if (parts.children.length) turn.append(parts);
+    $("task-said").textContent = "Graded. Load the task again to try once more.";
+  });
+}
+
+// Do something with the task; what goes wrong is said beside it.
+async function tell(meanwhile, work) {
+  $("task-said").className = "hint";
+  $("task-said").textContent = meanwhile;
+  busy(true, false);
+  try {
+    await work();
+  } catch (error) {
+    $("task-said").className = "hint bad";
+    $("task-said").textContent = visible(error.message);
+  } finally {
+    busy(false);
+    offer();
+  }
+}
+
+// The buttons that the conversation allows now.
+function offer() {
+  const last = messages.at(-1), waits = Boolean(task) && last?.role !== "assistant";
+  $("text").required = !waits;
+  $("send").textContent = waits ? "Let it answer" : "Send";
+  $("grade").hidden = !(task && !task.graded && last?.role === "assistant" && !last.tool_calls);
+}
+
+function forget() {
+  asking?.abort();
+  messages = [];
+  $("turns").replaceChildren();
+  closeWorld();
 }
 
 // -- what is shown -------------------------------------------------------------------------------------------------
@@ -180,8 +272,10 @@ async function answerCalls(turn, calls) {
 }
 
 async function say(text) {
-  messages.push({ role: "user", content: text });
-  show("You", text);
+  if (text) {
+    messages.push({ role: "user", content: text });
+    show("You", text);
+  }
   asking = new AbortController();
   busy(true);
   let turn;
@@ -206,12 +300,13 @@ async function say(text) {
   } finally {
     turn?.classList.remove("under-way");
     busy(false);
+    offer();
   }
 }
 
-function busy(yes) {
-  $("send").disabled = yes;
-  $("stop").hidden = !yes;
+function busy(yes, stoppable = true) {
+  for (const id of ["send", "grade", "load", "begin"]) if ($(id)) $(id).disabled = yes;
+  $("stop").hidden = !yes || !stoppable;
   if (!yes) $("text").focus();
 }
 
@@ -219,7 +314,7 @@ if ($("say")) {
   $("say").addEventListener("submit", (event) => {
     event.preventDefault();
     const text = $("text").value.trim();
-    if (!text || $("send").disabled) return;
+    if ((!text && $("text").required) || $("send").disabled) return;
     if (!$("model").value) {
       $("model").focus();
       return;
@@ -231,11 +326,11 @@ if ($("say")) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("say").requestSubmit();
   });
   $("stop").addEventListener("click", () => asking?.abort());
-  $("again").addEventListener("click", () => {
-    asking?.abort();
-    messages = [];
-    $("turns").replaceChildren();
-    closeWorld();
+  $("again").addEventListener("click", forget);
+  $("grade").addEventListener("click", gradeAnswer);
+  $("setup").addEventListener("click", (event) => {
+    if (event.target.id === "load") loadTask();
+    else if (event.target.id === "begin") startTask();
   });
   $("setup").addEventListener("submit", (event) => event.preventDefault());
   for (const id of ["environment", "world-path"]) $(id)?.addEventListener("change", () => openWorld().catch(() => {}));
