@@ -50,13 +50,13 @@ def reasons(home):
 def prompts(monkeypatch):
     """Every prompt that is rendered."""
     seen = []
-    encode = ChatFormat.encode
+    encode = ChatFormat.encode_rendered
 
     def listening(self, text):
         seen.append(text)
         return encode(self, text)
 
-    monkeypatch.setattr(ChatFormat, "encode", listening)
+    monkeypatch.setattr(ChatFormat, "encode_rendered", listening)
     return seen
 
 

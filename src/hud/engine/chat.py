@@ -249,7 +249,7 @@ def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 def _for_template(message: ChatMessage, call_id: Callable[[str], str]) -> ChatMessage:
     """Return a message as templates expect it: tool arguments as objects, text parts as one text, ids of their form."""
     shown = dict(message)
-    if shown["role"] in _ROLES:
+    if shown.get("role") in _ROLES:
         # Some templates make control tokens of it: '<|' + message.role + '|>'.
         shown["role"] = _ROLES[shown["role"]]
     if isinstance(shown.get("content"), list):
