@@ -354,3 +354,13 @@ async def test_a_run_that_is_cancelled_leaves_no_request_behind(task):
         with pytest.raises(asyncio.CancelledError):
             await playing
         await asyncio.wait_for(left.wait(), 5)
+
+
+async def test_settings_that_nobody_set_are_the_providers(task):
+    async with OpenAIResponses([say("door")]) as server:
+        await play(task, server)
+    assert not {"max_output_tokens", "temperature", "top_p"} & server.requests[0].keys()
+    async with OpenAIResponses([say("door")]) as server:
+        await play(task, server, temperature=1.0, max_output_tokens=1024)
+    body = server.requests[0]
+    assert (body["temperature"], body["max_output_tokens"]) == (1.0, 1024)

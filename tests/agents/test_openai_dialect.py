@@ -92,19 +92,40 @@ async def test_a_plain_turn():
     assert (completion.usage.prompt_tokens, completion.usage.cached_tokens) == (9, 4)
 
 
-async def test_sampling_parameters_are_sent_where_they_differ_from_the_defaults():
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_tokens": 7, "temperature": 0.5, "stop": ("x",), "reasoning_effort": "low"},
+        {"max_tokens": 1024, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": 0},
+        {"temperature": 0.0},
+        {},
+    ],
+    ids=["others", "a model's own defaults", "zero", "nothing"],
+)
+async def test_what_was_set_is_sent_and_nothing_else(given):
     server = Server(answer())
-    params = SamplingParams(max_tokens=7, temperature=0.5, stop=("x",))
-    await server.model(reasoning_effort="low").complete(ASK, [], params)
+    await server.model().complete(ASK, [], SamplingParams(**given))
     _, body = server.requests[0]
-    assert body.keys() == {
-        "model",
-        "messages",
-        "max_tokens",
-        "temperature",
-        "stop",
-        "reasoning_effort",
+    sent = {name: value for name, value in body.items() if name not in ("model", "messages")}
+    assert sent == {**given, **({"stop": ["x"]} if "stop" in given else {})}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "recorded"),
+    [(0.3, None, 0.3), (None, 0.6, 0.6), (0.3, 0.25, 0.25), (0.0, None, 0.0), (None, None, 1.0)],
+)
+async def test_a_samples_temperature_is_what_the_server_says_or_what_was_asked(
+    asked, said, recorded
+):
+    tokens = {
+        "prompt_token_ids": [1],
+        "token_ids": [7],
+        "logprobs": {"content": [{"logprob": -0.5}]},
     }
+    server = Server(answer(**tokens, **({} if said is None else {"temperature": said})))
+    model = server.model(return_token_ids=True)
+    completion = await model.complete(ASK, [], SamplingParams(temperature=asked))
+    assert completion.sample.temperature == recorded
 
 
 async def test_token_ids_come_back_and_prefixes_go_out():

@@ -228,7 +228,7 @@ async def test_sampling_parameters_reach_the_model_and_unknown_ones_are_refused(
     kwargs = {"max_tokens": 5, "stop": "x", "extra_body": {"return_token_ids": True}}
     await play(task, model, completion_kwargs=kwargs)
     params = model.asked[0][2]
-    assert (params.max_tokens, params.stop, params.temperature) == (5, ("x",), 1.0)
+    assert (params.max_tokens, params.stop, params.temperature) == (5, ("x",), None)
     with pytest.raises(UsageError, match="presence_penalty"):
         create_agent(model, completion_kwargs={"presence_penalty": 1})
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.engine.random_decoder import random_decoder
 from tests.engine.tiny_policy import TEXTS, TOOLS, tiny_policy
 
 from hud.engine import sampler
@@ -244,6 +245,16 @@ async def test_tokens_drawn_some_at_once_are_those_that_are_drawn_one_by_one(tmp
         # What is compiled into one loop is rounded in another order.
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
     assert {one.finish_reason for one in found[1]} == {"length", "stop"}
+
+
+async def test_a_turn_without_a_limit_goes_on_to_the_end_of_the_context():
+    decoder = random_decoder(max_position_embeddings=1500, num_hidden_layers=1)
+    own = sampler.Sampler(decoder, slots=1)
+    try:
+        drawn = await own.sample([1, 2, 3], SamplingParams(seed=0), frozenset())
+        assert (len(drawn.token_ids), drawn.finish_reason) == (1497, "length")
+    finally:
+        own.close()
 
 
 def test_numbers_that_are_looked_at_ahead_come_in_the_same_order():

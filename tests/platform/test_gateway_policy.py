@@ -164,8 +164,11 @@ def test_an_agents_model_over_http_is_the_model_in_process(url, taught):
             (2, TAUGHT[:1], {"top_p": 0.9}),
             (3, TAUGHT[:3], cut),
             (4, TAUGHT[:1], {"temperature": 1.5}),
+            # Nobody set a limit, or a default of ours: both stop where the context ends.
+            (5, [{"role": "user", "content": "seven"}], {"max_tokens": None, "temperature": 2.0}),
+            (6, TAUGHT[:1], {"max_tokens": 1024, "temperature": 1.0, "top_p": 1.0, "top_k": 0}),
         ):
-            params = SamplingParams(max_tokens=40, seed=seed, **options)
+            params = SamplingParams(**{"max_tokens": 40, "seed": seed, **options})
             told = []
             for model in (here, there):
                 done = await model.complete(messages, [TOOL], params)
@@ -175,6 +178,8 @@ def test_an_agents_model_over_http_is_the_model_in_process(url, taught):
                 for call in done["tool_calls"]:
                     call.id = ""
             assert told[0] == told[1], options
+            if told[0]["sample"] is not None:
+                assert told[0]["sample"].temperature == options.get("temperature", 1.0)
         await there.aclose()
 
     asyncio.run(compare())

@@ -42,10 +42,11 @@ class Budget:
                     one.steps_left -= 1
         return spent
 
-    def most_tokens(self, wanted: int) -> int:
-        """Return how many of `wanted` tokens the next turn may draw."""
+    def most_tokens(self, wanted: int | None) -> int | None:
+        """Return how many of `wanted` tokens the next turn may draw; None: without a limit."""
         left = [one.tokens_left for one in self._around() if one.tokens_left is not None]
-        return max(1, min([wanted, *left]))
+        limits = left if wanted is None else [wanted, *left]
+        return max(1, min(limits)) if limits else None
 
     def take_tokens(self, drawn: int) -> None:
         """Count tokens that a turn drew."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hud import settings
-from hud.agents.openai_dialect import NO_LIMIT, OpenAIChatModel
+from hud.agents.openai_dialect import OpenAIChatModel
 from hud.agents.tool_loop import ToolLoopAgent, sampling_params, split_completion_kwargs
 from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
@@ -43,5 +43,5 @@ class OpenAIChatAgent(ToolLoopAgent):
                 timeout_seconds=config.request_timeout_seconds,
             ),
             config,
-            sampling_params({"max_tokens": NO_LIMIT, **sampling}),
+            sampling_params(sampling),
         )

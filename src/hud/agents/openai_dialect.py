@@ -34,11 +34,9 @@ from hud.trace import (
     wire_messages,
 )
 
-NO_LIMIT = 1_000_000
-"""From so many tokens on, how much a turn may have is the server's choice."""
 LONGEST_NAME = 64
 FILTERED = "The server's content filter stopped the turn."
-_DEFAULTS = SamplingParams()
+_SETTINGS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "reasoning_effort")
 
 
 class _ErrorStatus(Exception):
@@ -108,7 +106,7 @@ class OpenAIChatModel:
         body = orjson.dumps(self._body(messages, tools, params, asked, wire))
         headers = {**self.headers, "trace-id": trace_id} if trace_id else self.headers
         answer = await ask(lambda: self._post(body, headers), self.provider)
-        completion = read_answer(answer, self.name, asked)
+        completion = read_answer(answer, self.name, asked, params.temperature)
         ours = {sent: name for name, sent in wire.items()}
         for call in completion.tool_calls:
             call.name = ours.get(call.name, call.name)
@@ -141,13 +139,11 @@ class OpenAIChatModel:
                 }
                 for tool in tools
             ]
-        if params.max_tokens not in (_DEFAULTS.max_tokens, NO_LIMIT):
-            body["max_tokens"] = params.max_tokens
-        # Only what differs from our defaults: a server's own defaults, and its refusals, stay its own.
-        for field in ("temperature", "top_p", "top_k", "stop", "seed", "reasoning_effort"):
-            value = getattr(params, field)
-            if value != getattr(_DEFAULTS, field):
-                body[field] = value
+        # Only what was set: a server's own defaults, and its refusals, stay its own.
+        given = {name: getattr(params, name) for name in _SETTINGS}
+        body.update({name: value for name, value in given.items() if value is not None})
+        if params.stop:
+            body["stop"] = params.stop
         body.update(self.extra)
         if continuation is not None:
             body["prompt_token_ids"] = continuation.token_ids
@@ -174,9 +170,15 @@ class OpenAIChatModel:
 
 
 def read_answer(
-    answer: dict[str, Any], model: str, continuation: Continuation | None
+    answer: dict[str, Any],
+    model: str,
+    continuation: Continuation | None,
+    temperature: float | None = None,
 ) -> Completion:
-    """Return the completion that a chat-completions answer holds; raises `InfrastructureFault` if none."""
+    """Return the completion that a chat-completions answer holds; raises `InfrastructureFault` if none.
+
+    `temperature` was asked for; a sample has the one that the server says, else that, else the dialect's default of 1.
+    """
     try:
         choice = answer["choices"][0]
         message = choice["message"]
@@ -186,7 +188,7 @@ def read_answer(
         ) from None
     calls = [_tool_call(call) for call in message.get("tool_calls") or []]
     reason = _finish_reason(choice, calls)
-    sample = _sample(choice, answer)
+    sample = _sample(choice, answer, 1.0 if temperature is None else temperature)
     extended = True
     if continuation is not None and sample is not None:
         prefix = continuation.token_ids
@@ -232,7 +234,7 @@ def _tool_call(call: dict[str, Any]) -> ToolCall:
     return ToolCall(id=call.get("id") or f"call_{new_id()[:12]}", name=name, arguments=arguments)
 
 
-def _sample(choice: dict[str, Any], answer: dict[str, Any]) -> Sample | None:
+def _sample(choice: dict[str, Any], answer: dict[str, Any], temperature: float) -> Sample | None:
     ids = choice.get("token_ids")
     prompt_ids, chunks = choice.get("prompt_token_ids"), choice.get("prompt_chunks")
     if ids is None or (prompt_ids is None and chunks is None):
@@ -249,8 +251,13 @@ def _sample(choice: dict[str, Any], answer: dict[str, Any]) -> Sample | None:
         output_logprobs=logprobs,
         checkpoint=choice.get("checkpoint"),
         swaps=choice.get("swaps") or [],
-        temperature=choice.get("temperature", 1.0),
+        temperature=_number(choice.get("temperature"), temperature),
     )
+
+
+def _number(said: Any, otherwise: float) -> float:
+    is_number = isinstance(said, int | float) and not isinstance(said, bool)
+    return float(said) if is_number else otherwise
 
 
 def _usage(usage: dict[str, Any], model: str) -> Usage:

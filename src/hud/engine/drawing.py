@@ -86,7 +86,7 @@ def _draw_rows(
 ) -> tuple[list[int], list[float]]:
     ids = np.empty(len(params), np.int64)
     logprobs = np.empty(len(params), np.float64)
-    temperatures = np.array([param.temperature for param in params], np.float32)
+    temperatures = np.array([param.effective_temperature for param in params], np.float32)
     size, numbers = logits.shape[1], np.array(uniforms)
     draw_rows(logits.contiguous().numpy(), size, temperatures, numbers, ids, logprobs)
     return ids.tolist(), logprobs.tolist()
@@ -143,7 +143,9 @@ def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     size = logits.shape[-1]
     most = torch.tensor([param.top_k or size for param in params], device=logits.device)
     # Without a cut, the running sum may round to 1 before the last token.
-    shares = [param.top_p if param.top_p < 1.0 else float("inf") for param in params]
+    shares = [
+        param.effective_top_p if param.effective_top_p < 1.0 else float("inf") for param in params
+    ]
     mass = torch.tensor(shares, device=logits.device)
     before = torch.softmax(ordered, dim=-1).cumsum(dim=-1) - torch.softmax(ordered, dim=-1)
     rank = torch.arange(size, device=logits.device)

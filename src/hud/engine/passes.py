@@ -104,7 +104,7 @@ def draw_on(
         [request.place.pages for request in batch],
         [len(request.place.tokens) for request in batch],
         cache,
-        [request.params.temperature for request in batch],
+        [request.params.effective_temperature for request in batch],
         [request.uniforms.coming(count) for request in batch],
         [request.most - len(request.token_ids) for request in batch],
         batch[0].stop_ids,

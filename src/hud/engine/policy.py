@@ -240,7 +240,7 @@ def _sample(prompt: list[int], drawn: Drawn, params: SamplingParams) -> Sample:
         output_logprobs=drawn.logprobs,
         checkpoint=drawn.version,
         swaps=drawn.swaps,
-        temperature=params.temperature or 1.0,
+        temperature=params.effective_temperature,
     )
 
 

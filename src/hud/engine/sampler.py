@@ -118,7 +118,7 @@ class Sampler:
         request = Request(
             **vars(asked),
             uniforms=Uniforms(asked.params.seed),
-            most=min(asked.params.max_tokens, room),
+            most=asked.params.most_tokens(room),
             listener=listener,
         )
         with self._changed:

@@ -97,7 +97,7 @@ class SideProcess:
         request = SideRequest(
             **vars(asked),
             uniforms=Uniforms(asked.params.seed),
-            most=asked.params.max_tokens,
+            most=asked.params.most_tokens(),
             listener=listener,
             number=number,
             abandoning=self._abandon,

@@ -27,14 +27,17 @@ ReasoningEffort = Literal["none", "low", "medium", "high"]
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to draw tokens. The defaults are those of training: the policy's own distribution."""
+    """How to sample tokens. None: not set, and not sent to a server, whose own default then holds.
 
-    max_tokens: int = 1024
-    """Most tokens to draw in one turn."""
-    temperature: float = 1.0
+    A model of ours samples from the policy's own distribution, as training needs it, up to the end of its context.
+    """
+
+    max_tokens: int | None = None
+    """Most tokens to sample in one turn."""
+    temperature: float | None = None
     """0 means greedy; logprobs are then those of temperature 1."""
-    top_p: float = 1.0
-    top_k: int = 0
+    top_p: float | None = None
+    top_k: int | None = None
     """0 means no cut."""
     stop: tuple[str, ...] = ()
     seed: int | None = None
@@ -42,10 +45,24 @@ class SamplingParams:
     reasoning_effort: str | None = None
     """A `ReasoningEffort` for our own models, whose chat template is told; a provider may know others. None: its default."""
 
+    def most_tokens(self, room: int = 1 << 30) -> int:
+        """Return the most tokens of a turn for which there is `room`."""
+        return room if self.max_tokens is None else min(self.max_tokens, room)
+
+    @property
+    def effective_temperature(self) -> float:
+        """The temperature at which a model of ours samples: 1 where none was set."""
+        return 1.0 if self.temperature is None else self.temperature
+
+    @property
+    def effective_top_p(self) -> float:
+        """The share of the distribution from which a model of ours samples: 1 where none was set."""
+        return 1.0 if self.top_p is None else self.top_p
+
     @property
     def truncates(self) -> bool:
         """True when the distribution is cut, so that logprobs cannot be trained on."""
-        return self.top_p < 1.0 or self.top_k > 0
+        return self.effective_top_p < 1.0 or bool(self.top_k)
 
 
 @dataclass(frozen=True)

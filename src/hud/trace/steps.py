@@ -47,6 +47,7 @@ class Sample(BaseModel):
     swaps: list[tuple[int, str | None]] = Field(default_factory=list)
     """`(place, checkpoint)`: weights that took over on the way, and the first output token that they sampled."""
     temperature: float = 1.0
+    """As it was asked for, or as the server says. 0: greedy; `output_logprobs` are then those of temperature 1."""
 
 
 class Usage(BaseModel):

@@ -20,6 +20,8 @@ MOST_PAUSES = 16
 """Times that a turn may pause for the provider's own tools."""
 LONGEST_WHOLE = 21_333
 """Tokens that Anthropic's SDK lets a turn have without streaming: more may take over ten minutes."""
+DEFAULT_MAX_TOKENS = 16_384
+"""Most tokens of a turn where no limit was set: the dialect demands one. `ClaudeConfig` has the same default."""
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
@@ -69,7 +71,7 @@ class ClaudeModel:
         asked = body["messages"]
         answers: list[dict[str, Any]] = []
 
-        stream = self.stream or params.max_tokens > LONGEST_WHOLE
+        stream = self.stream or body["max_tokens"] > LONGEST_WHOLE
 
         async def attempt() -> dict[str, Any]:
             return await (self._streamed(body) if stream else self._whole(body))
@@ -93,9 +95,10 @@ class ClaudeModel:
     def _body(
         self, messages: list[ChatMessage], declared: Declared, params: SamplingParams
     ) -> dict[str, Any]:
+        most = DEFAULT_MAX_TOKENS if params.max_tokens is None else params.max_tokens
         body: dict[str, Any] = {
             "model": self.name,
-            "max_tokens": params.max_tokens,
+            "max_tokens": most,
             "messages": conversation(messages, declared, citations=self.citations),
         }
         system = system_blocks(messages)
@@ -109,7 +112,7 @@ class ClaudeModel:
         if self.effort is not None:
             body["output_config"] = {"effort": self.effort}
         betas = [*self.betas, *declared.betas]
-        thinking = self._thinking(params.max_tokens)
+        thinking = self._thinking(most)
         if binds_thinking(self.name) and (thinking is None or "block_binding" not in thinking):
             thinking = _forgiving(thinking, betas)
         if thinking is not None:

@@ -94,9 +94,10 @@ class GeminiModel:
 
         config: dict[str, Any] = {
             **self.generation,
-            "max_output_tokens": params.max_tokens,
             "automatic_function_calling": {"disable": True},
         }
+        if params.max_tokens is not None:
+            config["max_output_tokens"] = params.max_tokens
         instruction = system_instruction(messages)
         if instruction is not None:
             config["system_instruction"] = instruction

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from hud.agents.endpoints import OPENAI, endpoint
 from hud.agents.responses.computer import ComputerTool, known_tool, tool_for
-from hud.agents.responses.model import NO_LIMIT, ResponsesModel
+from hud.agents.responses.model import ResponsesModel
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import OpenAIConfig, OperatorConfig
 from hud.trace import SamplingParams
@@ -50,9 +50,7 @@ class OpenAIAgent(ToolLoopAgent):
             stream=config.stream,
             timeout_seconds=config.request_timeout_seconds,
         )
-        super().__init__(
-            model, config, SamplingParams(max_tokens=config.max_output_tokens or NO_LIMIT)
-        )
+        super().__init__(model, config, SamplingParams(max_tokens=config.max_output_tokens))
 
     def computer_of(self, model: str) -> ComputerTool | None:
         """Return the computer tool that `model` knows; None has it as a function like any other."""

@@ -22,8 +22,6 @@ _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
 _OVER = ("response.completed", "response.incomplete", "response.failed")
 _LEAST_OUTPUT = 16
 """Fewer tokens than this the provider does not let one ask for."""
-NO_LIMIT = 1_000_000
-"""From so many tokens on, how much a turn may have is the provider's choice."""
 
 
 class ResponsesModel:
@@ -97,7 +95,7 @@ class ResponsesModel:
             body["tools"] = declared.tools
         if not self.name.startswith(_WITHOUT_REASONING):
             body["include"] = ["reasoning.encrypted_content"]
-        if params.max_tokens < NO_LIMIT:
+        if params.max_tokens is not None:
             body["max_output_tokens"] = max(_LEAST_OUTPUT, params.max_tokens)
         return body
 

@@ -154,7 +154,7 @@ class VllmSampler:
         request = RemoteRequest(
             **vars(asked),
             uniforms=Uniforms(asked.params.seed),
-            most=min(asked.params.max_tokens, room),
+            most=asked.params.most_tokens(room),
             listener=listener,
             sampler=self,
         )
@@ -335,9 +335,9 @@ def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
         "model": model,
         "prompt": [*request.prompt, *request.token_ids],
         "max_tokens": request.most - len(request.token_ids),
-        "temperature": params.temperature,
-        "top_p": params.top_p,
-        "top_k": params.top_k,
+        "temperature": params.effective_temperature,
+        "top_p": params.effective_top_p,
+        "top_k": params.top_k or 0,
         "min_p": 0.0,
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,

@@ -183,7 +183,7 @@ class TurnReader:
                 output_logprobs=self._logprobs,
                 checkpoint=self._version,
                 swaps=[swap for swap in self._swaps if swap[0] < len(self._ids)],
-                temperature=self.request.sampling.temperature or 1.0,
+                temperature=self.request.sampling.params(0).effective_temperature,
             )
         return Finished(
             self.choice,

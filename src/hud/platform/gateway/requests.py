@@ -8,9 +8,6 @@ from typing import Any, Literal
 
 from hud.trace import ChatMessage, Continuation, ReasoningEffort, SamplingParams, ToolSpec
 
-MOST_TOKENS = 1 << 30
-"""Where a request names no limit: the engine stops at the end of its context."""
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -26,10 +23,10 @@ class Sampling:
     def params(self, choice: int) -> SamplingParams:
         """Return the engine's parameters for one of several choices; each draws from a seed of its own."""
         return SamplingParams(
-            max_tokens=self.max_tokens or MOST_TOKENS,
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_p=1.0 if self.top_p is None else self.top_p,
-            top_k=self.top_k or 0,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
             stop=self.stop,
             seed=None if self.seed is None else self.seed + choice,
         )
