@@ -47,9 +47,11 @@ WELCOME = "document.body.innerText.trim()"
 def folder(monkeypatch, tmp_path):
     """A temporary folder of our own: what is left in it is ours."""
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    return tmp_path / "tmp"
+    # Where we are root, a box belongs to another user, who has to come to its folder.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ Agents come in by the capability, over the gateway.
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from hud.environment.parts import OpenPart, Part
 from hud.environment.screens.chromium import Chromium
 from hud.environment.screens.folders import run_folder
 from hud.environment.screens.gateway import Gateway
+from hud.environment.screens.network import BrowserNetwork
 from hud.environment.screens.sandbox import Box
 from hud.errors import RolloutError, UsageError
 from hud.trace import ImageContent
@@ -55,10 +57,15 @@ class Browser(Part):
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenBrowser]:
         async with AsyncExitStack() as stack:
-            folder = await stack.enter_async_context(run_folder("browser"))
-            box = Box(folder, memory_tmp=True)
-            chromium = await Chromium.start(box, self.viewport, self.hosts, self.user_agent)
+            folder = await stack.enter_async_context(
+                run_folder("browser", reached_by_others=os.geteuid() == 0)
+            )
+            box = Box(folder, network=False, memory_tmp=True)
+            network = BrowserNetwork(self.hosts)
+            chromium = await Chromium.start(box, self.viewport, network.flags, self.user_agent)
             stack.push_async_callback(chromium.close)
+            stack.push_async_callback(network.close)
+            await network.open(chromium.program)
             # A session of our own, as every client has one: each hears of what it attached to itself.
             session = await chromium.devtools.call("Target.attachToBrowserTarget")
             tabs = Tabs(chromium.devtools, session["sessionId"], self.viewport)
@@ -67,9 +74,9 @@ class Browser(Part):
             gateway = Gateway(chromium.devtools, tabs)
             await gateway.start()
             stack.push_async_callback(gateway.close)
-            opened = OpenBrowser(run.name, self, box, chromium, tabs, gateway)
+            opened = OpenBrowser(run.name, self, box, chromium, tabs, gateway, network)
             if self.start_url != "about:blank":
-                await tabs.front.goto(self.start_url)
+                await opened.goto(self.start_url)
             yield opened
 
     @property
@@ -89,8 +96,11 @@ class Browser(Part):
         return self._opened.box.home / "Downloads"
 
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
-        """Load `url` in the tab in front, and wait for it at most `timeout` seconds."""
-        await self.page.goto(url, timeout=timeout)
+        """Load `url` in the tab in front, and wait for it at most `timeout` seconds.
+
+        A site of this machine or of a private network that is named so is reached by the browser from then on.
+        """
+        await self._opened.goto(url, timeout=timeout)
 
     async def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression in the tab in front; promises are awaited."""
@@ -116,8 +126,9 @@ class OpenBrowser(OpenPart):
         chromium: Chromium,
         tabs: Tabs,
         gateway: Gateway,
+        network: BrowserNetwork,
     ) -> None:
-        self.box, self.tabs = box, tabs
+        self.box, self.tabs, self.network = box, tabs, network
         self._run_name, self._part = run_name, part
         self._chromium, self._gateway = chromium, gateway
         self._shown: str | None = None
@@ -129,6 +140,11 @@ class OpenBrowser(OpenPart):
             width=width,
             height=height,
         )
+
+    async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
+        """Load a URL that the environment gives."""
+        await self.network.name(url)
+        await self.tabs.front.goto(url, timeout=timeout)
 
     async def observe(self) -> dict[str, Any]:
         """Return what is seen, where it is not what was seen the last time."""

@@ -41,14 +41,10 @@ class Chromium:
 
     @classmethod
     async def start(
-        cls, box: Box, size: tuple[int, int], hosts: Sequence[str] | None, user_agent: str | None
+        cls, box: Box, size: tuple[int, int], more: Sequence[str], user_agent: str | None
     ) -> Chromium:
         """Start a browser with a fresh profile; raises `EnvironmentFault` where it does not come up."""
-        flags = [*_FLAGS, f"--window-size={size[0]},{size[1]}"]
-        if hosts is not None:
-            # Every name and address but these leads nowhere, whatever a page or an agent tries.
-            allowed = "".join(f", EXCLUDE {host}" for host in hosts)
-            flags.append(f"--host-resolver-rules=MAP * ~NOTFOUND{allowed}")
+        flags = [*_FLAGS, f"--window-size={size[0]},{size[1]}", *more]
         if user_agent is not None:
             flags.append(f"--user-agent={user_agent}")
         # The browser speaks over descriptors 3 and 4; ours are its standard input and output.

@@ -13,14 +13,22 @@ import os
 import resource
 import shutil
 import signal
+import socket
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import orjson
+
+from hud.environment.workspace.bubblewrap import sandbox_user
+from hud.environment.workspace.mounts import INSIDE, hidden_files, script, script_mounts
+from hud.environment.workspace.seccomp import filter_program
 from hud.errors import EnvironmentFault
 
 HOME = "/home/user"
+_ENTRY = Path(__file__).parent / "inside" / "entry.py"
 _STREAM_BYTES = 1 << 28
 """Limit of one message through a box's pipes; pictures of large pages are the largest."""
 _MEMORY_TMP_BYTES = 1 << 30
@@ -46,6 +54,8 @@ class Box:
     environment: tuple[tuple[str, str], ...] = ()
     shared: tuple[tuple[Path, str], ...] = ()
     """Folders of the host that are in the box, too, and where."""
+    user: int | None = field(default_factory=sandbox_user)
+    """Whom the box belongs to on this machine; None: this process's own user."""
 
     @property
     def home(self) -> Path:
@@ -57,17 +67,37 @@ class Box:
         """The temporary folder, as the host sees it."""
         return self.folder / "tmp"
 
-    def command(self, program: Sequence[str]) -> list[str]:
-        """Return the command line that runs `program` in the box."""
+    def hand_over(self) -> None:
+        """Give the folders in the box to its user; what else is in the run's folder stays closed to it."""
+        if self.user is None:
+            return
+        self.folder.chmod(0o711)
+        for folder in (self.home, self.tmp, *(ours for ours, _ in self.shared)):
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, self.user, self.user, follow_symlinks=False)
+
+    def command(
+        self, program: Sequence[str], *, seccomp: int, entry: int | None = None, control: int = -1
+    ) -> list[str]:
+        """Return the command line that runs `program` in the box.
+
+        `seccomp` is a descriptor of the filter of system calls; `entry` one of the script that starts the program and
+        talks over `control`, in a box without a network.
+        """
         words = [
-            found("bwrap", "bubblewrap"), "--unshare-user", "--uid", "1000", "--gid", "1000",
+            found("bwrap", "bubblewrap"), "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000",
             "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
             "--hostname", "box", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
             "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run",
             "--tmpfs", "/var", "--dir", "/etc",
         ]  # fmt: skip
+        words += ["--ro-bind", "/proc/sys", "/proc/sys", *hidden_files(), "--seccomp", str(seccomp)]
         if not self.network:
             words.append("--unshare-net")
+        if entry is not None:
+            words += ["--dir", INSIDE, *script_mounts()]
+            words += ["--perms", "0444", "--ro-bind-data", str(entry), f"{INSIDE}/entry.py"]
+            program = script("entry", str(control), *program)
         for link in ("bin", "sbin", "lib", "lib32", "lib64"):
             if os.path.islink(f"/{link}"):
                 words += ["--symlink", f"usr/{link}", f"/{link}"]
@@ -111,25 +141,57 @@ def found(program: str, package: str) -> str:
 class BoxedProgram:
     """A program that runs in a box, and everything that it starts."""
 
-    def __init__(self, process: Process, errors: Path) -> None:
+    def __init__(self, process: Process, errors: Path, control: socket.socket | None) -> None:
         self.process = process
         self._errors = errors
+        self._control = control
+        self._asking = asyncio.Lock()
 
     @classmethod
     async def start(cls, box: Box, program: Sequence[str]) -> BoxedProgram:
         """Start `program`; its standard input and output are pipes, its complaints go to a file."""
         errors = box.folder / "errors"
-        with errors.open("wb") as file:
+        await asyncio.to_thread(box.hand_over)
+        ours = None
+        with errors.open("wb") as file, contextlib.ExitStack() as stack:
+            descriptors = [_held(stack, filter_program())]
+            asked: dict[str, int] = {}
+            if not box.network:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours.setblocking(False)
+                stack.callback(theirs.close)
+                asked = {"entry": _held(stack, _ENTRY.read_bytes()), "control": theirs.fileno()}
+                descriptors += asked.values()
             process = await asyncio.create_subprocess_exec(
-                *box.command(program),
+                *box.command(program, seccomp=descriptors[0], **asked),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=file,
                 limit=_STREAM_BYTES,
                 start_new_session=True,
-                preexec_fn=_lift_memory_limit if _memory_is_limited() else None,
+                pass_fds=descriptors,
+                cwd="/",
+                **_become(box.user),
             )
-        return cls(process, errors)
+        return cls(process, errors, ours)
+
+    async def listen(self, address: str, port: int) -> socket.socket:
+        """Listen at an address of the box's own loopback, and accept out here; raises `OSError`."""
+        assert self._control is not None, "the box has this machine's network"
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            answered = asyncio.Event()
+            self._control.send(orjson.dumps({"address": address, "port": port}))
+            loop.add_reader(self._control, answered.set)
+            try:
+                async with asyncio.timeout(_GRACE_SECONDS):
+                    await answered.wait()
+            finally:
+                loop.remove_reader(self._control)
+            said, passed, _, _ = socket.recv_fds(self._control, 1 << 12, 1)
+        if not passed:
+            raise OSError(orjson.loads(said)["refused"] if said else "the box has ended")
+        return socket.socket(fileno=passed[0])
 
     @property
     def ended(self) -> bool:
@@ -145,6 +207,8 @@ class BoxedProgram:
 
     async def end(self) -> None:
         """End it and all that it started, and wait until they are gone."""
+        if self._control is not None:
+            self._control.close()
         if self.process.stdin is not None:
             self.process.stdin.close()
         if self.process.returncode is None:
@@ -158,6 +222,33 @@ class BoxedProgram:
 
 def _memory_is_limited() -> bool:
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def _held(stack: contextlib.ExitStack, content: bytes) -> int:
+    """Return a descriptor to read `content` from."""
+    descriptor = os.memfd_create("hud")
+    stack.callback(os.close, descriptor)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _become(user: int | None) -> dict[str, Any]:
+    """Return how a box is started as its user, and without a limit of address space."""
+    whose: dict[str, Any] = (
+        {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    )
+    if not _memory_is_limited():
+        return whose
+
+    def change() -> None:
+        _lift_memory_limit()  # While that is still allowed.
+        if user is not None:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+
+    return {"preexec_fn": change}
 
 
 def _lift_memory_limit() -> None:

@@ -173,7 +173,7 @@ class OpenWorkspace(OpenPart):
     def __init__(self, run_name: str, part: Workspace, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self.server = WorkspaceServer(sandbox)
-        self.network = OpenNetwork(sandbox)
+        self.network = OpenNetwork(sandbox, sandbox.dial)
         self._run_name, self._part = run_name, part
         self._changes = Changes(part.untracked) if part.track_files else None
         self._looking = asyncio.Lock()

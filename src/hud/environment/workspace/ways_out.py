@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Protocol
 
 from hud.environment.workspace.network import LOOPBACK, PROXY_PORT, Network
 from hud.environment.workspace.proxy import Proxy
 from hud.environment.workspace.relay import Stream, relay
-from hud.environment.workspace.sandbox import Sandbox
 from hud.errors import EnvironmentFault
 
 MOST_CONNECTIONS = 128
@@ -17,18 +18,29 @@ _CONNECT_SECONDS = 30.0
 _Handle = Callable[[Stream], Awaitable[None]]
 
 
-class OpenNetwork:
-    """The ways out of one sandbox, and into it."""
+class Listens(Protocol):
+    """A sandbox with a loopback of its own."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    async def listen(self, address: str, port: int) -> socket.socket:
+        """Listen at an address of the loopback inside, and accept out here; raises `OSError`."""
+        ...
+
+
+class OpenNetwork:
+    """The ways out of one sandbox and, where it can be dialled, into it."""
+
+    def __init__(
+        self, sandbox: Listens, dial: Callable[[int], Awaitable[socket.socket]] | None = None
+    ) -> None:
         self._sandbox = sandbox
+        self._dial = dial
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, network: Network) -> None:
         """Listen for all that is allowed."""
         if network.web:
-            await self._serve(LOOPBACK, PROXY_PORT, Proxy(network.allowed_hosts).serve)
+            await self.serve(LOOPBACK, PROXY_PORT, Proxy(network.allowed_hosts).serve)
         hosts = network.hosts()
         for peer in network.peers:
             await self.connect(peer.port, *peer.address, inside=hosts[peer.name])
@@ -45,15 +57,17 @@ class OpenNetwork:
                 return
             await relay(stream, outside)
 
-        await self._serve(inside, port, pass_on)
+        await self.serve(inside, port, pass_on)
 
     async def reach(self, port: int) -> int:
         """Return a port of this machine's loopback that leads to `port` in there."""
+        dial = self._dial
+        assert dial is not None
 
         async def pass_on(stream: Stream) -> None:
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    inside = await asyncio.open_connection(sock=await self._sandbox.dial(port))
+                    inside = await asyncio.open_connection(sock=await dial(port))
             except (OSError, TimeoutError):
                 stream[1].transport.abort()
                 return
@@ -72,7 +86,8 @@ class OpenNetwork:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, address: str, port: int, handle: _Handle) -> None:
+    async def serve(self, address: str, port: int, handle: _Handle) -> None:
+        """Have connections to an address inside handled out here."""
         try:
             listener = await self._sandbox.listen(address, port)
         except OSError as error:

@@ -1,0 +1,1 @@
+"""Programs of ours that run inside a box."""

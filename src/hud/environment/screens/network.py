@@ -1,0 +1,107 @@
+"""What a run's browser reaches: the public web by a proxy, and of this machine what its environment names.
+
+The browser's network is its own and has a loopback alone, as a workspace's. A site of this machine, or of a private
+network, is reached where the environment names its host and port: in `start_url`, in `hosts`, or by `goto`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from hud.environment.workspace.network import LOOPBACK, PROXY_PORT
+from hud.environment.workspace.proxy import Proxy
+from hud.environment.workspace.ways_out import Listens, OpenNetwork
+from hud.errors import EnvironmentFault
+
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+_FIRST_PORT = 1024
+"""The first that a process without privileges can listen at, which stands for one of this machine's in there."""
+
+
+class BrowserNetwork:
+    """The ways out of one browser's box; `hosts` are those that are declared, None: all that are public."""
+
+    def __init__(self, hosts: Sequence[str] | None) -> None:
+        self._hosts = hosts
+        outside = None if hosts is None else [host for host in hosts if not _of_this_machine(host)]
+        self._proxy = None if outside == [] else Proxy(outside)
+        self._named: set[tuple[str, int]] = set()
+        self._network: OpenNetwork | None = None
+
+    @property
+    def flags(self) -> list[str]:
+        """The browser's own settings for it."""
+        flags = []
+        if self._proxy is not None:
+            flags.append(f"--proxy-server=http://{LOOPBACK}:{PROXY_PORT}")
+        if self._hosts is not None:
+            # Every name and address but these leads nowhere, whatever a page or an agent tries.
+            names = {_host(host) for host in self._hosts}
+            names |= {LOOPBACK} if self._proxy is not None else set()
+            excluded = "".join(f", EXCLUDE {name}" for name in sorted(names))
+            flags.append(f"--host-resolver-rules=MAP * ~NOTFOUND{excluded}")
+        return flags
+
+    async def open(self, program: Listens) -> None:
+        """Begin to let out what is declared."""
+        self._network = OpenNetwork(program)
+        if self._proxy is not None:
+            await self._network.serve(LOOPBACK, PROXY_PORT, self._proxy.serve)
+        for host in self._hosts or ():
+            name, _, port = host.rpartition(":")
+            if name and port.isdigit() and _of_this_machine(host):
+                await self._reach(name, int(port))
+
+    async def name(self, url: str) -> None:
+        """Let the browser reach the host and port of a URL that the environment itself gives, where it is declared."""
+        try:
+            at = urlsplit(url)
+            port = at.port or _PORTS.get(at.scheme)
+        except ValueError:
+            return  # The browser will say what is wrong with it.
+        if not at.hostname or port is None:
+            return
+        declared = self._hosts is None or any(
+            _host(host) == at.hostname.lower() for host in self._hosts
+        )
+        if not declared:
+            return
+        if _of_this_machine(at.hostname):
+            await self._reach(at.hostname, port)
+        elif self._proxy is not None:
+            self._proxy.allow(at.hostname, port)
+
+    async def close(self) -> None:
+        """Let nothing out any more."""
+        if self._network is not None:
+            await self._network.close()
+
+    async def _reach(self, host: str, port: int) -> None:
+        """Have a port of this machine's loopback stand at the same place of the box's."""
+        address = LOOPBACK if host.lower() == "localhost" else host.strip("[]")
+        if (address, port) in self._named or self._network is None:
+            return
+        if port < _FIRST_PORT:
+            raise EnvironmentFault(
+                f"A browser reaches ports of this machine from {_FIRST_PORT} on, not {host}:{port}; serve the site there."
+            )
+        self._named.add((address, port))
+        await self._network.connect(port, address, port, inside=address)
+
+
+def _host(text: str) -> str:
+    """Return the host of an entry of `hosts`."""
+    name, _, port = text.rpartition(":")
+    return (name if name and port.isdigit() else text).lower()
+
+
+def _of_this_machine(text: str) -> bool:
+    host = _host(text).strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network("127.0.0.0/8")
+    except (ValueError, TypeError):
+        return False
