@@ -145,7 +145,7 @@ def test_checkpoints_whose_files_were_deleted_say_so_and_named_ones_stay(hud):
     assert [one["pruned"] for one in nodes] == [False, True, True, False]
     assert nodes[0]["name"] == "good"
     lines = hud("models checkpoints tiny --all").splitlines()
-    assert ["(files deleted)" in line for line in lines[1:5]] == [False, True, True, False]
+    assert ["files deleted" in line for line in lines[2:6]] == [False, True, True, False]
     gone = nodes[2]["name"]
     for line in (
         f"models head tiny --set {gone}",
@@ -162,9 +162,10 @@ def test_checkpoints_whose_files_were_deleted_say_so_and_named_ones_stay(hud):
 
 def test_a_branch_gets_a_lane_of_its_own():
     nodes = [node("a"), node("b", "a"), node("c", "a", active=True), node("d", "b"), node("e", "c")]
-    lines = [line.partition("  reward")[0] for line in draw_tree(MODEL, nodes)]
+    lines = [line[:14].rstrip() for line in draw_tree(MODEL, nodes)]
     assert lines[0].startswith("○ m")
-    assert lines[1:] == ["● a", "● b", "├─▶ c", "● │ d", "  ● e"]
+    assert lines[1] == "  checkpoint"
+    assert lines[2:] == ["● a", "● b", "├─▶ c", "● │ d", "  ● e"]
 
 
 def test_without_checkpoints_the_beginning_serves():
@@ -178,9 +179,9 @@ def test_stretches_of_pruned_checkpoints_are_one_line():
         for place, (name, parent) in enumerate(zip(names, [None, *names], strict=False))
     ]
     lines = list(draw_tree(MODEL, nodes, everything=False))
-    assert lines[2] == "┆ 5 more steps, files deleted (--all)"
-    assert len(lines) == 5
-    assert len(list(draw_tree(MODEL, nodes))) == 9
+    assert lines[3] == "┆ 5 more steps, files deleted (--all)"
+    assert len(lines) == 6
+    assert len(list(draw_tree(MODEL, nodes))) == 10
 
 
 def test_a_sparkline_spans_its_values():

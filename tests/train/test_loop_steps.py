@@ -127,11 +127,12 @@ async def test_a_step_has_one_reward_and_says_what_it_learned_from(home):
         assert (node["training_step"], node["step"]) == (row["step"] + 1, metrics["model_step"])
         assert node["step"] == row["step"] + 3
         (line,) = (one for one in draw_tree(MODEL, nodes) if node["name"] in one)
-        assert f"training step {row['step'] + 1}  reward {node['mean_reward']:.3f}" in line
-        assert f"(learned from {metrics['trained_reward:mean']:.3f})" in line
+        assert f"  {node['mean_reward']:.3f}  " in line
+        assert f"training step {row['step'] + 1}, learned from" in line
+        assert f"learned from {metrics['trained_reward:mean']:.3f}" in line
         out = io.StringIO()
         Lines(config, Console(file=out, width=200)).stepped(row["step"], metrics)
-        assert f"step {row['step'] + 1}/2 (step-{node['step']})" in out.getvalue()
+        assert f"   {row['step'] + 1}     step-{node['step']}  " in out.getvalue()
         record = connect().embedded.platform.registry.tree.get(node["id"])
         shown = node_shown(record, {})
         assert shown["reward"] == node["mean_reward"]
@@ -281,3 +282,10 @@ async def test_a_run_is_simulated_from_what_it_recorded_with_groups_that_are_dra
     predicted = simulate(measured, setup)
     assert predicted.rollouts >= 2 * 2 * 4
     assert 0 < predicted.seconds < 10 * seconds
+
+
+async def test_without_a_baseline_a_group_of_zeros_has_no_signal(home):
+    """No advantage is above 0, so nothing is accumulated: a step of it is counted, and the run goes on."""
+    config = TrainConfig(model="m", **{**SMALL, "steps": 1, "baseline": "none"})
+    report = await train(config, tasks=tasks_of(hopeless))
+    assert (report.finished, report.groups_without_spread > 0) == (True, True)

@@ -6,12 +6,34 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import fmean
+from time import monotonic
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-from hud.cli.output import console, count, number, seconds
+from hud.cli.output import (
+    Column,
+    about,
+    console,
+    count,
+    fitted,
+    header,
+    number,
+    rest,
+    row,
+    seconds,
+    wrapped,
+)
+from hud.environment.task import task_label
 from hud.eval import StopSignal
+from hud.eval.failures import cause_of
 
 if TYPE_CHECKING:
     from hud.eval import Run
@@ -60,7 +82,7 @@ class LeavingStop(SpokenStop):
 
 
 class Watch:
-    """Hears of every run that ends, and says so."""
+    """Hears of every run that ends, and prints a row about it."""
 
     def __init__(self, total: int, *, verbose: int = 0) -> None:
         self.total = total
@@ -68,6 +90,21 @@ class Watch:
         self.done = 0
         self.rewards: list[float] = []
         self.out = console()
+        self._began = monotonic()
+        self._causes: set[tuple[str, str]] = set()
+        self._columns = [
+            Column("run", 2 * len(str(total)) + 1),
+            Column("reward", 6),
+            Column("mean", 6),
+            Column("time", 7),
+            Column("left", 6),
+        ]
+
+    def begin(self, name: str) -> None:
+        """Print what is played, and the header."""
+        self.out.print(f"{name}: {count(self.total, 'run')}", markup=False)
+        if self.total:
+            self.out.print(header([*self._columns, Column("task", 0, right=False)]))
 
     def ended(self, run: Run) -> None:
         """Count a run, and show it."""
@@ -77,11 +114,23 @@ class Watch:
         self.show(run)
 
     def show(self, run: Run) -> None:
-        """Print a line about a run that ended."""
-        self.out.print(
-            f"[{self.done}/{self.total}]  {describe(run, self.verbose)}  mean {self.mean}",
-            markup=False,
+        """Print a row about a run that ended, and below it a failure that is the first of its cause."""
+        numbers = row(
+            self._columns,
+            [
+                f"{self.done}/{self.total}",
+                number(run.reward),
+                self.mean,
+                seconds(run.seconds),
+                about(self.left),
+            ],
         )
+        outcome = f" #{run.attempt}{_outcome(run)}"
+        room = rest(self._columns) - len(outcome)
+        label = task_label(run.slug, run.task.id, run.task.args, room)
+        self.out.print(f"{numbers}  {fitted(label, room)}{outcome}", markup=False)
+        for line in self._below(run):
+            self.out.print(line, markup=False)
 
     def say(self, text: str) -> None:
         """Print a line about the whole."""
@@ -91,6 +140,23 @@ class Watch:
     def mean(self) -> str:
         """Mean reward of the runs so far."""
         return number(fmean(self.rewards) if self.rewards else None)
+
+    @property
+    def left(self) -> float | None:
+        """Estimated seconds to the end, by the runs that have ended; None at the end."""
+        elapsed = monotonic() - self._began
+        return elapsed / self.done * (self.total - self.done) if self.done < self.total else None
+
+    def _below(self, run: Run) -> list[str]:
+        lines: list[str] = []
+        if run.error is not None:
+            cause = (run.failure_kind or "cancelled", cause_of(run.error))
+            if cause not in self._causes or self.verbose:
+                self._causes.add(cause)
+                lines += wrapped(f"{cause[0]}: {run.error}", 4)
+        if self.verbose:
+            lines += wrapped(f"{run.trace_id}  {(run.content or '')[:200]}", 4)
+        return lines
 
 
 class LiveWatch(Watch):
@@ -105,12 +171,15 @@ class LiveWatch(Watch):
     def show(self, run: Run) -> None:
         # All of a small evaluation scroll by; of a large one, those that failed.
         if self.total <= 200 or run.failed or self.verbose:
-            self.out.print(describe(run, self.verbose), markup=False)
+            super().show(run)
         self.bar.update(self.line, completed=self.done, mean=self.mean)
 
 
 class Silence(Watch):
     """Shows nothing."""
+
+    def begin(self, name: str) -> None:
+        del name
 
     def show(self, run: Run) -> None:
         del run
@@ -127,41 +196,37 @@ def progress(
 
     `plain` leaves the live line away: somebody else writes on the terminal.
     """
-    with _watch(name, total, quiet=quiet, verbose=verbose, plain=plain) as watch:
+    with _watch(total, quiet=quiet, verbose=verbose, plain=plain) as watch:
         stop.answer = watch.say
+        watch.begin(name)
         yield watch
 
 
 @contextmanager
-def _watch(name: str, total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Watch]:
+def _watch(total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Watch]:
     screen = console()
     if quiet:
         yield Silence(total)
         return
     if plain or not screen.is_terminal:
-        screen.print(f"{name}: {count(total, 'run')}", markup=False)
         yield Watch(total, verbose=verbose)
         return
     columns = (
-        TextColumn(name, markup=False),
-        BarColumn(),
+        BarColumn(20),
         MofNCompleteColumn(),
         TextColumn("mean reward {task.fields[mean]}"),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen) as bar:
         yield LiveWatch(total, bar, verbose)
 
 
-def describe(run: Run, verbose: int = 0) -> str:
-    """Say in one line how a run went."""
-    reward = "  –  " if run.reward is None else f"{run.reward:.3f}"
-    line = f"{reward}  {run.slug} #{run.attempt}  {seconds(run.seconds)}"
+def _outcome(run: Run) -> str:
+    """Say how a run ended, where it was not simply done."""
     if run.error is not None:
-        line += f"  {run.failure_kind or 'cancelled'}: {run.error}"
-    elif run.trace.stop_reason not in (None, "done"):
-        line += f"  stopped: {run.trace.stop_reason}"
-    if verbose:
-        answer = " ".join((run.content or "").split())
-        line += f"\n       {run.trace_id}  {answer[:200]}"
-    return line
+        return "  cancelled" if run.failure_kind is None else f"  {run.failure_kind} failed"
+    if run.trace.stop_reason not in (None, "done"):
+        return f"  stopped: {run.trace.stop_reason}"
+    return ""

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from hud import settings
-from hud.cli.output import console, count, number, seconds, some, table
+from hud.cli.output import console, count, number, seconds, some, wrapped
 from hud.eval import Job, JobStatistics, RunSummary, job_statistics
+from hud.eval.failures import FailedRun, causes
 from hud.eval.intervals import with_interval
 
 
@@ -51,12 +52,9 @@ def print_job(job: Job, finished: Sequence[RunSummary], again: str) -> None:
     """Print the table, what gave no signal, where the job is, and what to type next."""
     out = console()
     numbers = statistics(job, finished)
-    rows = table("", "")
-    rows.show_header = False
-    for name, value in figures(numbers, job.group):
-        rows.add_row(name, value)
     out.print()
-    out.print(rows)
+    for name, value in figures(numbers, job.group):
+        out.print(f"{name:<12} {value}", markup=False)
     for note in notes(job, numbers):
         out.print(note, markup=False)
     place = settings.load()
@@ -71,12 +69,12 @@ def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
     mean = with_interval(numbers.mean_reward, *((found.low, found.high) if found else (None, None)))
     rows = [
         ("mean reward", mean + "  95% interval" * (found is not None)),
-        ("runs", f"{numbers.runs:,} of {count(numbers.tasks, 'task')}"),
+        ("runs", f"{numbers.runs:,} ({count(numbers.tasks, 'task')})"),
     ]
     if group > 1:
         rows.append(("pass@k", _by_k(numbers.pass_at_k)))
         rows.append(("pass^k", _by_k(numbers.pass_hat_k)))
-        rows.append(("spread", f"{number(numbers.group_spread)} within groups"))
+        rows.append(("reward std", f"{number(numbers.group_spread)} within groups"))
     else:
         rows.append(("passed", number(numbers.pass_at_k.get(1))))
     if numbers.mean_turns is not None:
@@ -101,37 +99,56 @@ def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
 def notes(job: Job, numbers: JobStatistics) -> list[str]:
     """Return what a reader must know beside the numbers: failures, tasks without signal, an early stop."""
     said: list[str] = []
+    failed = [
+        FailedRun(run.failure_kind, run.error, run.slug, run.trace_id)
+        for run in job.runs
+        if run.failure_kind is not None
+    ]
     if numbers.failures:
-        kinds = ", ".join(f"{many} by the {kind}" for kind, many in numbers.failures.items())
         unmeasured = numbers.runs - numbers.measured
-        left_out = f" {count(unmeasured, 'run')} without a reward: in no mean." * bool(unmeasured)
-        said.append(f"Failed: {kinds}.{left_out}")
-        first = next((run for run in job.runs if run.failure_kind is not None), None)
-        if first is not None:
-            said.append(f"  first: {first.slug}: {first.error} (hud trace {first.trace_id})")
-    if numbers.never_passed:
-        said.append(f"No signal, never passed: {some(numbers.never_passed)}.")
-    if numbers.always_passed:
-        said.append(f"No signal, always passed: {some(numbers.always_passed)}.")
+        left_out = f", {unmeasured} without a reward, which enter no mean" * bool(unmeasured)
+        many = sum(numbers.failures.values())
+        said.append(f"Failed: {many:,} of {count(numbers.runs, 'run')}{left_out}.")
+        said += failure_lines(failed)
+    labels = {run.slug: run.task.label for run in job.runs}
+    for name, slugs in (("never", numbers.never_passed), ("always", numbers.always_passed)):
+        if slugs:
+            named = some([labels.get(slug, slug) for slug in slugs])
+            first, *more = wrapped(f"No signal, {name} passed: {named}.", 2)
+            said += [first.lstrip(), *more]
     if job.interrupted:
         said.append("Interrupted; what had ended is recorded.")
     return said
 
 
+def failure_lines(failed: Sequence[FailedRun]) -> list[str]:
+    """Return failures by cause: how many, whose fault, the error with its place, and a run to look at."""
+    lines: list[str] = []
+    for cause in causes(failed):
+        first, *more = wrapped(f"{cause.kind}: {cause.error}", 8)
+        lines += [f"{len(cause.runs):>5}×  {first.lstrip()}", *more]
+        lines.append(f"        hud trace {cause.runs[0].trace_id[:12]}")
+    return lines
+
+
 def next_steps(job: Job, numbers: JobStatistics, again: str) -> list[str]:
     """Return commands worth typing now."""
-    steps: list[str] = []
+    steps: list[tuple[str, str]] = []
+    mine = job.id[:12]
     if job.interrupted or numbers.measured < numbers.runs:
-        steps.append(f"hud eval {again} --resume {job.id}    # play only what is missing")
+        steps.append((f"hud eval {again} --resume {mine}", "what is missing"))
     elif numbers.tasks == 1 and job.group == 1:
-        steps.append(f"hud eval {again} --all    # every task")
+        steps.append((f"hud eval {again} --all", "every task"))
     elif job.group == 1:
-        steps.append(f"hud eval {again} --all --group 4    # how steady is it?")
+        steps.append((f"hud eval {again} --all --group 4", "how steady is it?"))
     if job.runs:
-        steps.append(f"hud trace {job.runs[0].trace_id}    # everything that happened in a run")
-    steps.append(f"hud jobs {job.id}    # this table again")
-    steps.append(f"hud export {job.id} -o trajectories.jsonl    # the runs as training data")
-    return steps
+        steps.append((f"hud trace {job.runs[0].trace_id[:12]}", "every step of one run"))
+    steps.append((f"hud jobs {mine}", "this table again"))
+    steps.append((f"hud export {mine} -o trajectories.jsonl", "the runs as training data"))
+    width = max(len(command) for command, _ in steps)
+    if width + max(len(reason) for _, reason in steps) + 6 > console().width:
+        width = 0
+    return [f"{command:<{width}}  # {reason}" for command, reason in steps]
 
 
 def _by_k(chances: dict[int, float]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ def command(job: str | None, limit: int, as_json: bool) -> None:
 
 
 async def _list(limit: int, as_json: bool) -> None:
-    from hud.cli.output import console, number, print_json, table
+    from hud.cli.output import console, lines_of, number, print_json
     from hud.cli.running import pages
 
     jobs = [job async for job in pages("/v2/jobs", limit)]
@@ -29,25 +30,34 @@ async def _list(limit: int, as_json: bool) -> None:
     if not jobs:
         console().print("No job is recorded yet. Try: hud eval TASKS AGENT")
         return
-    shown = table("id", "name", "status", "runs", "failed", "reward", "started")
-    for job in jobs:
-        started = job["created_at"][:16].replace("T", " ")
-        shown.add_row(
+    # The year is left out where it is this one for all.
+    year = datetime.now(UTC).strftime("%Y-")
+    since = len(year) if all(job["created_at"].startswith(year) for job in jobs) else 0
+    rows = [
+        [
             job["id"][:12],
             job["name"],
             job["status"],
-            str(job["runs"]),
-            str(job["failed"]),
+            f"{job['runs']:,}",
+            f"{job['failed']:,}",
             number(job["reward"]),
-            started,
-        )
-    console().print(shown)
+            job["created_at"][since:16].replace("T", " "),
+        ]
+        for job in jobs
+    ]
+    names = ["id", "name", "status", "runs", "failed", "reward", "started"]
+    left = ["id", "name", "status", "started"]
+    for line in lines_of(names, rows, left=left, shrinks="name"):
+        console().print(line, markup=False)
 
 
 async def _show(reference: str, limit: int, as_json: bool) -> None:
-    from hud.cli.output import console, count, number, print_json, table
+    from hud.cli.eval_report import failure_lines
+    from hud.cli.output import console, count, print_json
     from hud.cli.running import pages
     from hud.client import connect
+    from hud.eval.failures import FailedRun
+    from hud.eval.intervals import with_interval
 
     job = await connect().get(f"/v2/jobs/{reference}")
     runs = [run async for run in pages(f"/v2/jobs/{job['id']}/traces", limit)]
@@ -55,30 +65,57 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
         print_json({**job, "traces": runs})
         return
     out = console()
-    out.print(f"[bold]{job['name']}[/bold]  {job['id']}  {job['status']}")
+    out.print(f"{job['name']}  {job['id']}  {job['status']}", markup=False)
     out.print(
-        f"{count(job['runs'], 'run')}, {job['graded']:,} graded, mean reward {number(job['reward'])}"
+        f"{count(job['runs'], 'run')}, {job['graded']:,} graded, mean reward "
+        f"{with_interval(job['reward'], job['low'], job['high'])}",
+        markup=False,
     )
-    priced = any(run["cost_usd"] is not None for run in runs)
-    shown = table("trace", "task", "#", "reward", "steps", "tokens", *["cost"] * priced, "status")
-    for run in runs:
-        shown.add_row(
-            run["id"][:12],
-            run["slug"] or "–",
-            str(run["attempt"]),
-            number(run["reward"]),
-            str(run["step_count"]),
-            str(run["completion_tokens"]),
-            *["–" if run["cost_usd"] is None else f"${run['cost_usd']:.4f}"] * priced,
-            _status(run),
-        )
-    out.print(shown)
+    for line in _table(runs):
+        out.print(line, markup=False)
+    failed = [
+        FailedRun(run["failure_kind"], run["error"], run["slug"] or "", run["id"])
+        for run in runs
+        if run["failure_kind"]
+    ]
+    if failed:
+        out.print(f"Failed: {len(failed):,} of {count(len(runs), 'run')}.")
+    for line in failure_lines(failed):
+        out.print(line, markup=False)
     if job["runs"] > len(runs):
-        out.print(f"The first {len(runs):,} of {job['runs']:,}; --limit shows more.")
-    out.print("Next: hud trace ID · hud export", job["id"][:12])
+        out.print(f"The first {len(runs):,} of {job['runs']:,} runs; --limit shows more.")
+    if runs:
+        out.print(f"Next: hud trace {runs[0]['id'][:12]} · hud export {job['id'][:12]}")
 
 
-def _status(run: dict[str, Any]) -> str:
-    if run["failure_kind"]:
-        return f"{run['failure_kind']}: {(run['error'] or '')[:80]}"
-    return str(run["stop_reason"] or run["status"])
+def _table(runs: list[dict[str, Any]]) -> list[str]:
+    from hud.cli.output import console, lines_of
+
+    priced = any(run["cost_usd"] is not None for run in runs)
+    names = ["trace", "task", "#", "reward", "steps", "tokens", "time", *["cost"] * priced, "end"]
+    rows = [_cells(run, None, priced) for run in runs]
+    lines = lines_of(names, rows, left=["trace", "task", "end"], shrinks="task")
+    if any("…" in one for one in lines):  # Too long with the names of the arguments.
+        rows = [_cells(run, console().width // 4, priced) for run in runs]
+        lines = lines_of(names, rows, left=["trace", "task", "end"], shrinks="task")
+    return lines
+
+
+def _cells(run: dict[str, Any], most: int | None, priced: bool) -> list[str]:
+    from hud.cli.output import number, seconds
+    from hud.environment.task import task_label
+    from hud.eval.summary import elapsed
+
+    task = run["task"] or {}
+    label = task_label(run["slug"] or "–", task.get("id") or "", task.get("args") or {}, most)
+    return [
+        run["id"][:12],
+        label,
+        str(run["attempt"]),
+        number(run["reward"]),
+        f"{run['step_count']:,}",
+        f"{run['completion_tokens']:,}",
+        seconds(elapsed(run["started_at"], run["ended_at"])),
+        *["–" if run["cost_usd"] is None else f"${run['cost_usd']:.4f}"] * priced,
+        run["failure_kind"] or str(run["stop_reason"] or run["status"]),
+    ]

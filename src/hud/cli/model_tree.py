@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hud.cli.output import number
+from hud.cli.output import Column, header, number, row
 
 _SHORTEST_FOLD = 4
 """Fewer uneventful checkpoints in a row than this are drawn one by one."""
@@ -14,7 +14,7 @@ _SHORTEST_FOLD = 4
 def draw_tree(
     model: dict[str, Any], nodes: list[dict[str, Any]], *, everything: bool = True
 ) -> Iterator[str]:
-    """Yield one line for the beginning and one for each checkpoint, in the order in which they were made.
+    """Yield a line for the base, a header, and a row for each checkpoint in the order in which they were made.
 
     Unless `everything` is wanted, stretches of checkpoints whose files were deleted are one line.
     """
@@ -32,7 +32,7 @@ def draw_tree(
     at_start = not any(node["is_active"] for node in nodes)
     yield f"{'▶' if at_start else '○'} {model['model_name']}  {began}"
     names = {node["id"]: node["name"] for node in nodes}
-    width = max((len(node["name"]) for node in nodes), default=0)
+    rows: list[tuple[str, list[str]]] = []
     folds = {} if everything else _folds(nodes)
     for place, node in enumerate(nodes):
         parent = node["prev_model_checkpoint_id"]
@@ -46,30 +46,49 @@ def draw_tree(
         waiting = _waiting(nodes[place + 1 :], lanes)
         if place in folds:
             if folds[place]:
-                yield f"{_graph(node, lane, home, waiting, '┆')} {folds[place]} more steps, files deleted (--all)"
+                graph = _graph(node, lane, home, waiting, "┆")
+                rows.append((f"{graph} {folds[place]} more steps, files deleted (--all)", []))
             continue
-        branch = "" if straight else f"  from {names.get(parent, 'the beginning')}"
-        yield f"{_graph(node, lane, home, waiting)} {node['name']:<{width}}  {describe(node)}{branch}"
+        branch = None if straight else names.get(parent, "base")
+        rows.append((f"{_graph(node, lane, home, waiting)} {node['name']}", _figures(node, branch)))
+    if rows:
+        yield from _aligned(rows)
 
 
-def describe(node: dict[str, Any]) -> str:
-    """Say what a checkpoint was worth when it was made."""
+def _aligned(rows: list[tuple[str, list[str]]]) -> Iterator[str]:
+    """Yield the header and the rows; a row without figures is as long as its text."""
+    width = max((len(name) for name, figures in rows if figures), default=0)
+    width = max(width, len("  checkpoint"))
+    losses = max((len(figures[2]) for _, figures in rows if figures), default=0)
+    columns = [
+        Column("  checkpoint", width, right=False),
+        Column("reward", 6),
+        Column("loss", 8),
+        Column("loss fn", losses, right=False),
+        Column("", 0, right=False),
+    ]
+    yield header(columns)
+    for name, figures in rows:
+        yield row(columns, [name, *figures]) if figures else name
+
+
+def _figures(node: dict[str, Any], branch: str | None) -> list[str]:
+    """Return reward, loss and loss function of the step that made a checkpoint, and notes."""
     metrics = node["metrics"]
     tokens = metrics.get("action_tokens:sum")
     loss = metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
     step, learned_from = node["training_step"], metrics.get("trained_reward:mean")
-    parts = [
-        "" if step in (None, node["step"]) else f"training step {step}",
-        f"reward {number(node['mean_reward'])}",
-        ""
-        if learned_from is None or number(learned_from) == number(node["mean_reward"])
-        else f"(learned from {number(learned_from)})",
-        f"loss {number(loss, 4)}",
-        node["loss_fn"] or "",
-    ]
+    reward = number(node["mean_reward"])
+    notes = []
+    if branch is not None:
+        notes.append(f"from {branch}")
+    if step not in (None, node["step"]):
+        notes.append(f"training step {step}")
+    if learned_from is not None and number(learned_from) != reward:
+        notes.append(f"learned from {number(learned_from)}")
     if node["pruned"]:
-        parts.append("(files deleted)")
-    return "  ".join(part for part in parts if part)
+        notes.append("files deleted")
+    return [reward, number(loss, 4), node["loss_fn"] or "", ", ".join(notes)]
 
 
 def _folds(nodes: list[dict[str, Any]]) -> dict[int, int]:

@@ -5,6 +5,9 @@ What a person reads goes through `console()`; what a program reads goes to stand
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -39,6 +42,71 @@ def table(*columns: str, title: str | None = None) -> Table:
     return made
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of fixed width; numbers stand right."""
+
+    name: str
+    width: int
+    right: bool = True
+
+    def cell(self, text: str) -> str:
+        """Return `text` at the column's width."""
+        return text.rjust(self.width) if self.right else text.ljust(self.width)
+
+
+def row(columns: Sequence[Column], values: Sequence[str]) -> str:
+    """Return one line of a table that is printed row by row, without spaces at its end."""
+    cells = [column.cell(value) for column, value in zip(columns, values, strict=True)]
+    return "  ".join(cells).rstrip()
+
+
+def header(columns: Sequence[Column]) -> str:
+    """Return the line above the rows."""
+    return row(columns, [column.name for column in columns])
+
+
+def rest(columns: Sequence[Column]) -> int:
+    """Return the width that is left of the console for a last column."""
+    return max(12, console().width - sum(column.width + 2 for column in columns))
+
+
+def lines_of(
+    names: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str], shrinks: str
+) -> list[str]:
+    """Return a table as lines that fit the console: the columns `left` stand left, and `shrinks` is cut where needed."""
+    widths = [
+        max(len(name), *(len(one[place]) for one in rows)) if rows else len(name)
+        for place, name in enumerate(names)
+    ]
+    place = names.index(shrinks)
+    over = sum(widths) + 2 * (len(names) - 1) - console().width
+    widths[place] = max(12, min(widths[place], widths[place] - over))
+    columns = [
+        Column(name, width, name not in left) for name, width in zip(names, widths, strict=True)
+    ]
+    cut = [[fitted(cell, width) for cell, width in zip(one, widths, strict=True)] for one in rows]
+    return [header(columns), *(row(columns, one) for one in cut)]
+
+
+def fitted(text: str, width: int) -> str:
+    """Return `text` in at most `width` characters."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def wrapped(text: str, indent: int) -> list[str]:
+    """Return `text` as lines of the console's width, indented; paths and ids are not broken."""
+    space = " " * indent
+    return textwrap.wrap(
+        " ".join(text.split()),
+        max(40, console().width),
+        initial_indent=space,
+        subsequent_indent=space,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """Format a number, or a dash where there is none."""
     return "–" if value is None else f"{value:.{digits}f}"
@@ -50,7 +118,18 @@ def seconds(value: float | None) -> str:
         return "–"
     if value < 1:
         return f"{value * 1000:.0f} ms"
-    return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
+    if value < 120:
+        return f"{value:.1f} s"
+    return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def about(value: float | None) -> str:
+    """Format an estimated duration in at most six characters."""
+    if value is None:
+        return "–"
+    if value < 99.5:
+        return f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 5970 else f"{value / 3600:.0f} h"
 
 
 def count(value: int, noun: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from hud.client import connect, recorder
 from hud.errors import UsageError
 from hud.eval import Job, RunSummary, Taskset
+from hud.eval.summary import elapsed
 
 PAGE = 1000
 """Runs asked for at a time."""
@@ -63,16 +63,10 @@ def summary(row: dict[str, Any]) -> RunSummary:
         failure_kind=row["failure_kind"],
         stop_reason=row["stop_reason"],
         model=row["model"],
-        seconds=_seconds(row["started_at"], row["ended_at"]),
+        seconds=elapsed(row["started_at"], row["ended_at"]),
         turns=row["turns"],
         prompt_tokens=row["prompt_tokens"],
         completion_tokens=row["completion_tokens"],
         cached_tokens=row["cached_tokens"],
         cost_usd=row["cost_usd"],
     )
-
-
-def _seconds(started: str | None, ended: str | None) -> float | None:
-    if started is None or ended is None:
-        return None
-    return (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -12,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hud.cli.output import console, number
+from hud.cli.output import Column, about, console, count, header, number, row, seconds
 from hud.eval.intervals import bounds, with_interval
 from hud.train.plots import loss_per_token
 from hud.train.progress import Phase, Reporter, Score, SilentReporter
@@ -41,15 +42,30 @@ class Lines(SilentReporter):
     def __init__(self, config: TrainConfig, out: Console) -> None:
         self.config = config
         self.out = out
+        self._began, self._first = monotonic(), 0
+        self._headed = False
 
     def started(self, run_id: str, first_step: int, steps: int) -> None:
         going = f"going on at step {first_step + 1}" if first_step else "from the head"
-        self._say(f"training {self.config.model}: run {run_id[:12]}, {going} of {steps}")
+        self._say(
+            f"training {self.config.model}: run {run_id[:12]}, {count(steps, 'step')}, {going}"
+        )
+        self._began, self._first = monotonic(), first_step
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
-        made = metrics.get("model_step", step + 1)
-        node = "" if made == step + 1 else f" (step-{made:.0f})"
-        self._say(f"step {step + 1}/{self.config.steps}{node}  " + "  ".join(_figures(metrics)))
+        cells = _cells(step + 1, self.config.steps, metrics, self._left(step + 1))
+        columns = [Column(name, width) for name, width, _ in cells]
+        if not self._headed:
+            self._headed = True
+            self._say(header(columns))
+        self._say(row(columns, [text for _, _, text in cells]))
+
+    def _left(self, done: int) -> float | None:
+        """Estimated seconds to the end, by the steps of this process; None at the end."""
+        here = done - self._first
+        if here <= 0 or done >= self.config.steps:
+            return None
+        return (monotonic() - self._began) / here * (self.config.steps - done)
 
     def scored(self, score: Score) -> None:
         self._say(
@@ -81,6 +97,7 @@ class LivePanel(Lines):
     def started(self, run_id: str, first_step: int, steps: int) -> None:
         del steps
         self.run_id, self.step = run_id, first_step
+        self._began, self._first = monotonic(), first_step
 
     def phase(self, phase: Phase, step: int, total: int) -> None:
         self.doing, self.step, self.total, self.played = phase, step, total, 0
@@ -118,6 +135,8 @@ class LivePanel(Lines):
             else ""
         )
         doing = f"{self.doing} {self.played}/{self.total}" if self.total else self.doing
+        left = self._left(self.step)
+        doing += "" if left is None else f"  {about(left)} left"
         grid.add_row(
             "now",
             f"step {min(self.step + 1, self.config.steps)}/{self.config.steps}  {doing}  {hint}",
@@ -152,12 +171,39 @@ def _figures(metrics: dict[str, float]) -> list[str]:
         f"loss {number(loss_per_token(metrics), 4)}",
         f"KL {number(metrics.get('sampler_k3:mean'), 5)}",
         f"entropy {number(metrics.get('entropy:mean'))}",
-        f"spread {groups - flat:.0f}/{groups:.0f}",
+        f"signal {groups - flat:.0f}/{groups:.0f}",
         f"{metrics.get('tokens_per_second:mean', 0):,.0f} tokens/s",
         f"rollouts {metrics.get('seconds_rollouts:sum', 0):.2f} s",
         f"update {metrics.get('seconds_update:sum', 0):.2f} s",
     ]
     return shown
+
+
+def _cells(
+    step: int, steps: int, metrics: dict[str, float], left: float | None
+) -> list[tuple[str, int, str]]:
+    """Return a step's row: name, width and text of each column. It takes 80 characters at most."""
+    groups, flat = metrics.get("groups_drawn:sum", 0), metrics.get("groups_without_spread:sum", 0)
+    subagents = metrics.get("subagent_reward:mean")
+    made = round(metrics.get("model_step", step))
+    if made != step:  # The model was trained before this run.
+        more = ("saved as", 9, f"step-{made}")
+    elif subagents is not None:
+        more = ("subagents", 9, number(subagents))
+    else:
+        more = ("entropy", 7, number(metrics.get("entropy:mean"), 2))
+    return [
+        ("step", max(4, len(str(steps))), str(step)),
+        more,
+        ("reward", 6, number(metrics.get("rollout_reward:mean"))),
+        ("loss", 7, number(loss_per_token(metrics), 4)),
+        ("KL", 7, f"{metrics.get('sampler_k3:mean', 0):.1e}"),
+        ("signal", 6, f"{groups - flat:.0f}/{groups:.0f}"),
+        ("tok/s", 5, f"{metrics.get('tokens_per_second:mean', 0):.0f}"),
+        ("play", 6, seconds(metrics.get("seconds_rollouts:sum"))),
+        ("learn", 6, seconds(metrics.get("seconds_update:sum"))),
+        ("left", 6, about(left)),
+    ]
 
 
 def _of_subagents(metrics: dict[str, float]) -> list[str]:

@@ -21,11 +21,17 @@ def default_slug(task_id: str, args: dict[str, Any]) -> str:
     return f"{task_id}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
-def task_label(slug: str, task_id: str, args: dict[str, Any]) -> str:
-    """Return a task's name for people: `total(order=7, currency='EUR')` in place of a digest, else its slug."""
+def task_label(slug: str, task_id: str, args: dict[str, Any], most: int | None = None) -> str:
+    """Return a task's name for people: `total(order=7, currency='EUR')` in place of a digest, else its slug.
+
+    With `most`, arguments that make it longer lose their names: `total(7, 'EUR')`.
+    """
     if not args or slug != default_slug(task_id, args):
         return slug
-    return f"{task_id}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
+    label = f"{task_id}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
+    if most is None or len(label) <= most:
+        return label
+    return f"{task_id}({', '.join(map(repr, args.values()))})"
 
 
 class Task(BaseModel):

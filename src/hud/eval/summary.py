@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from hud.errors import FailureKind
 
@@ -24,3 +25,10 @@ class RunSummary:
     completion_tokens: int = 0
     cached_tokens: int = 0
     cost_usd: float | None = None
+
+
+def elapsed(started: str | None, ended: str | None) -> float | None:
+    """Return the seconds between two moments in ISO form; None where one is not known."""
+    if started is None or ended is None:
+        return None
+    return (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()

@@ -259,7 +259,7 @@ def sort(runs: list[Run], found: Sampled, config: TrainConfig, *, whole: bool = 
         rewards = _rewards(group, config)
         if rewards is None or (whole and len(group) < config.group):
             found.broken += 1
-        elif max(rewards) == min(rewards) and config.baseline != "none":
+        elif max(rewards) == min(rewards) and (config.baseline != "none" or rewards[0] == 0):
             found.no_spread += 1
         else:
             found.groups.append(group)

@@ -210,6 +210,8 @@ def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict
         "graded": sums.graded,
         "failed": sums.failed,
         "reward": sums.reward,
+        "low": sums.low,
+        "high": sums.high,
         "completion_tokens": sums.completion_tokens,
     }
 
