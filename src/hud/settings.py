@@ -31,6 +31,10 @@ class Settings:
     """False when `NO_COLOR` is set."""
     samplers: int | None = None
     """Processes that sample a small model on a CPU (`HUD_SAMPLERS`); None: as many as there are cores for it."""
+    reach: str = ""
+    """Addresses and networks that the platform may call besides public ones (`HUD_REACH`), separated by commas."""
+    shared_keys: frozenset[str] = frozenset()
+    """Variables with providers' keys that every team may use at the provider's own address (`HUD_SHARED_KEYS`)."""
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     """Everything that is set, for names that only a configuration knows: the variables of providers' keys."""
 
@@ -55,6 +59,10 @@ def load() -> Settings:
         api_key=values.get("HUD_API_KEY") or None,
         color="NO_COLOR" not in values,
         samplers=_count(values.get("HUD_SAMPLERS")),
+        reach=values.get("HUD_REACH", ""),
+        shared_keys=frozenset(
+            name.strip() for name in values.get("HUD_SHARED_KEYS", "").split(",") if name.strip()
+        ),
         environment=values,
     )
 

@@ -57,6 +57,56 @@ async def test_another_teams_files_cannot_be_added_even_by_an_admin(app, ask, tm
         assert "models fork" in refused.json()["detail"]
 
 
+async def test_another_team_s_admin_reads_and_writes_no_folder_of_the_server(ask, tmp_path):
+    from hud.engine.tiny import create_tiny
+
+    there = tmp_path / "there"
+    create_tiny(there, TEXTS, **SIZES)
+    (tmp_path / "empty").mkdir()
+    for source in (there, tmp_path / "empty", tmp_path / "none", "/etc", "~", ".", "../x", ""):
+        add = {"source": str(source), "name": "stolen"}
+        refused = await ask("POST", "/v2/models/add", add, team="others", scope="admin")
+        assert refused.status_code == 403, refused.text
+        assert "first team" in refused.json()["detail"]
+    made = await ask(
+        "POST",
+        "/v2/models/create",
+        {"name": "m", "texts": TEXTS, "sizes": SIZES},
+        team="others",
+    )
+    export = f"/v2/models/{made.json()['id']}/export"
+    for folder in (tmp_path / "taken", tmp_path / "empty", there):
+        body = {"folder": str(folder)}
+        refused = await ask("POST", export, body, team="others", scope="admin")
+        assert refused.status_code == 403, refused.text
+    assert not (tmp_path / "taken").exists()
+    assert list((tmp_path / "empty").iterdir()) == []
+    add = {"source": str(there), "name": "ours"}
+    first = await ask("POST", "/v2/models/add", add, team="default", scope="admin")
+    assert first.status_code == 200, first.text
+
+
+async def test_another_team_gets_of_the_hub_what_anybody_can_read(ask, monkeypatch, tmp_path):
+    """A private model that the server fetched with its token lies in the cache; it is not theirs."""
+    import huggingface_hub
+
+    asked = []
+
+    def check(api, repo_id, **more):
+        asked.append((api.token, repo_id))
+        raise OSError("401: this repository is private")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "auth_check", check)
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("it was fetched")
+    )
+    add = {"source": "company/private", "name": "stolen"}
+    refused = await ask("POST", "/v2/models/add", add, team="others", scope="admin")
+    assert refused.status_code == 400
+    assert "401" in refused.json()["detail"]
+    assert asked == [(False, "company/private")]
+
+
 async def test_no_answer_names_the_servers_folders(ask, tmp_path):
     made = await ask("POST", "/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
     fork = {"source_model_id": made.json()["id"], "name": "f"}

@@ -38,6 +38,7 @@ COMMANDS = {
     "view": "Open the dashboard over what was recorded on this machine.",
     "up": "Serve the platform: models, training, traces and inference for a team.",
     "keys": "Make, list and revoke keys.",
+    "secrets": "Keep keys of providers for your team.",
     "login": "Get a key for this machine, confirmed in the browser.",
     "set": "Keep settings, such as HUD_API_URL=..., for this user.",
     "version": "Print the version.",

@@ -16,6 +16,7 @@ from hud.platform.access.web_sessions import WebSessions
 from hud.platform.config import PlatformConfig
 from hud.platform.intake import Intake
 from hud.platform.metrics import Metrics
+from hud.platform.secrets import Secrets
 from hud.platform.serving.tokens import EngineDownError
 from hud.platform.steps import StepsInFlight
 from hud.platform.store import Store
@@ -78,6 +79,10 @@ class Platform:
         from hud.platform.registry import Registry
 
         return Registry(self.store, self.home, team=team)
+
+    def secrets_of(self, team: str) -> Secrets:
+        """Keys of providers, as one team has them."""
+        return Secrets(self.home, team)
 
     @cached_property
     def policies(self) -> Policies:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hud.errors import ConflictError, NotFoundError, UsageError
+from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.nearness import did_you_mean
 from hud.platform.leases import Leases
 from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig, VllmConfig, Weights
+from hud.platform.secrets import Secrets
 from hud.platform.store import tables
+from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tree import Tree, is_named
 from hud.trace import new_id, plain
 
@@ -127,8 +129,10 @@ class Registry:
     def add(self, source: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
         """Register the model in a folder, where it stays, or one that is fetched from the Hugging Face hub."""
         self._check_free(slug_of(name))
+        # Only the first team's admins may read the server's disk, and use its token of the hub.
+        trusted = self.team == LOCAL_TEAM
         folder = Path(source).expanduser()
-        if not folder.is_dir():
+        if trusted and not folder.is_dir():
             folder = _from_hub(source)
         folder = folder.resolve()
         if folder.is_relative_to((self.home / "models").resolve()):
@@ -136,12 +140,27 @@ class Registry:
             raise UsageError(
                 f"{source} holds files of this platform's own models; begin one with `hud models fork`."
             )
+        if not trusted:
+            if not is_hub_id(source):
+                raise PlatformError(
+                    "Folders of the server's disk are for admins of the first team. Give a hub id (OWNER/NAME), or ask "
+                    "one of them to add the model.",
+                    403,
+                )
+            folder = _from_hub(source, public=True).resolve()
         check_folder(folder)
-        settings = (config or ModelConfig()).model_copy(update={"source": source})
+        settings = (config or ModelConfig()).model_copy(
+            update={"source": source, "origin_checkpoint": None}
+        )
         return self._insert(new_id(), name, folder, kind="added", config=settings)
 
     def provide(self, name: str, provider: ProviderConfig) -> ModelRecord:
-        """Register a model that lives with a provider, to be asked there."""
+        """Register a model that lives with a provider, to be asked there.
+
+        Raises `PlatformError` 403 for an address or a key that is not the team's to name.
+        """
+        assert self.team is not None
+        Secrets(self.home, self.team).refuse_destinations([provider.url], provider.key_env)
         config = ModelConfig(source=provider.url, provider=provider)
         return self._insert(new_id(), name, Path(), kind="provider", config=config)
 
@@ -198,6 +217,9 @@ class Registry:
             raise UsageError(
                 f"{model.slug!r} is trained by an adapter, which reaches vLLM servers as a file; leave --weights out."
             )
+        if servers is not None:
+            secrets = Secrets(self.home, model.team_id)
+            secrets.refuse_destinations(servers.urls, servers.key_env)
         self.leases.refuse_if_held(model.id, model.slug, "given other servers")
         config = model.config.model_copy(update={"vllm": servers})
         models = tables.models
@@ -349,21 +371,33 @@ def check_folder(folder: Path) -> None:
     DecoderConfig.from_folder(folder)
 
 
-def _from_hub(source: str) -> Path:
-    """Fetch a model from the hub; a source that is neither folder nor hub id is said to be so."""
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", source) or source.startswith((".", "/")):
+def is_hub_id(source: str) -> bool:
+    """True for what may be a model's id on the Hugging Face hub."""
+    return bool(re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source))
+
+
+def _from_hub(source: str, *, public: bool = False) -> Path:
+    """Fetch a model from the hub; a source that is neither folder nor hub id is said to be so.
+
+    With `public` only what anybody can read there: neither the server's token nor what it fetched with it.
+    """
+    if not is_hub_id(source):
         raise NotFoundError(
             f"There is no folder {source!r}, and it is no hub id (OWNER/NAME) either."
         )
     try:
-        from huggingface_hub import snapshot_download
+        from huggingface_hub import HfApi, snapshot_download
     except ImportError:
         raise UsageError(
             "Fetching a model needs huggingface_hub: pip install 'openhud[train]', or give a folder."
         ) from None
     try:
         wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
-        return Path(snapshot_download(source, allow_patterns=wanted))
+        if public:
+            # A model that was fetched with a token lies in the cache, from where it would be taken.
+            HfApi(token=False).auth_check(source)
+        token = False if public else None
+        return Path(snapshot_download(source, allow_patterns=wanted, token=token))
     except (
         Exception
     ) as error:  # The hub's client raises many kinds; each means that it did not come.

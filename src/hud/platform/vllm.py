@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hud import settings
 from hud.engine.chat import ChatFormat
 from hud.engine.folder import load_decoder
 from hud.engine.policy import Policy
@@ -16,6 +15,8 @@ from hud.engine.vllm.sampler import Servers, VllmSampler
 from hud.engine.vllm.transfer import nccl_engine
 from hud.errors import UsageError
 from hud.platform.records import ModelRecord, VllmConfig
+from hud.platform.secrets import Secrets
+from hud.platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:
     from hud.engine.lora import LoraConfig
@@ -58,19 +59,24 @@ def policy_on_servers(
         find=find,
         connect=nccl_engine if config.weights == "nccl" else None,
     )
-    servers = Servers(config.urls, _key(model, config))
+    secrets = Secrets(registry.home, model.team_id)
+    servers = Servers(config.urls, _key(model, config, secrets), reach=secrets.reach)
     shape = decoder.config
     sampler = VllmSampler(servers, publisher, shape.vocab_size, shape.max_position_embeddings)
     return Policy(decoder, chat, samplers=sampler)
 
 
-def _key(model: ModelRecord, config: VllmConfig) -> str | None:
+def _key(model: ModelRecord, config: VllmConfig, secrets: Secrets) -> str | None:
     if config.key_env is None:
         return None
-    key = settings.load().environment.get(config.key_env)
+    key = secrets.get(config.key_env)
     if not key:
+        where = (
+            "Set it where this platform runs."
+            if model.team_id == LOCAL_TEAM
+            else f"Keep it for your team: hud secrets set {config.key_env}"
+        )
         raise UsageError(
-            f"The vLLM servers of {model.slug!r} want the key in {config.key_env}, which is not set. Set it where this "
-            "platform runs."
+            f"The vLLM servers of {model.slug!r} want the key in {config.key_env}, which is not set. {where}"
         )
     return key

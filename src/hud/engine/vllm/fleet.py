@@ -22,6 +22,7 @@ from hud.engine.vllm.publishing import Publication
 from hud.engine.vllm.routing import Affinity
 from hud.engine.vllm.wire import Server, ServerBusy, ServerRefused
 from hud.errors import HudError, InfrastructureFault, UsageError
+from hud.outbound import Reach, guarded_session
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +51,10 @@ class Patience:
 class Fleet:
     """The servers of one model."""
 
-    def __init__(self, urls: Sequence[str], key: str | None, patience: Patience) -> None:
-        self._urls, self._key = urls, key
+    def __init__(
+        self, urls: Sequence[str], key: str | None, patience: Patience, reach: Reach
+    ) -> None:
+        self._urls, self._key, self._reach = urls, key, reach
         self.patience = patience
         self.members: list[Member] = []
         self.current: Publication | None = None
@@ -67,11 +70,7 @@ class Fleet:
 
         Raises `UsageError` where one is not what it should be, `InfrastructureFault` where none answers.
         """
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=1 << 18,
-        )
+        self._session = guarded_session(self._reach, read_bufsize=1 << 18)
         self.members = [Member(Server(url, self._session, self._key)) for url in self._urls]
         self.current = publication
         problems = await asyncio.gather(*(self._check(member) for member in self.members))

@@ -22,6 +22,7 @@ from hud.engine.vllm.members import Member
 from hud.engine.vllm.publishing import Publication, Publisher
 from hud.engine.vllm.wire import Piece, ServerLost, ServerRefused
 from hud.errors import ContextOverflow, HudError, InfrastructureFault, UsageError
+from hud.outbound import Reach
 from hud.trace import SamplingParams
 
 MOST_ATTEMPTS = 20
@@ -39,6 +40,8 @@ class Servers:
     key: str | None = None
     """What they want as `Authorization: Bearer`."""
     patience: Patience = field(default_factory=Patience)
+    reach: Reach = field(default_factory=lambda: Reach(private=True))
+    """Addresses at which they may be."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -189,7 +192,9 @@ class VllmSampler:
         self._thread.start()
         # Connections that nobody closes complain when the interpreter is taken apart.
         atexit.register(self.close)
-        self._fleet = Fleet(self._servers.urls, self._servers.key, self._servers.patience)
+        self._fleet = Fleet(
+            self._servers.urls, self._servers.key, self._servers.patience, self._servers.reach
+        )
         self._closed = False
         try:
             self._wait_for(self._fleet.open(publication))

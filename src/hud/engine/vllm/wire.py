@@ -15,6 +15,7 @@ import aiohttp
 import orjson
 
 from hud.errors import InfrastructureFault, UsageError
+from hud.outbound import read_bounded
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
@@ -117,6 +118,7 @@ class Server:
                 data=whole,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                allow_redirects=False,
             ) as response:
                 self._streams.add(response)
                 try:
@@ -192,17 +194,23 @@ class Server:
                 data=None if body is None else orjson.dumps(body),
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
+                allow_redirects=False,
             ) as response:
                 await self._refuse(response)
-                return await response.read()
+                return await read_bounded(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ServerLost(_unreachable(self.url, error)) from error
 
     async def _refuse(self, response: aiohttp.ClientResponse) -> None:
         """Raise what a status that is no success means."""
         code = response.status
-        if code < HTTPStatus.BAD_REQUEST:
+        if code < HTTPStatus.MULTIPLE_CHOICES:
             return
+        if code < HTTPStatus.BAD_REQUEST:
+            raise ServerRefused(
+                f"{self.url} answers with a redirection ({code}), which is not followed; name where it leads.",
+                code,
+            )
         said = _said(await response.content.read(LONGEST_LINE))
         where = f"{self.url}{response.url.path}"
         if code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):

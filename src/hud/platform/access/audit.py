@@ -19,6 +19,8 @@ Action = Literal[
     "signed in",
     "key made",
     "key revoked",
+    "secret set",
+    "secret removed",
     "head moved",
     "training launched",
     "taskset changed",

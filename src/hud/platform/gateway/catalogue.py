@@ -10,7 +10,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from hud import settings
 from hud.errors import NotFoundError, UsageError
 from hud.platform.gateway.formats import format_of
 from hud.platform.gateway.local import LocalModel
@@ -21,6 +20,7 @@ from hud.platform.gateway.providers import (
     registered_model,
 )
 from hud.platform.records import BASE, ModelRecord
+from hud.platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
@@ -79,19 +79,24 @@ class Catalogue:
         try:
             record = self._platform.registry_of(team).model(name)
         except NotFoundError:
-            provided = self._provided(name)
+            provided = self._provided(team, name)
             if provided is None:
                 raise
             return provided
         if record.config.provider is None:
             return record
-        return registered_model(record, record.config.provider, settings.load().environment)
+        return registered_model(record, record.config.provider, self._platform.secrets_of(team))
 
-    def _provided(self, name: str) -> ProviderModel | None:
+    def _provided(self, team: str, name: str) -> ProviderModel | None:
         provider = provider_of(name)
         if provider is None:
             return None
-        model = builtin_model(provider, name, settings.load().environment)
+        model = builtin_model(provider, name, self._platform.secrets_of(team))
+        if model.key is None and team != LOCAL_TEAM:
+            raise NotFoundError(
+                f"{name!r} is a model of {provider.name}, and your team keeps no key of theirs. "
+                f"Keep one: hud secrets set {provider.key_env}"
+            )
         if model.key is None:
             raise NotFoundError(
                 f"{name!r} is a model of {provider.name}, and this server has no key of theirs. "

@@ -58,14 +58,18 @@ class ModelLists:
     def _models(self, team: str) -> list[Listed]:
         own = self._platform.registry_of(team).models()
         taken = {record.slug for record in own}
-        others = [record for record in builtin_records() if record.slug not in taken]
+        others = [
+            record
+            for record in builtin_records(self._platform.secrets_of(team))
+            if record.slug not in taken
+        ]
         return [_listed(record) for record in [*own, *others]]
 
     def _model(self, team: str, slug: str) -> Listed:
         for record in self._platform.registry_of(team).models():
             if record.slug == slug:
                 return _listed(record)
-        record_of_provider = find_builtin(slug)
+        record_of_provider = find_builtin(slug, self._platform.secrets_of(team))
         if record_of_provider is None:
             raise NotFoundError(f"There is no model {slug!r}.")
         return _listed(record_of_provider)

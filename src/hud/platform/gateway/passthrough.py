@@ -14,6 +14,7 @@ import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from hud.outbound import AddressRefusedError, read_bounded
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
 from hud.platform.gateway.ledger import Meter
@@ -84,7 +85,7 @@ class PassThrough:
         headers.update(model.credentials)
         if model.family == "anthropic":
             headers.setdefault("anthropic-version", "2023-06-01")
-        session = await self.connections.session()
+        session = await self.connections.session(model.reach)
         try:
             async with session.post(
                 url, data=body, headers=headers, allow_redirects=False
@@ -99,6 +100,12 @@ class PassThrough:
 
 def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:
     """Return what a client is told of a provider that does not answer, without telling where we asked."""
+    if isinstance(getattr(error, "os_error", None), AddressRefusedError):
+        return UpstreamError(
+            f"The provider of {model.name!r} is at an address that this server may not call for your team. Its operator "
+            "may allow it: HUD_REACH",
+            403,
+        )
     kind = "did not answer in time" if isinstance(error, TimeoutError) else "cannot be reached"
     status = 504 if isinstance(error, TimeoutError) else 502
     return UpstreamError(f"The provider of {model.name!r} {kind} ({type(error).__name__}).", status)
@@ -119,7 +126,7 @@ async def _pass_answer(
     sniffer = Sniffer()
     streams = response.content_type == "text/event-stream"
     if not streams and response.content_length is not None:
-        data = redacted(await response.read(), model)
+        data = redacted(await read_bounded(response), model)
         sniffer.take(data)
         sniffer.read(meter)
         length = (b"content-length", str(len(data)).encode())

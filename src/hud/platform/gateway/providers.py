@@ -13,8 +13,11 @@ from uuid import NAMESPACE_URL, uuid5
 
 from hud import settings
 from hud.agents.prices import price_of
+from hud.errors import UsageError
+from hud.outbound import Reach
 from hud.platform.gateway.dialects.dialect import Family
 from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig
+from hud.platform.secrets import Secrets, operator_reach
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import plain
 
@@ -35,6 +38,8 @@ class ProviderModel:
     price_in: float | None = None
     """Dollars for a million prompt tokens."""
     price_out: float | None = None
+    reach: Reach = field(default_factory=Reach)
+    """Addresses that may be called for it."""
 
     @property
     def secrets(self) -> list[bytes]:
@@ -127,34 +132,43 @@ def provider_of(name: str) -> Provider | None:
     return None
 
 
-def builtin_model(provider: Provider, name: str, environment: dict[str, str]) -> ProviderModel:
-    """Return a provider's model by its name, with this server's key."""
+def builtin_model(provider: Provider, name: str, secrets: Secrets) -> ProviderModel:
+    """Return a provider's model by its name, with the key that a team has for it."""
+    environment = settings.load().environment
     price = price_of(name)
     return ProviderModel(
         name=name,
         upstream=name,
         family=provider.family,
         url=_base(environment.get(provider.url_env) or provider.url, provider.family),
-        key=environment.get(provider.key_env),
+        key=secrets.get_shared(provider.key_env),
         key_env=provider.key_env,
         price_in=price.input if price else None,
         price_out=price.output if price else None,
+        reach=operator_reach(),
     )
 
 
 def registered_model(
-    record: ModelRecord, config: ProviderConfig, environment: dict[str, str]
+    record: ModelRecord, config: ProviderConfig, secrets: Secrets
 ) -> ProviderModel:
-    """Return a model that was registered by its URL."""
+    """Return a model that was registered by its URL. Raises `UsageError` where its team lacks the key."""
+    key = secrets.get(config.key_env) if config.key_env else None
+    if config.key_env and key is None and secrets.team != LOCAL_TEAM:
+        raise UsageError(
+            f"{record.slug!r} is asked with the key {config.key_env}, which your team does not keep: "
+            f"hud secrets set {config.key_env}"
+        )
     return ProviderModel(
         name=record.slug,
         upstream=config.upstream_model or record.name,
         family=config.dialect,
         url=_base(config.url, config.dialect),
-        key=environment.get(config.key_env) if config.key_env else None,
+        key=key,
         key_env=config.key_env,
         price_in=config.price_in,
         price_out=config.price_out,
+        reach=secrets.reach,
     )
 
 
@@ -180,24 +194,23 @@ def builtin_record(provider: Provider, name: str) -> ModelRecord:
     )
 
 
-def builtin_records() -> list[ModelRecord]:
-    """Return the providers' models that the catalogue shows: of those whose key this server has."""
-    environment = settings.load().environment
+def builtin_records(secrets: Secrets) -> list[ModelRecord]:
+    """Return the providers' models that the catalogue shows: of those whose key the team has."""
     return [
         builtin_record(provider, name)
         for provider in PROVIDERS
-        if environment.get(provider.key_env)
+        if secrets.get_shared(provider.key_env)
         for name in provider.listed
     ]
 
 
-def find_builtin(reference: str) -> ModelRecord | None:
+def find_builtin(reference: str, secrets: Secrets) -> ModelRecord | None:
     """Return a provider's model by name or id, None where it is nobody's or its key is missing."""
-    for record in builtin_records():
+    for record in builtin_records(secrets):
         if plain(reference) in (record.id, record.slug):
             return record
     provider = provider_of(reference)
-    if provider is None or not settings.load().environment.get(provider.key_env):
+    if provider is None or not secrets.get_shared(provider.key_env):
         return None
     return builtin_record(provider, reference)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from hud.errors import ConflictError, NotFoundError
+from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access import caller, needs
 from hud.platform.access.audit import noted
 from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
@@ -27,6 +27,7 @@ from hud.platform.records import (
     ProviderConfig,
     VllmConfig,
 )
+from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
 
@@ -117,7 +118,8 @@ class PruneRequest(BaseModel):
 def list_models(request: Request, limit: int | None = None, offset: int = 0) -> dict[str, Any]:
     own = _registry(request).models()
     taken = {model.slug for model in own}
-    found = [*own, *(model for model in builtin_records() if model.slug not in taken)]
+    others = builtin_records(_platform(request).secrets_of(caller(request).team_id))
+    found = [*own, *(model for model in others if model.slug not in taken)]
     last = None if limit is None else offset + limit
     return {
         "items": [_model(model) for model in found[offset:last]],
@@ -155,7 +157,7 @@ async def create(request: Request, body: CreateRequest) -> dict[str, Any]:
     return _model(made)
 
 
-# Folders of the server's own disk are read and written here: that is not for everybody either.
+# Folders of the server's own disk are for the first team's admins; those of others add models of the hub.
 @router.post("/add", dependencies=[Depends(needs("admin"))])
 async def add(request: Request, body: AddRequest) -> dict[str, Any]:
     registry = _registry(request)
@@ -262,6 +264,7 @@ async def export(request: Request, model_id: str, body: ExportRequest) -> dict[s
     model = _registry(request).model(model_id)
     wanted = body.checkpoint_id or "head"
     checkpoint = _registry(request).tree.find(model, wanted)
+    _require_disk(request)
     folder = await asyncio.to_thread(_empty_folder, body.folder)
     await platform.engine.export(model, checkpoint, str(folder))
     return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
@@ -279,6 +282,15 @@ async def prune(request: Request, model_id: str, body: PruneRequest) -> dict[str
     keep = set(body.keep) | registry.needed_checkpoints(model)
     pruned = await asyncio.to_thread(registry.tree.prune, model, keep)
     return {"pruned": [node.id for node in pruned]}
+
+
+def _require_disk(request: Request) -> None:
+    """Refuse callers of other teams than the first one, whose admins run the server."""
+    if caller(request).team_id != LOCAL_TEAM:
+        raise PlatformError(
+            "Folders of the server's disk are for admins of the first team. Ask one of them for an export.",
+            403,
+        )
 
 
 def _empty_folder(path: str) -> Path:
@@ -302,7 +314,7 @@ def _found(request: Request, reference: str) -> ModelRecord:
     try:
         return _registry(request).model(reference)
     except NotFoundError:
-        found = find_builtin(reference)
+        found = find_builtin(reference, _platform(request).secrets_of(caller(request).team_id))
         if found is None:
             raise
         return found

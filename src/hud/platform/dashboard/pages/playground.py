@@ -97,7 +97,8 @@ def playground(
     registry = platform.registry_of(who.team_id)
     own = registry.models()
     slugs = [one.slug for one in own]
-    others = [one.slug for one in builtin_records() if one.slug not in slugs]
+    known = builtin_records(platform.secrets_of(who.team_id))
+    others = [one.slug for one in known if one.slug not in slugs]
     chosen = next((one for one in own if one.slug == model), None)
     checkpoints: list[dict[str, str]] = []
     if chosen is not None and chosen.config.provider is None:

@@ -24,7 +24,7 @@ from hud.platform.gateway.upstream.adapter import Adapter
 from hud.platform.gateway.upstream.anthropic import AnthropicAdapter
 from hud.platform.gateway.upstream.gemini import GeminiAdapter
 from hud.platform.gateway.upstream.openai import OpenAIAdapter
-from hud.platform.gateway.upstream.sse import data_of
+from hud.platform.gateway.upstream.sse import EventTooLargeError, data_of
 
 _ADAPTERS: dict[str, Adapter] = {
     "openai": OpenAIAdapter(),
@@ -53,7 +53,7 @@ class UpstreamTurns:
             **({"anthropic-version": "2023-06-01"} if model.family == "anthropic" else {}),
             **model.credentials,
         }
-        session = await self.connections.session()
+        session = await self.connections.session(model.reach)
         try:
             async with session.post(
                 model.endpoint(adapter.action), data=body, headers=headers, allow_redirects=False
@@ -68,6 +68,8 @@ class UpstreamTurns:
                         yield events
         except (aiohttp.ClientError, TimeoutError) as error:
             raise unreachable(model, error) from error
+        except EventTooLargeError as error:
+            raise UpstreamError(f"The provider of {model.name!r}: {error}", 502) from error
         yield reader.end()
 
 

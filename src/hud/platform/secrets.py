@@ -1,0 +1,112 @@
+"""Keys of providers and vLLM servers, as one team has them: its own, and of the server's only what is meant for it.
+
+A team's own lie in files under `HUD_HOME/secrets` that only the server's user reads. The server's, its environment
+variables, are the first team's; `HUD_SHARED_KEYS` names those that every team may use, at the providers' own addresses.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets as random
+from collections.abc import Iterable
+from pathlib import Path
+
+from hud import settings
+from hud.errors import NotFoundError, PlatformError, UsageError
+from hud.outbound import Reach, networks_of
+from hud.platform.store.tables import LOCAL_TEAM
+
+_NAME = re.compile(r"(?!HUD_)[A-Z][A-Z0-9_]{0,92}API_KEY")
+_MOST_CHARACTERS = 8192
+_MOST_SECRETS = 100
+
+
+class Secrets:
+    """The keys of one team."""
+
+    def __init__(self, home: Path, team: str) -> None:
+        self.team = team
+        self._folder = home / "secrets" / team
+
+    def names(self) -> list[str]:
+        """Return the names of the team's own keys."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(path.name for path in self._folder.iterdir() if _NAME.fullmatch(path.name))
+
+    def set(self, name: str, value: str) -> None:
+        """Keep a key of the team's own."""
+        _check_name(name)
+        if not value.isascii() or not value.isprintable() or not 0 < len(value) <= _MOST_CHARACTERS:
+            raise UsageError(f"The value of {name} must be one line of printable ASCII characters.")
+        if name not in self.names() and len(self.names()) >= _MOST_SECRETS:
+            raise UsageError(f"A team keeps at most {_MOST_SECRETS} keys; remove one first.")
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = self._folder / f".{name}.{random.token_hex(4)}"
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(value)
+        temporary.replace(self._folder / name)
+
+    def remove(self, name: str) -> None:
+        """Forget a key of the team's own. Raises `NotFoundError`."""
+        _check_name(name)
+        try:
+            (self._folder / name).unlink()
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"Your team keeps no key {name}; hud secrets list names them."
+            ) from None
+
+    def get(self, name: str) -> str | None:
+        """Return a key for an address that the team names."""
+        own = self._own(name)
+        if own is None and self.team == LOCAL_TEAM:
+            return settings.load().environment.get(name) or None
+        return own
+
+    def get_shared(self, name: str) -> str | None:
+        """Return a key for a provider's own address, which the operator of the server chose."""
+        found = self.get(name)
+        if found is None:
+            now = settings.load()
+            if name in now.shared_keys:
+                return now.environment.get(name) or None
+        return found
+
+    def refuse_destinations(self, urls: Iterable[str], key_env: str | None) -> None:
+        """Raise `PlatformError` 403 for addresses that the team may not have called, or a key that is not its own."""
+        if key_env is not None and self.team != LOCAL_TEAM and self._own(key_env) is None:
+            raise PlatformError(
+                f"Your team keeps no key {key_env}, and the server's own are the first team's. Bring yours: "
+                f"hud secrets set {key_env}",
+                403,
+            )
+        for url in urls:
+            self.reach.check(url)
+
+    @property
+    def reach(self) -> Reach:
+        """Addresses that the team may have this server call."""
+        return Reach(private=self.team == LOCAL_TEAM, networks=networks_of(settings.load().reach))
+
+    def _own(self, name: str) -> str | None:
+        if not _NAME.fullmatch(name):
+            return None
+        try:
+            return (self._folder / name).read_text(encoding="ascii")
+        except FileNotFoundError:
+            return None
+
+
+def operator_reach() -> Reach:
+    """Return what may be called for an address that the operator configured, whoever asks."""
+    return Reach(private=True, networks=networks_of(settings.load().reach))
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name of a key: it is upper-case, ends in API_KEY and does not begin with HUD_."
+        )
