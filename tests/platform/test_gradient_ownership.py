@@ -1,15 +1,19 @@
 """What is accumulated belongs to the client that accumulated it: nobody else learns it, and nobody else is refused for it."""
 
 import asyncio
+import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 from tests.platform.engine_server import SIZES, TEXTS, engine_of
 from tests.platform.test_serving_training import a_pass, a_step, ask, batch, killed
 
 from hud.client import connect, disconnect
+from hud.client.presence import process_started
 from hud.errors import ConflictError
-from hud.platform.serving.training import CloseRequest, OpenRequest
+from hud.platform import session as session_module
+from hud.platform.serving.training import CloseRequest, HoldRequest, OpenRequest
 from hud.platform.trained import TrainedModel
 from hud.train import TrainingClient
 from hud.train.contributor import Contributor
@@ -179,6 +183,33 @@ async def test_a_run_has_the_session_to_itself_and_begins_with_nothing(tmp_path)
             await ask(engine, model, "forward-backward", a_pass(0), FIRST)
 
 
+async def test_a_training_run_that_is_gone_or_silent_holds_nobody_up(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(session_module, "time", clock)
+    async with engine_of(tmp_path, "inline") as (platform, model):
+        engine = platform.engine
+        # On another machine: its signs of life keep it.
+        await ask(engine, model, "open", OpenRequest(alone=True), SECOND)
+        clock.now += session_module.OWNER_SECONDS
+        assert await ask(engine, model, "hold", HoldRequest(), SECOND) == {"held": True}
+        assert await ask(engine, model, "hold", HoldRequest(), FIRST) == {"held": False}
+        clock.now += session_module.OWNER_SECONDS
+        with pytest.raises(ConflictError, match="being trained by another run"):
+            await ask(engine, model, "forward-backward", a_pass(0), FIRST)
+        clock.now += 1
+        await ask(engine, model, "forward-backward", a_pass(0), FIRST)
+        # On this machine: killed, it is gone at once.
+        process = await asyncio.create_subprocess_exec("sleep", "60")
+        host, started = socket.gethostname(), process_started(process.pid)
+        run = Contributor(f"trainer/{host}/{process.pid}/{started}/abc", "hud train")
+        await ask(engine, model, "open", OpenRequest(alone=True), run)
+        with pytest.raises(ConflictError, match="hud train"):
+            await ask(engine, model, "open", OpenRequest(alone=True), SECOND)
+        process.kill()
+        await process.wait()
+        await ask(engine, model, "open", OpenRequest(alone=True), SECOND)
+
+
 async def test_checkpoints_are_listed_with_the_step_that_is_being_taken(home, monkeypatch):
     await make("m")
     trainer = TrainingClient("m")
@@ -193,7 +224,9 @@ async def test_checkpoints_are_listed_with_the_step_that_is_being_taken(home, mo
     monkeypatch.setattr(TrainedModel, "apply", slowly)
     step = asyncio.create_task(trainer.optim_step(learning_rate=1e-2))
     await asyncio.to_thread(begun.wait)
-    listing = asyncio.create_task(TrainingClient("m").checkpoints())
+    listing, left = (asyncio.create_task(TrainingClient("m").checkpoints()) for _ in range(2))
+    await asyncio.sleep(0.05)
+    left.cancel()  # A reader that goes away takes nothing from the others.
     # As a killed client's: nobody waits for the answer, and the step is taken.
     step.cancel()
     await asyncio.wait([step])

@@ -19,7 +19,6 @@ from hud.client.presence import is_gone
 from hud.errors import ConflictError, HudError, NotFoundError
 from hud.platform.accumulation import Accumulated, as_tensors, computed_runs, resolve_inputs
 from hud.platform.checkpoints import SAMPLER, STATE
-from hud.platform.leases import LEASE_SECONDS
 from hud.platform.pending import PendingGradient
 from hud.platform.records import CheckpointRecord, ModelRecord
 from hud.platform.rendering import render_conversation
@@ -54,6 +53,8 @@ MOST_FORWARDS = 8
 """Forward contexts that wait for their backward; the oldest makes room."""
 MOST_ANSWERS = 64
 """Answers kept for repeated requests."""
+OWNER_SECONDS = 300.0
+"""How long a training run on another machine is believed to be alive after its last sign of life."""
 
 
 class Session:
@@ -133,6 +134,16 @@ class Session:
             return dropped
 
         return await self._do(work)
+
+    def hold(self, client: Contributor) -> bool:
+        """Take a sign of life of the training run that the session belongs to; returns whether that is `client`.
+
+        Waits for no pass: called on the event loop.
+        """
+        if self.owner is None or self.owner.id != client.id:
+            return False
+        self._owner_seen = time.monotonic()
+        return True
 
     async def render(self, conversations: Sequence[Conversation]) -> list[list[dict[str, Any]]]:
         """Return conversations as samples of this model's own tokens."""
@@ -252,6 +263,8 @@ class Session:
         except BaseException:
             self.pending.discard(None, "a later pass failed in the middle")
             raise
+        finally:
+            self._owner_seen = time.monotonic()  # The pass may have been long.
         self.pending.add(one)
         self.pending.note()
 
@@ -296,6 +309,7 @@ class Session:
             self._forget_requests()
             self.pending.moved()
             raise
+        self._owner_seen = time.monotonic()
         self._forwards.clear()
         self.pending.stepped(saved=made is not None)
         if made is not None:
@@ -333,10 +347,10 @@ class Session:
         """Raise `ConflictError` for every client but the training run that the session belongs to, while it lives."""
         if self.owner is None:
             return
-        now = time.monotonic()
+        silent = time.monotonic() - self._owner_seen
         if client.id == self.owner.id:
-            self._owner_seen = now
-        elif is_gone(self.owner.id) or now - self._owner_seen > LEASE_SECONDS:
+            self._owner_seen = time.monotonic()
+        elif is_gone(self.owner.id) or silent > OWNER_SECONDS:
             self.pending.discard(None, "its training run ended without closing the session")
             self.owner = None
         else:

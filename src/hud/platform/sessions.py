@@ -51,6 +51,11 @@ class Sessions:
         registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
         await self._on_thread(model.id, lambda: self._move(model, checkpoint_id, client))
 
+    def hold(self, model_id: str, client: Contributor) -> bool:
+        """Take a sign of life; returns whether the session is this client's own."""
+        session = self._open.get(model_id)
+        return session is not None and session.hold(client)
+
     async def discard(self, model: ModelRecord, client: Contributor) -> DiscardedGradient | None:
         """Throw away what is accumulated for a model, by any client; returns what it was, None where there is nothing.
 

@@ -27,12 +27,15 @@ class StepsInFlight:
     async def take(self, model_id: str, step: Coroutine[object, object, T]) -> T:
         """Return what `step` returns. It is not cancelled with its caller."""
         ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        ended.set_running_or_notify_cancel()  # A reader that goes away must not cancel it for the others.
         taking = self._taking.setdefault(model_id, set())
         taking.add(ended)
 
-        def end(_: asyncio.Task[T]) -> None:
+        def end(task: asyncio.Task[T]) -> None:
             taking.discard(ended)
             ended.set_result(None)
+            if not task.cancelled():
+                task.exception()  # Retrieved: its caller may be gone.
 
         task = asyncio.ensure_future(step)
         task.add_done_callback(end)

@@ -281,6 +281,12 @@ class TrainingClient:
             await self._platform.post(path, {"alone": alone}, headers=headers, retry=True)
         )
 
+    async def hold(self) -> bool:
+        """Keep a session that was opened `alone` while nothing is trained for minutes; returns whether it is this client's."""
+        path = f"/v1/models/{await self.model_id()}/train/hold"
+        answer = await self._platform.post(path, headers=self.contributor.headers, retry=True)
+        return bool(answer["held"])
+
     async def close(self) -> None:
         """Give back the session that this client opened `alone`, and the model's lease."""
         path = f"/v1/models/{await self.model_id()}/train/close"

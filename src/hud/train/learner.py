@@ -6,10 +6,12 @@ checkpoints; knows neither tasks nor rollouts.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hud.client import Client
-from hud.errors import UsageError
+from hud.errors import HudError, UsageError
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.journal import TrainingRun, open_run
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from hud.trace import ChatModel
 
 
+HOLD_EVERY_SECONDS = 60.0
+
+
 class Learner:
     """One model, and the training run that it is in."""
 
@@ -29,6 +34,7 @@ class Learner:
         self.client = client
         self.run = run
         self.trainer = TrainingClient(run.model_id, client=client, contributor=run.contributor)
+        self._holding = asyncio.create_task(self._hold())
         self._deleted: set[str] = set()
         """Checkpoints of this run whose files this process deleted."""
 
@@ -78,7 +84,15 @@ class Learner:
 
     async def close(self) -> None:
         """Give the model's lease back."""
+        self._holding.cancel()
         await self.trainer.close()
+
+    async def _hold(self) -> None:
+        """Show that the run is alive; rollouts of one step may take longer than a silent run is believed to be."""
+        while True:
+            await asyncio.sleep(HOLD_EVERY_SECONDS)
+            with suppress(HudError):  # A server that is away is noticed by the step.
+                await self.trainer.hold()
 
 
 class Lesson:

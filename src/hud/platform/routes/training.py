@@ -1,7 +1,7 @@
 """Routes of training: HUD's five calls, and the journal of training runs.
 
     POST /v1/models/{id}/train/forward-backward | forward | backward | optim-step      GET .../losses
-    POST /v1/models/{id}/train/open | render | discard | close
+    POST /v1/models/{id}/train/open | hold | render | discard | close
     POST, GET /v2/training-runs      GET, POST /v2/training-runs/{id}      POST, GET /v2/training-runs/{id}/steps
 
 Answers of the first line hold exactly the keys that HUD's client expects.
@@ -20,6 +20,7 @@ from hud.platform.access.audit import noted
 from hud.platform.serving.training import (
     CloseRequest,
     DiscardRequest,
+    HoldRequest,
     OpenRequest,
     RenderRequest,
 )
@@ -119,6 +120,12 @@ async def render(request: Request, model_id: str, body: RenderRequest) -> Respon
 async def close(request: Request, model_id: str, body: CloseRequest | None = None) -> Response:
     """End the session: what was accumulated is dropped, and the lease is free."""
     return await _call(request, model_id, "close", body or CloseRequest())
+
+
+@router.post(_TRAIN + "/hold")
+async def hold(request: Request, model_id: str) -> Response:
+    """Take a sign of life of the training run that has the session to itself."""
+    return await _call(request, model_id, "hold", HoldRequest())
 
 
 @router.post(_TRAIN + "/discard")

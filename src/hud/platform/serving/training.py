@@ -39,6 +39,10 @@ class CloseRequest(_Strict):
     """Only where it is this client's own."""
 
 
+class HoldRequest(_Strict):
+    """Say that the training run which has the session to itself is alive."""
+
+
 class DiscardRequest(_Strict):
     """Throw away what is accumulated."""
 
@@ -60,6 +64,7 @@ REQUESTS: dict[str, type[BaseModel]] = {
     "open": OpenRequest,
     "close": CloseRequest,
     "discard": DiscardRequest,
+    "hold": HoldRequest,
     "render": RenderRequest,
     "forward-backward": ForwardBackwardRequest,
     "forward": ForwardRequest,
@@ -85,6 +90,8 @@ class TrainingCalls:
         if isinstance(body, CloseRequest):
             await sessions.close(model.id, client if body.alone else None)
             return {"closed": True}
+        if isinstance(body, HoldRequest):
+            return {"held": sessions.hold(model.id, client)}
         if isinstance(body, DiscardRequest):
             return {"discarded": await sessions.discard(model, client)}
         session = await sessions.open(model)
