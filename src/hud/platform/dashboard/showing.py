@@ -148,6 +148,7 @@ def _name(character: str) -> str:
 
 FILTERS = {
     "visible": visible,
+    "written": written,
     "number": number,
     "compact": compact,
     "reward": reward,

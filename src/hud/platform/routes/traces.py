@@ -103,16 +103,8 @@ def get_full_trace(request: Request, trace_id: str) -> dict[str, Any]:
     """The run and its whole trace: `{run, trace, spans}`, every step with its tokens; of spans, how many there are."""
     store = request.app.state.platform.store
     run = reading.find_run(store, caller(request).team_id, trace_id)
-    trace = {
-        "trace_id": run["trace_id"],
-        "steps": reading.trace_steps(store, run["team_id"], run["trace_id"]),
-        "status": run["status"] if run["status"] != "running" else "cancelled",
-        "stop_reason": run["stop_reason"],
-        "content": run["content"],
-        "extra": run["extra"] or {},
-    }
     _, spans = reading.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
-    return {"run": run, "trace": trace, "spans": spans}
+    return {"run": run, "trace": reading.whole_trace(store, run), "spans": spans}
 
 
 @router.get("/{trace_id}/spans")

@@ -129,6 +129,18 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
     return payloads
 
 
+def whole_trace(store: Store, run: dict[str, Any]) -> dict[str, Any]:
+    """Return the trace of a run (see `find_run`) as `hud.trace.parse_trace` reads it, every step with its tokens."""
+    return {
+        "trace_id": run["trace_id"],
+        "steps": trace_steps(store, run["team_id"], run["trace_id"]),
+        "status": run["status"] if run["status"] != "running" else "cancelled",
+        "stop_reason": run["stop_reason"],
+        "content": run["content"],
+        "extra": run["extra"] or {},
+    }
+
+
 def trace_spans(
     store: Store, team: str, trace_id: str, limit: int, offset: int
 ) -> tuple[list[dict[str, Any]], int]:

@@ -6,6 +6,7 @@ from hud.platform.dashboard.pages import (
     baseline,
     comparison,
     environments,
+    evaluation,
     job,
     jobs,
     models,
@@ -25,7 +26,8 @@ from hud.platform.dashboard.pages import (
 ROUTERS: tuple[APIRouter, ...] = (
     signin.router,
     jobs.router,
-    comparison.router,  # Before jobs: "compare" is no id of one.
+    comparison.router,  # Before jobs: "compare" and "new" are no ids of one.
+    evaluation.router,
     job.router,
     baseline.router,
     environments.router,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from hud.errors import UsageError
 from hud.platform.access import caller
@@ -17,9 +19,12 @@ from hud.platform.rollouts import Rollouts
 from hud.platform.store import job_listing, reading
 from hud.platform.store.job_runs import job_runs
 from hud.platform.training_jobs import TrainingJobs
+from hud.trace.export import trajectory_line
 
 router = Pages()
 TASKS_PER_PAGE = 100
+RUNS_AT_ONCE = 100
+"""Of an export, which is written run by run."""
 
 
 @router.page("/jobs/{job_id}")
@@ -62,6 +67,25 @@ def job(
         "revision": job_listing.jobs_revision(platform.store, team, [found["id"]]),
     }
     return page(request, "job.html", data)
+
+
+@router.get("/jobs/{job_id}/trajectories.jsonl")
+def export(request: Request, job_id: str) -> Response:
+    """The job's runs as `hud export` writes them: a run a line, with messages, token ids, logprobs and reward."""
+    store, team = request.app.state.platform.store, caller(request).team_id
+    found = reading.find_job(store, team, job_id)
+
+    def lines() -> Iterator[bytes]:
+        offset, total = 0, 1
+        while offset < total:
+            runs, total = reading.runs_page(store, found, RUNS_AT_ONCE, offset)
+            offset += RUNS_AT_ONCE
+            for run in runs:
+                yield trajectory_line(run, reading.whole_trace(store, run))
+
+    name = f"trajectories-{found['id'][:12]}.jsonl"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
 
 
 @router.get("/events/jobs/{job_id}")

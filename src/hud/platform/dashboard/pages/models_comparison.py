@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from statistics import fmean
@@ -13,19 +12,17 @@ from fastapi.responses import Response
 
 from hud.errors import UsageError
 from hud.platform.access import caller
-from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.page import Pages
+from hud.platform.dashboard.pages.evaluation import begun, settings_of
 from hud.platform.dashboard.pages.models import is_behind, model_shown
 from hud.platform.dashboard.pages.train import launch_shown
 from hud.platform.dashboard.rendering import page
 from hud.platform.gate_verdict import verdict_of
-from hud.platform.launch_training import begin_evaluation, chosen_source
-from hud.platform.playable import Playable, Source
+from hud.platform.playable import Playable
 from hud.platform.records import BASE
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
 from hud.platform.taskset_rows import TasksetRows
-from hud.platform.training_runs import TrainingRuns
 from hud.train.comparison import Comparison, compared
-from hud.train.config import TrainConfig, make_config
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform
@@ -36,11 +33,6 @@ MOST_TASKS = 40
 """Shown of those that got better, and of those that got worse."""
 MOST_NAMED = 400
 """Checkpoints to choose from, the newest."""
-_PLAYED_AS = (
-    *("max_turns", "max_tokens", "eval_temperature", "eval_group", "seed"),
-    *("system_prompt", "reasoning_effort"),
-)
-"""Settings of the last training run under which evaluations are played, so that all scores mean the same."""
 _Text = Annotated[str, Query(max_length=200)]
 _Runs = dict[str, list[MeasuredRun]]
 """Measured runs by task."""
@@ -106,7 +98,7 @@ def compare(
         "gate": gate,
         "tasks": _by_task(runs["first"], runs["second"]),
         "launches": launches,
-        "settings": _settings(platform, team, model),
+        "settings": settings_of(platform, team, model),
     }
     return page(request, "model_compare.html", data)
 
@@ -114,34 +106,10 @@ def compare(
 @router.action("/models/{model_id}/evaluate", "run")
 async def evaluate(request: Request, model_id: str) -> Response:
     """Play a taskset with the checkpoints that the form names."""
-    platform, who = _platform(request), caller(request)
     form = await request.form()
     given = {name: str(form.get(name) or "") for name in form}
     checkpoints = list(dict.fromkeys(str(one) for one in form.getlist("checkpoint") if one))
-
-    def look() -> tuple[ModelRecord, Source, TrainConfig]:
-        registry = platform.registry_of(who.team_id)
-        model = registry.model(model_id)
-        if not checkpoints:
-            raise UsageError("Choose a checkpoint to evaluate.")
-        for reference in checkpoints:
-            identifier = registry.tree.find(model, reference)
-            registry.weights(model, identifier)
-        tasks = chosen_source(
-            platform, who.team_id, given.get("taskset", ""), given.get("path", "")
-        )
-        values = _settings(platform, who.team_id, model)
-        values |= {
-            name: given[name].strip()
-            for name in ("eval_group", "max_turns", "max_tokens")
-            if given.get(name, "").strip()
-        }
-        config = make_config({"model": model.slug, "tasks": tasks.name, **values}, "The evaluation")
-        return model, tasks, config
-
-    model, tasks, config = await asyncio.to_thread(look)
-    made = begin_evaluation(platform, who, model, checkpoints, tasks, config)
-    return see(f"/train/launches/{made.id}")
+    return await begun(request, model_id, checkpoints, given)
 
 
 def _compared(
@@ -228,14 +196,6 @@ def _options(model: ModelRecord, nodes: list[Any]) -> list[dict[str, str]]:
             option["label"] += " (head)"
     base = "the beginning" + (" (head)" if model.head_checkpoint_id is None else "")
     return [*found, {"value": model.config.origin_checkpoint or BASE, "label": base}]
-
-
-def _settings(platform: Platform, team: str, model: ModelRecord) -> dict[str, Any]:
-    """Return how evaluations of a model are played: as its last training run was scored."""
-    runs, _ = TrainingRuns(platform.store, team).page(model.id, 1, 0)
-    config = runs[0]["config"] if runs else {}
-    known = {name: config[name] for name in _PLAYED_AS if config.get(name) is not None}
-    return {"max_turns": 10, "max_tokens": 256, "eval_group": 1, **known}
 
 
 def _slugs(platform: Platform, team: str, taskset: str) -> frozenset[str]:

@@ -122,7 +122,7 @@ async function gradeAnswer() {
 
 // Do something with the task; what goes wrong is said beside it.
 async function tell(meanwhile, work) {
-  $("task-said").className = "hint";
+  $("task-said").className = "hint muted";
   $("task-said").textContent = meanwhile;
   busy(true, false);
   try {
