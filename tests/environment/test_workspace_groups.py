@@ -1,9 +1,13 @@
 """Where control groups for workspaces are made, on machines with either version of the kernel's interface."""
 
 import os
+import shutil
+import time
 
 import pytest
 
+from hud.environment import Environment, WorkspaceLimits
+from hud.environment.scope import entered
 from hud.environment.workspace import cgroups
 from hud.environment.workspace.cgroups import ControlGroup
 
@@ -95,3 +99,42 @@ def test_the_groups_of_killed_processes_are_removed_by_the_next(machine, tmp_pat
     assert not gone.exists()
     assert not reused.exists()
     assert first.folders[0].exists()
+
+
+def test_processors_are_bounded_where_they_can_be(machine, tmp_path):
+    for name in ("memory", "pids", "cpu"):
+        (tmp_path / name).mkdir()
+    mounted = [
+        f"{number} 23 0:28 / {tmp_path}/{name} rw - cgroup cgroup rw,{name}"
+        for number, name in enumerate(("memory", "pids", "cpu"), 31)
+    ]
+    member = [f"{number}:{name}:/" for number, name in enumerate(("memory", "pids", "cpu"), 1)]
+    machine(mounted, member)
+    bounded = ControlGroup.create(1 << 20, 30, 1.5)
+    assert limits(bounded.folders[2]) == {"cpu.cfs_quota_us": "150000"}
+    assert len(ControlGroup.create(1 << 20, 30).folders) == 2
+    shutil.rmtree(tmp_path / "cpu")
+    still = ControlGroup.create(1 << 20, 30, 1.5)
+    assert len(still.folders) == 2  # Memory and processes are bounded all the same.
+
+
+async def test_a_workspace_keeps_no_more_processors_busy_than_it_may():
+    if shutil.which("bwrap") is None:
+        pytest.skip("there is no bubblewrap here: scripts/setup-worlds")
+    few = WorkspaceLimits(memory_mb=128, processes=32, disk_mb=8, scratch_mb=8, processors=0.2)
+    env = Environment("place")
+    shell = env.workspace(limits=few)
+    async with env.run() as run:
+        with entered(run):
+            group = shell.opened.sandbox._group
+            if group is None or len(group.folders) < 3:
+                pytest.skip("no control group of processors can be made here")
+            busy = "for i in 1 2 3 4; do (while :; do :; done) & done; sleep 1.5; kill $(jobs -p); times"
+            begun = time.monotonic()
+            done = await shell.bash(busy, timeout=30)
+            took = time.monotonic() - begun
+    spent = done.stdout.split("\n")[1].split()  # Of the children: user and system.
+    seconds = sum(
+        int(part[:-1].split("m")[0]) * 60 + float(part[:-1].split("m")[1]) for part in spent
+    )
+    assert 0 < seconds < 0.2 * took + 0.3

@@ -17,6 +17,8 @@ MOUNTS = Path("/proc/self/mountinfo")
 MEMBERSHIP = Path("/proc/self/cgroup")
 _SPARE_PROCESSES = 16
 """So that process 1 can still start something in a workspace whose processes took all that they may."""
+_PERIOD, _LEAST_QUOTA = 100_000, 1_000
+"""Microseconds: of processor time, the kernel gives a quota for each period, and no less than a millisecond."""
 _LEAVE_SECONDS = 30.0
 """Processes that took much memory take their time to give it back."""
 _PREFIX = "hud-workspace"
@@ -30,27 +32,35 @@ class ControlGroup:
         self.folders = folders
 
     @classmethod
-    def create(cls, memory_bytes: int, processes: int) -> ControlGroup | None:
-        """Return a new group with these limits, or None where this process may make none."""
+    def create(
+        cls, memory_bytes: int, processes: int, processors: float | None = None
+    ) -> ControlGroup | None:
+        """Return a new group with these limits, or None where this process may make none.
+
+        Where processors are not among the controllers that it may use, nothing bounds them.
+        """
         processes += _SPARE_PROCESSES
+        quota = -1 if processors is None else max(_LEAST_QUOTA, round(processors * _PERIOD))
         unified, separate = _hierarchies()
-        if {"memory", "pids"} <= separate.keys():
-            wanted = [
-                (separate["memory"], {"memory.limit_in_bytes": memory_bytes}),
-                (separate["pids"], {"pids.max": processes}),
-            ]
-        elif unified is not None:
-            limits = {"memory.max": memory_bytes, "memory.swap.max": 0, "pids.max": processes}
-            wanted = [(unified, limits)]
-        else:
-            return None
         group = cls([])
         try:
-            for parent, limits in wanted:
-                group._add(parent, limits)
+            if {"memory", "pids"} <= separate.keys():
+                group._add(separate["memory"], {"memory.limit_in_bytes": memory_bytes})
+                group._add(separate["pids"], {"pids.max": processes})
+            elif unified is not None:
+                bounds = {"memory.max": memory_bytes, "memory.swap.max": 0, "pids.max": processes}
+                group._add(unified, bounds)
+                if quota > 0:
+                    _write_if_there(group.folders[0] / "cpu.max", f"{quota} {_PERIOD}")
+                return group
+            else:
+                return None
         except OSError:
             group.remove()
             return None
+        if quota > 0 and "cpu" in separate:
+            with suppress(OSError):
+                group._add(separate["cpu"], {"cpu.cfs_quota_us": quota})
         return group
 
     def add(self, pid: int) -> None:
@@ -83,11 +93,10 @@ class ControlGroup:
         folder.mkdir()
         self.folders.append(folder)
         for name, value in limits.items():
-            file = folder / name
-            if (
-                file.exists() or name != "memory.swap.max"
-            ):  # Kernels without swap have no limit of it.
-                file.write_text(str(value), encoding="ascii")
+            if name == "memory.swap.max":  # Kernels without swap have no limit of it.
+                _write_if_there(folder / name, str(value))
+            else:
+                (folder / name).write_text(str(value), encoding="ascii")
 
 
 def _hierarchies() -> tuple[Path | None, dict[str, Path]]:
@@ -126,6 +135,11 @@ def _delegated(own: Path, top: Path) -> Path | None:
         if {"memory", "pids"} <= set(handed_down) and os.access(folder, os.W_OK):
             return folder
     return None
+
+
+def _write_if_there(file: Path, value: str) -> None:
+    if file.exists():
+        file.write_text(value, encoding="ascii")
 
 
 def _lines(file: Path) -> list[str]:

@@ -24,6 +24,8 @@ class WorkspaceLimits:
     """What the files of the workspace may take; they live in memory, and count there too."""
     scratch_mb: float = 256
     """What the files of each of `/tmp`, `/dev/shm` and the home folder may take."""
+    processors: float = 4
+    """Processors that all its processes together may keep busy; no bound where there are no control groups of them."""
     seconds: float = 3600
     """How long anything may run in it, from when it came up; then all is killed, and nothing starts any more."""
 

@@ -212,7 +212,9 @@ class Sandbox:
 
     async def _start(self) -> None:
         limits = self.plan.limits
-        self._group = ControlGroup.create(int(limits.memory_mb * MB), limits.processes)
+        self._group = ControlGroup.create(
+            int(limits.memory_mb * MB), limits.processes, limits.processors
+        )
         with ExitStack() as stack:
             planned = command(
                 self.plan, self._theirs.fileno(), stack, grouped=self._group is not None
