@@ -9,8 +9,9 @@ import pytest
 
 from hud.capabilities.ssh import SSHClient
 from hud.environment import Environment, WorkspaceLimits
+from hud.environment.channel import ControlServer
 from hud.environment.scope import entered
-from hud.eval import LocalRuntime
+from hud.eval import LocalRuntime, Runtime
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.graders import BashGrader
@@ -118,6 +119,57 @@ async def test_a_command_alone_is_alone_also_beside_a_connected_agent():
             assert "meddled" not in outcome.stdout
             assert outcome.stdout.split() == ["0"]
             await client.close()
+
+
+@pytest.mark.parametrize("where", ["local", "tcp"])
+async def test_tool_calls_that_are_left_running_end_and_later_ones_are_refused(where):
+    env = Environment("tools")
+    said, tasks, ended, begun = [], [], [], asyncio.Event()
+
+    @env.tool
+    async def meddle(seconds: float = 0.0) -> str:
+        said.append(seconds)
+        if seconds:
+            begun.set()
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            ended.append(seconds)
+            raise
+        return "meddled"
+
+    @env.template()
+    async def task():
+        yield "Work."
+        assert 1000.0 in ended
+        said.clear()
+        await asyncio.sleep(0.3)
+        yield float(not said)
+
+    async def agent(run):
+        connection = run.connection
+
+        async def go_on():
+            while True:
+                await connection.call_tool("meddle", {})
+                await asyncio.sleep(0)
+
+        tasks.append(asyncio.create_task(connection.call_tool("meddle", {"seconds": 1000.0})))
+        tasks.append(asyncio.create_task(go_on()))
+        async with asyncio.timeout(20):
+            await begun.wait()
+
+    server = ControlServer(env)
+    sockets = await asyncio.start_server(server.connected, "127.0.0.1", 0)
+    address = f"tcp://127.0.0.1:{sockets.sockets[0].getsockname()[1]}"
+    runtime = LocalRuntime(env) if where == "local" else Runtime(address)
+    run = await rollout(task(), agent, runtime=runtime, recorder=NullRecorder())
+    for one in tasks:
+        one.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    sockets.close()
+    await server.sessions.close()
+    assert (run.failure_kind, run.reward) == (None, 1.0), run.error
 
 
 async def test_servers_that_were_asked_for_go_on_where_the_workspace_says_so(tmp_path):

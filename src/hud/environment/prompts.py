@@ -37,29 +37,14 @@ def start_frame(value: Any, task_id: str) -> StartFrame:
 def _prompt(value: Any, task_id: str) -> str | list[Message]:
     """Return what a template's first yield gave as a prompt: text, or chat messages."""
     if isinstance(value, str):
-        return _unicode(value, task_id)
+        return value
     if isinstance(value, Message | dict | BaseModel):
         value = [value]
     if not isinstance(value, list | tuple) or not value:
         raise EnvironmentFault(
             f"Template {task_id!r} yielded {type(value).__name__} as its prompt; yield text, or a list of chat messages."
         )
-    messages = [_message(item, task_id) for item in value]
-    for message in messages:
-        _unicode(message.text, task_id)
-    return messages
-
-
-def _unicode(text: str, task_id: str) -> str:
-    """Return a prompt's text; a template's half of a surrogate pair must not become its agent's failure."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise EnvironmentFault(
-            f"Template {task_id!r} yielded a prompt that is no Unicode text (character {error.start} is half of a "
-            'surrogate pair); decode what it reads with errors="replace".'
-        ) from None
-    return text
+    return [_message(item, task_id) for item in value]
 
 
 def _message(item: Any, task_id: str) -> Message:

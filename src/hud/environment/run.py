@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from hud.environment.environment import Environment
 
 
+CALLS_END_SECONDS = 5.0
+"""Limit for ending tool calls that are still running when an answer is graded."""
+
+
 class EnvironmentRun:
     """A run's own state, its started template, and its tools.
 
@@ -62,6 +67,9 @@ class EnvironmentRun:
         self.added: list[Capability] = []
         """What a hook of this run offers to agents."""
         self._open = False
+        self._grading = False
+        self._calls: set[asyncio.Task[Any]] = set()
+        """Tasks that are in a tool call."""
         self._template: Template | None = None
         self._episode: AsyncGenerator[Any, Any] | None = None
 
@@ -109,6 +117,20 @@ class EnvironmentRun:
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | str, *, timeout: float | None = None
+    ) -> ToolOutcome:
+        if self._grading:
+            refused = f"{name}: the answer is being graded."
+            return ToolOutcome(ToolResult.of_text(refused, is_error=True))
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            return await self._call_tool(name, arguments, timeout)
+        finally:
+            self._calls.discard(task)
+
+    async def _call_tool(
+        self, name: str, arguments: dict[str, Any] | str, timeout: float | None
     ) -> ToolOutcome:
         tool: RunTool | None = self.environment.tools.get(name)
         added = self.parts.tools() if self.parts else {}
@@ -189,7 +211,29 @@ class EnvironmentRun:
         template, episode = self._template, self._episode
         self._template = self._episode = None
         self.parts.check()
-        await self.parts.begin_grading()
+        self._grading = True
+        try:
+            await self._end_calls()
+            await self.parts.begin_grading()
+            return await self._graded(template, episode, answer, trace)
+        finally:
+            self._grading = False
+
+    async def _end_calls(self) -> None:
+        """Cancel the tool calls that the agent left running; one that does not end is not waited for long."""
+        calls = self._calls - {asyncio.current_task()}
+        for task in calls:
+            task.cancel()
+        if calls:
+            await asyncio.wait(calls, timeout=CALLS_END_SECONDS)
+
+    async def _graded(
+        self,
+        template: Template,
+        episode: AsyncGenerator[Any, Any],
+        answer: str,
+        trace: Trace | None,
+    ) -> dict[str, Any]:
         try:
             check_answer(answer, limit=None)
         except AgentFault as fault:

@@ -153,6 +153,7 @@ async def _attempt(
         except (Exception, asyncio.CancelledError) as error:
             settle(run, error, timed_out=limit.expired())
             repeatable = repeatable and not isinstance(error, RefusedError)
+        run.trace.extra.pop("retried_as", None)  # Nobody else says that a run is repeated.
         if run.failure_kind == "infrastructure" and repeatable:
             # The broken attempt stays on record, unmeasured, and names its successor.
             run.trace.extra["retried_as"] = new_id()

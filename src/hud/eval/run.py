@@ -238,8 +238,9 @@ class Run:
         try:
             outcome = await self._called(self.connection, call, timeout)
         except BaseException:
-            # It tells whose fault it was, also where a limit passed in here.
-            self.phase = "tool"
+            # It tells whose fault it was, also where a limit passed in here: what an attached tool executes, the
+            # agent does.
+            self.phase = "agent" if call.name in self._attached else "tool"
             raise
         step = ToolStep(call=call, result=outcome.result, started_at=started)
         if outcome.state is not None:

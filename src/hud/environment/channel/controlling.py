@@ -31,6 +31,8 @@ from hud.environment.channel.offers import Offers
 from hud.environment.channel.sessions import Session
 from hud.trace import Message, ToolResult, Trace, parse_trace
 
+_ROOM = 256
+"""Bytes for the id of a request, which its answer repeats."""
 _TASK_CALLS = ("tasks.start", "tasks.grade")
 _SUBAGENT_CALLS = ("subagents.delegate", "subagents.open", "subagents.close")
 _SLOW = (*_TASK_CALLS, *_SUBAGENT_CALLS, "tools.call", "tools.list", "run.observe")
@@ -275,10 +277,22 @@ class ControlConnection:
             raise ChannelError(BAD_PARAMS, "tools.call: timeout must be a number")
         run = await self.session_of(params).open()
         outcome = await run.call_tool(name, arguments, timeout=timeout)
-        return {
+        told = {
             "result": outcome.result.model_dump(by_alias=True),
             "state": outcome.state,
             "observed": outcome.observed,
+        }
+        size = len(result_frame(0, told))
+        if size <= self.max_frame - _ROOM:
+            return told
+        # What an agent asks for must not break its run: it is told, as of any other failure of a tool.
+        why = (
+            f"{name}: the result has {size:,} bytes, more than can be sent; ask for less at a time."
+        )
+        return {
+            "result": ToolResult.of_text(why, is_error=True).model_dump(by_alias=True),
+            "state": None,
+            "observed": {},
         }
 
     async def delegate(self, params: dict[str, Any]) -> dict[str, Any]:
