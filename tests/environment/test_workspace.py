@@ -246,6 +246,21 @@ async def test_a_grader_in_the_workspace_sees_the_files_and_nothing_of_the_agent
         assert (await BashGrader.grade(command=check, workspace=shell)).value == 1.0
 
 
+async def test_files_move_and_are_linked_from_folder_to_folder():
+    moves = (
+        "import os; os.makedirs('a/b'); os.makedirs('c'); open('a/b/x', 'w').write('1'); os.rename('a/b/x', 'c/y'); "
+        "os.link('c/y', 'a/z'); os.rename('a/b', 'c/b'); os.replace('a/z', '/workspace/top'); print(open('top').read());"
+        "open('/tmp/p', 'w'); os.mkdir('/tmp/q'); os.rename('/tmp/p', '/tmp/q/p'); os.mkdir(os.path.expanduser('~/d'));"
+        "open(os.path.expanduser('~/f'), 'w'); os.rename(os.path.expanduser('~/f'), os.path.expanduser('~/d/f'));"
+        "open('/dev/null', 'w').write('x'); open('/dev/shm/s', 'w').write('x')"
+    )
+    async with workspace() as (_, client):
+        done = await client.run(f'python3 -c "{moves}"')
+        assert (done.stdout, done.stderr) == ("1\n", "")
+        done = await client.run("echo out > /dev/stdout; echo err | tee /dev/stderr > /dev/null")
+        assert (done.stdout, done.stderr) == ("out\n", "err\n")
+
+
 async def test_graders_run_alone_or_among_what_was_left_running():
     async with workspace() as (shell, client):
         await client.run(

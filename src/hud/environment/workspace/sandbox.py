@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import socket
+import stat
 import struct
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -250,6 +251,10 @@ class Sandbox:
         environment: dict[str, str] | None,
         group_ends: bool = False,
     ) -> tuple[Process, list[int]]:
+        if self.user is not None:
+            for descriptor in descriptors:
+                if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                    os.fchown(descriptor, self.user, self.user)  # To be opened as /dev/stdout, too.
         number = next(self._numbers)
         process = Process(self, number)
         self._processes[number] = process

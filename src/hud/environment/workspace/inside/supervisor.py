@@ -24,7 +24,10 @@ from typing import Any
 
 PR_SET_DUMPABLE = 4
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
-PATH_BENEATH, WRITE_FILE = 1, 1 << 1
+LANDLOCK_VERSION, FIRST_WITH_REFER = 1, 2
+PATH_BENEATH = 1
+WRITING = 1 << 1 | 1 << 13
+"""The rights to write a file and to move one to another folder, which any ruleset of Landlock takes away."""
 O_PATH = 0o10000000
 PACKET_BYTES = 1 << 18
 SIGNALS_THAT_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -223,7 +226,9 @@ def confine(folders: Sequence[str]) -> bool:
     `/proc/PID/mem`.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    rights = ctypes.create_string_buffer(struct.pack("Q", WRITE_FILE), 8)
+    if libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) < FIRST_WITH_REFER:
+        return False
+    rights = ctypes.create_string_buffer(struct.pack("Q", WRITING), 8)
     ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, rights, ctypes.c_size_t(8), 0)
     if ruleset < 0:
         return False
@@ -232,7 +237,7 @@ def confine(folders: Sequence[str]) -> bool:
             if not os.path.isdir(folder):
                 continue
             below = os.open(folder, O_PATH | os.O_CLOEXEC)
-            rule = ctypes.create_string_buffer(struct.pack("=Qi", WRITE_FILE, below), 12)
+            rule = ctypes.create_string_buffer(struct.pack("=Qi", WRITING, below), 12)
             added = libc.syscall(LANDLOCK_ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
             os.close(below)
             if added != 0:
