@@ -78,7 +78,7 @@ def test_a_model_is_made_trained_branched_compared_exported_and_removed(hud, tmp
     assert drawn.count("▶") == 1
 
     compared = json.loads(
-        hud("models compare tiny base head --taskset tasks.py --max-tokens 8 --json")
+        hud("models compare tiny base head --tasks tasks.py --max-tokens 8 --json")
     )
     assert compared["tasks"] == 4
     assert compared["difference"]["low"] <= compared["difference"]["mean"]

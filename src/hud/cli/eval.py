@@ -29,7 +29,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     "operator, gemini or gemini_cua, with a model of theirs or the one that --model names; openai_compatible with "
     "--model; human, to play yourself; or path.py:agent for a script.",
 )
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source", metavar="TASKS", type=click.Path(path_type=Path))
 @click.argument("agent", required=False)
 @click.option("-m", "--model", help="Model, where AGENT is a kind of agent, or a class in a file.")
 @click.option("--all", "--full", "everything", is_flag=True, help="Play every task.")
@@ -48,7 +48,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     help="Model calls in one run.  [default: 10; operator, gemini_cua: 50]",
 )
 @click.option("--auto-respond", is_flag=True, help="Answer the agent's questions: decide alone.")
-@click.option("--timeout", type=SECONDS, help="Seconds for one run.")
+@click.option("--rollout-timeout", type=SECONDS, help="Seconds for one run.")
 @click.option("--agent-timeout", type=SECONDS, help="Seconds for the agent; what it has is graded.")
 @click.option("--tool-timeout", type=SECONDS, help="Seconds for one tool call; the agent goes on.")
 @click.option(
@@ -80,7 +80,7 @@ def command(
     max_concurrent: int | None,
     max_steps: int | None,
     auto_respond: bool,
-    timeout: float | None,
+    rollout_timeout: float | None,
     agent_timeout: float | None,
     tool_timeout: float | None,
     runtime: str | None,
@@ -92,7 +92,7 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Play the tasks in SOURCE (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
+    """Play TASKS (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
     from hud.cli.player import HUMAN, is_paid, named_subagents, parse_settings, player
 
     options = {
@@ -119,7 +119,7 @@ def command(
             resume=resume,
             group=group,
             max_concurrent=1 if agent == HUMAN else max_concurrent,
-            timeout=timeout,
+            rollout_timeout=rollout_timeout,
             verbose=verbose,
             as_json=as_json,
             again=" ".join([str(source), *_named(agent, model)]),
@@ -209,7 +209,7 @@ async def _play(
     resume: str | None,
     group: int | None,
     max_concurrent: int | None,
-    timeout: float | None,
+    rollout_timeout: float | None,
     verbose: int,
     as_json: bool,
     again: str,
@@ -242,7 +242,7 @@ async def _play(
                 runtime=where,
                 job=job,
                 max_concurrent=max_concurrent,
-                rollout_timeout=timeout,
+                rollout_timeout=rollout_timeout,
                 finished=finished,
                 stop=stop,
                 on_run=watch.ended,

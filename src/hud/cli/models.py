@@ -93,7 +93,7 @@ def list_models(as_json: bool) -> None:
         return
     if not found["items"]:
         console().print(
-            "No models yet. Make one: hud models create SLUG --preset tiny --tasks SOURCE"
+            "No models yet. Make one: hud models create SLUG --preset tiny --tasks TASKS"
         )
         return
     slugs = {model["id"]: model["model_name"] for model in found["items"]}
@@ -179,7 +179,11 @@ def add(
 @click.argument("slug")
 @click.option("--preset", type=click.Choice(["tiny"]), default="tiny", show_default=True)
 @click.option(
-    "--tasks", type=click.Path(path_type=Path), required=True, help="Where its words are."
+    "--tasks",
+    metavar="TASKS",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Tasks whose text its tokenizer is learned from.",
 )
 @click.option(
     "--from-job",
@@ -310,7 +314,13 @@ def discard(slug: str, as_json: bool) -> None:
 @click.argument("slug")
 @click.argument("first")
 @click.argument("second")
-@click.option("--taskset", type=click.Path(path_type=Path), required=True, help="Tasks to play.")
+@click.option(
+    "--tasks",
+    metavar="TASKS",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Tasks to play.",
+)
 @click.option(
     "--group", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each."
 )
@@ -323,7 +333,7 @@ def compare(
     slug: str,
     first: str,
     second: str,
-    taskset: Path,
+    tasks: Path,
     group: int,
     max_turns: int,
     max_tokens: int,
@@ -341,9 +351,9 @@ def compare(
 
     values = {"model": slug, "eval_group": group, "max_turns": max_turns, "max_tokens": max_tokens}
     config = make_config({**values, "seed": seed})
-    tasks = Taskset.from_file(taskset)
-    where = runtime_named(runtime, list(tasks))
-    found = asyncio.run(compare_checkpoints(config, first, second, tasks, runtime=where))
+    taskset = Taskset.from_file(tasks)
+    where = runtime_named(runtime, list(taskset))
+    found = asyncio.run(compare_checkpoints(config, first, second, taskset, runtime=where))
     if as_json:
         print_json({**asdict(found), "verdict": found.verdict})
         return

@@ -30,7 +30,7 @@ def command(ctx: click.Context) -> None:
 
 @command.command("tasks")
 @click.argument("taskset", required=False)
-@click.argument("source", type=click.Path(path_type=Path), default=Path("."))
+@click.argument("source", metavar="[TASKS]", type=click.Path(path_type=Path), default=Path("."))
 @click.option("--task", "only", metavar="SLUG", help="This task only.")
 @click.option("--force", is_flag=True, help="Send rows that have not changed too.")
 @click.option(
@@ -51,7 +51,7 @@ def tasks(
     yes: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Send the tasks in SOURCE to TASKSET, which is made if need be. Nothing is removed there."""
+    """Send TASKS to the platform's TASKSET, which is made if need be. Nothing is removed there."""
     if export is not None:
         run(_export(taskset, source, export, as_json))
         return
@@ -189,7 +189,7 @@ async def _linked(source: Path) -> str:
 
     known = await linked(source, "taskset_id")
     if known is None:
-        raise UsageError("Name the taskset: hud sync tasks TASKSET [SOURCE].")
+        raise UsageError("Name the taskset: hud sync tasks TASKSET [TASKS].")
     try:
         found = await connect().get(f"/v2/tasksets/{known}")
     except NotFoundError:

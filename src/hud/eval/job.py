@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hud.eval.statistics import JobStatistics
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Job:
     """Runs in the order of their tasks, each task's group together."""
 
@@ -83,3 +83,13 @@ class Job:
         from hud.eval.statistics import job_statistics  # NumPy loads when it is needed.
 
         return job_statistics([run.summary() for run in self.runs])
+
+    def __repr__(self) -> str:
+        from hud.eval.notebook import job_text
+
+        return job_text(self)
+
+    def _repr_html_(self) -> str:
+        from hud.eval.notebook import job_html
+
+        return job_html(self)

@@ -58,7 +58,7 @@ class Player(Protocol):
     async def __call__(self, run: Any) -> Any: ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Run:
     """One attempt at one task."""
 
@@ -105,6 +105,16 @@ class Run:
     _heard: int = field(default=0, repr=False)
     _attached: dict[str, RunTool] = field(default_factory=dict, repr=False)
     _clients: OpenClients | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        from hud.eval.notebook import run_text
+
+        return run_text(self)
+
+    def _repr_html_(self) -> str:
+        from hud.eval.notebook import run_html
+
+        return run_html(self)
 
     @property
     def trace_id(self) -> str:

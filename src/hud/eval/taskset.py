@@ -115,6 +115,11 @@ class Taskset:
     def __repr__(self) -> str:
         return f"Taskset({self.name!r}, {len(self.tasks)} tasks)"
 
+    def _repr_html_(self) -> str:
+        from hud.eval.notebook import tasks_html
+
+        return tasks_html(self.name, self.tasks)
+
     async def run(
         self,
         agent: Player,

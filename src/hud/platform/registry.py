@@ -80,7 +80,7 @@ class Registry:
         if not known:
             raise NotFoundError(
                 f"There is no model {reference!r}, nor any other yet. Make one: "
-                "hud models create SLUG --preset tiny --tasks SOURCE"
+                "hud models create SLUG --preset tiny --tasks TASKS"
             )
         hint = did_you_mean(reference, [model.slug for model in known])
         raise NotFoundError(f"There is no model {reference!r}{hint}")

@@ -1,0 +1,108 @@
+"""How jobs, runs and tasksets show themselves: `repr` for a prompt, HTML for a notebook. All text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from hud.eval.failures import FailedRun, causes
+from hud.eval.intervals import clustered_interval, with_interval
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.eval.job import Job
+    from hud.eval.run import Run
+
+MOST_ROWS = 50
+"""Rows of a table in a notebook; a line below says how many more there are."""
+_LONGEST = 600
+
+
+def job_text(job: Job) -> str:
+    """Return a job in three lines: what it is, what it came to, and where to look."""
+    tasks = len(job.results)
+    counts = f"{_count(len(job.runs), 'run')} of {_count(tasks, 'task')}"
+    failed = [run for run in job.runs if run.failed]
+    outcome = f"reward {_reward(job)}"
+    if failed:
+        first = causes(map(_failed, failed))[0]
+        error = " ".join(first.error.split())
+        outcome += f", {len(failed)} failed: {len(first.runs)}× {first.kind}: {error[:120]}"
+    return f"Job {job.name!r}: {counts}\n{outcome}\nhud jobs {job.id[:12]}"
+
+
+def run_text(run: Run) -> str:
+    """Return a run in one line."""
+    reward = "–" if run.reward is None else f"{run.reward:.3f}"
+    ended: str = run.trace.stop_reason or run.trace.status
+    if run.error is not None:
+        ended = f"{run.failure_kind or 'cancelled'}: {' '.join(run.error.split())[:120]}"
+    return f"Run {run.trace_id[:12]} of {run.task.label} #{run.attempt}: reward {reward}, {ended}"
+
+
+def job_html(job: Job) -> str:
+    """Return a job as a table of its tasks, with its failures by cause."""
+    first, outcome, _ = job_text(job).split("\n")
+    rows = []
+    for runs in job.results.values():
+        rewards = [run.reward for run in runs if run.reward is not None]
+        mean = f"{fmean(rewards):.3f}" if rewards else "–"
+        each = " ".join("–" if run.reward is None else f"{run.reward:.3g}" for run in runs)
+        failed = sum(run.failed for run in runs)
+        rows.append((runs[0].task.label, mean, each, str(failed) if failed else ""))
+    found = causes(_failed(run) for run in job.runs if run.failed)
+    table = _table(("task", "reward", "of each run", "failed"), rows)
+    broken = [(f"{len(one.runs)}×", one.kind, one.error[:_LONGEST]) for one in found]
+    failures = _table(("failed", "kind", "error"), broken) if broken else ""
+    return (
+        f"<div><p><b>{escape(first)}</b><br>{escape(outcome.partition(', ')[0])}<br>"
+        f"<code>hud jobs {escape(job.id[:12])}</code></p>{table}{failures}</div>"
+    )
+
+
+def run_html(run: Run) -> str:
+    """Return a run with its prompt, its answer and its steps."""
+    rows = [
+        ("prompt", run.prompt_text[:_LONGEST]),
+        ("answer", (run.content or "")[:_LONGEST]),
+        ("steps", str(len(run.trace.steps))),
+    ]
+    shown = _table(("", ""), rows)
+    return f"<div><p><b>{escape(run_text(run))}</b><br><code>hud trace {escape(run.trace_id[:12])}</code></p>{shown}</div>"
+
+
+def tasks_html(name: str, tasks: Sequence[Task]) -> str:
+    """Return tasks as a table."""
+    rows = [(str(place), task.label, task.env) for place, task in enumerate(tasks)]
+    counts = _count(len(tasks), "task")
+    return f"<div><p><b>Taskset {escape(repr(name))}: {counts}</b></p>{_table(('', 'task', 'environment'), rows)}</div>"
+
+
+def _reward(job: Job) -> str:
+    clusters = [
+        [run.reward for run in runs if run.reward is not None] for runs in job.results.values()
+    ]
+    found = clustered_interval([one for one in clusters if one])
+    return with_interval(job.reward, *((found.low, found.high) if found else (None, None)))
+
+
+def _failed(run: Run) -> FailedRun:
+    kind = run.failure_kind or "cancelled"
+    return FailedRun(kind, run.error, run.slug, run.trace_id, run.reward is not None)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:MOST_ROWS])
+    more = f"<p>{len(rows) - MOST_ROWS:,} more</p>" if len(rows) > MOST_ROWS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _cells(row: Iterable[str]) -> str:
+    return "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in row)
+
+
+def _count(value: int, noun: str) -> str:
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"

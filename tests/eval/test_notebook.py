@@ -1,0 +1,92 @@
+"""Jobs, runs and tasksets at a prompt and in a notebook."""
+
+from html.parser import HTMLParser
+
+import pytest
+
+from hud import Environment
+from hud.agents import ScriptedAgent
+from hud.eval import Taskset
+
+env = Environment("shop")
+
+
+@env.template()
+async def price(item: str, currency: str = "EUR"):
+    answer = yield f"What does {item} cost?"
+    if item == "glass":
+        raise KeyError("<script>alert(1)</script>")
+    yield float(len(answer) % 2)
+
+
+async def answer(run):
+    return "<b>1</b>" if run.attempt else "12"
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+
+
+class Tags(HTMLParser):
+    """Collects tags and text; fails on what is not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.texts = [], set(), []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.add(tag)
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+async def played(*items):
+    return await Taskset("shop", [price(item=item) for item in items]).run(
+        ScriptedAgent(answer), group=2
+    )
+
+
+async def test_a_job_is_three_lines():
+    job = await played("tea", "milk")
+    assert repr(job).split("\n") == [
+        "Job 'shop': 4 runs of 2 tasks",
+        "reward 0.000 [0.000, 0.000]",
+        f"hud jobs {job.id[:12]}",
+    ]
+    broken = repr(await played("tea", "glass")).split("\n")
+    assert len(broken) == 3
+    assert broken[1].startswith("reward 0.000, 2 failed: 2× grader: Template 'price' raised KeyE")
+
+
+async def test_a_run_is_one_line():
+    job = await played("tea", "glass")
+    first, last = job.runs[0], job.runs[-1]
+    assert repr(first) == f"Run {first.trace_id[:12]} of price(item='tea') #0: reward 0.000, done"
+    assert f"of price(item='glass') #{last.attempt}: reward –, grader: Template" in repr(last)
+
+
+async def test_notebooks_show_tables_in_which_all_text_is_escaped():
+    job = await played("tea", "<img src=x>", "glass")
+    for shown in (job, *job.runs, Taskset("<i>", [price(item="<u>")])):
+        found = Tags(shown._repr_html_())
+        assert {"table", "td"} <= found.seen
+        assert not found.seen & {"script", "img", "i", "u"}
+    texts = Tags(job._repr_html_()).texts
+    assert "price(item='tea')" in texts
+    assert any("<script>" in text for text in texts), "as text"
+
+
+def test_a_long_taskset_says_how_many_tasks_are_not_shown():
+    tasks = Taskset("many", [price(item=str(number)) for number in range(60)])
+    assert "10 more" in tasks._repr_html_()
+    assert repr(tasks) == "Taskset('many', 60 tasks)"
