@@ -1,12 +1,14 @@
 """The `hud` command: finds subcommands, and turns errors into one sentence and an exit code.
 
 It knows the names of the commands and loads a command's module only when it is called, so that `hud --help`
-is instant. Exit codes: 0 done, 1 something broke, 2 the input cannot be used, 130 interrupted.
+is instant. Exit codes: 0 done, 1 something broke, 2 the input cannot be used or what is kept cannot be written or read,
+130 interrupted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import json
 import os
@@ -18,7 +20,7 @@ from typing import Any
 import click
 
 from hud import __version__
-from hud.errors import HudError, UsageError
+from hud.errors import HudError, StoreError, UsageError
 
 COMMANDS = {
     "init": "Write a working starter environment.",
@@ -121,6 +123,10 @@ def report(error: Exception, arguments: list[str]) -> int:
     debug = wants_traceback(arguments)
     if debug:
         traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" for {error.filename}" if error.filename else ""
+        said = f"There is no room on the disk{where}. Free some, then run the same command again."
+        error = StoreError(said)
     expected = isinstance(error, HudError)
     kind = type(error).__name__
     sentence = str(error).strip() if expected else f"{kind}: {str(error).strip() or 'no message'}"
@@ -130,7 +136,7 @@ def report(error: Exception, arguments: list[str]) -> int:
     if not expected and not debug:
         again = " ".join(["hud", "--debug", *arguments])
         click.echo(f"This is not an error we expected. For the traceback: {again}", err=True)
-    return 2 if isinstance(error, UsageError) else 1
+    return 2 if isinstance(error, UsageError | StoreError) else 1
 
 
 def wants_traceback(arguments: list[str]) -> bool:

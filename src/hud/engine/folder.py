@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder, inverse_frequencies
+from hud.engine.tensor_file import write_tensors
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def save_decoder(decoder: AnyDecoder, folder: Path) -> None:
         name: tensor.detach().to(target).cpu().contiguous()
         for name, tensor in decoder.state_dict().items()
     }
-    save_file(state, folder / WEIGHTS, metadata={"format": "pt"})
+    write_tensors(state, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / "config.json").write_text(
         json.dumps(config.to_dict(), indent=2) + "\n", encoding="utf-8"
     )

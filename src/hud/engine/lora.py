@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from hud.engine.tensor_file import write_tensors
 from hud.errors import StoreError, UsageError
 
 DEFAULT_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -173,7 +174,7 @@ def save_adapter(decoder: nn.Module, config: LoraConfig, folder: Path, *, base: 
         _PEFT_PREFIX + name + ".weight": parameter.detach().contiguous().cpu()
         for name, parameter in lora_parameters(decoder).items()
     }
-    save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
+    write_tensors(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
     described = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -100,6 +101,8 @@ async def _tell_no_text(request: Request, error: Exception) -> Response:
 
 async def _tell_broken(request: Request, error: Exception) -> Response:
     """A fault of ours: its kind, and where; its message may hold what is not for the caller."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return JSONResponse({"detail": "There is no room on the server's disk."}, status_code=507)
     told = f"{request.method} {request.url.path} failed in the server ({type(error).__name__})."
     return JSONResponse({"detail": f"{told} Its log says more."}, status_code=500)
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from hud.engine.distributed import open_trainer
 from hud.engine.folder import load_decoder
+from hud.engine.tensor_file import write_tensors
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.platform.accumulation import Accumulated
 from hud.platform.checkpoints import SAMPLER, STATE, Manifest, write_checkpoint
@@ -235,7 +236,7 @@ class TrainedModel:
         """Write what the next step and the sampler need into a fresh folder."""
         write_policy(self.trainer, self.model.folder, folder / SAMPLER)
         state = {name: tensor.contiguous() for name, tensor in self.trainer.state_dict().items()}
-        save_file(state, folder / STATE)
+        write_tensors(state, folder / STATE)
 
     def _load(self, checkpoint_id: str | None) -> None:
         """Put the trainer where a checkpoint left it; the weights are there already."""
