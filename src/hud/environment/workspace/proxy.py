@@ -104,7 +104,7 @@ class Proxy:
             ]
             if matching:
                 return host in matching
-        raise _Refused("403 Forbidden", f"{host}:{port} may not be reached from here.")
+        raise _Refused("403 Forbidden", f"This sandbox may not reach {host}:{port}.")
 
 
 def _rule(text: str) -> tuple[str, tuple[int, ...]]:
