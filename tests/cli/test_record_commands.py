@@ -11,6 +11,7 @@ from hud import Environment
 from hud.cli.main import run
 from hud.eval import Taskset
 from hud.trace import AgentStep, Sample, ToolCall, ToolResult, ToolStep
+from hud.trace.content import ImageContent
 from hud.trace.export import SCHEMA
 
 env = Environment("shop")
@@ -119,6 +120,26 @@ def test_export_writes_one_valid_line_a_run(job, capsys, tmp_path):
     assert [line["trace_id"] for line in lines] == [run.trace_id for run in job.runs]
     assert lines[0]["samples"][0]["output_logprobs"] == [-0.5]
     assert (lines[2]["reward"], lines[2]["failure_kind"]) == (None, "grader")
+
+
+def test_export_writes_pictures_beside_the_file(job, capsys, tmp_path):
+    picture = ImageContent(data="aGVsbG8=", mime_type="image/png")
+
+    (tmp_path / "out").mkdir()
+
+    async def looks(run):
+        call = ToolCall(id="1", name="look", arguments={})
+        run.record(ToolStep(call=call, result=ToolResult(content=[picture])))
+        run.trace.content = "3"
+
+    seen = asyncio.run(Taskset("shop", [buy(item="tea")]).run(looks))
+    assert "1 picture written to out/seen.pictures" in said(
+        capsys, "export", seen.id, "-o", "out/seen.jsonl"
+    )
+    line = json.loads((tmp_path / "out" / "seen.jsonl").read_text())
+    Draft202012Validator(json.loads(SCHEMA.read_bytes())).validate(line)
+    (shown,) = line["pictures"]
+    assert (tmp_path / "out" / shown["path"]).read_bytes() == b"hello"
 
 
 def test_what_cannot_be_written_or_found_is_told_in_a_sentence(job, capsys, tmp_path):

@@ -40,7 +40,7 @@ def keep(value: int) -> str:
     return "kept"
 
 
-@env.record_state
+@env.observe
 def state():
     return {"kept": getattr(env.state, "kept", None)} if hasattr(env.state, "kept") else {}
 
@@ -153,7 +153,7 @@ async def test_a_rollout_over_a_stream_is_like_one_in_process():
         assert (await connection.start("count", {})).prompt == "How many r?"
         outcome = await connection.call_tool("keep", {"value": 3})
         assert outcome.result == ToolResult.of_text("kept")
-        assert outcome.state == {"kept": 3}
+        assert outcome.observed == {"state": {"kept": 3}}
         failed = await connection.call_tool("fail", {})
         assert failed.result.is_error
         assert "no letters left" in failed.result.text

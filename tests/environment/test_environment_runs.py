@@ -11,7 +11,7 @@ from hud.environment import Environment
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
-from hud.trace import ToolCall
+from hud.trace import ToolCall, ToolResult, ToolSpec
 
 
 def counting_environment():
@@ -221,10 +221,10 @@ async def test_a_rollout_of_a_broken_environment_is_its_fault_and_has_no_reward(
     assert "no database" in run.error
 
 
-async def test_the_state_hook_is_recorded_after_every_tool_call():
+async def test_the_state_is_recorded_after_the_setup_and_after_every_tool_call():
     env = counting_environment()
 
-    @env.record_state
+    @env.observe
     def snapshot():
         return {"items": list(env.state.items), "on": datetime.date(2024, 2, 29)}
 
@@ -235,23 +235,64 @@ async def test_the_state_hook_is_recorded_after_every_tool_call():
 
     task = env.templates["collect"](who="a")
     run = await rollout(task, agent, runtime=lambda _: env.run(), recorder=NullRecorder())
-    states = [step.extra.get("state") for step in run.trace.steps if step.source == "tool"]
+    states = [step.extra["state"] for step in run.trace.steps if "state" in step.extra]
+    assert [step.source for step in run.trace.steps if "state" in step.extra] == [
+        "task",
+        *["tool"] * 3,
+    ]
     assert states == [
+        {"items": [], "on": "2024-02-29"},
         {"items": ["a-1"], "on": "2024-02-29"},
         {"items": ["a-1"], "on": "2024-02-29"},
         {"items": ["a-1", "a-2"], "on": "2024-02-29"},
     ]
 
 
+class Poke:
+    """A tool that works past the environment, as one over a capability does."""
+
+    spec = ToolSpec(name="poke")
+
+    def __init__(self, act):
+        self.act = act
+
+    async def call(self, arguments, timeout):
+        self.act()
+        return ToolResult.of_text("poked")
+
+
+async def test_the_state_is_recorded_after_a_tool_over_a_capability_too():
+    env, left = Environment("pile"), [3]
+
+    @env.observe
+    async def pile():
+        return {"left": left[0]}
+
+    @env.template()
+    async def take():
+        yield "Take one."
+        yield 1.0
+
+    async def agent(run):
+        run.attach(Poke(lambda: left.append(left.pop() - 1)))
+        await run.call_tool(ToolCall(id="1", name="poke", arguments={}))
+
+    run = await rollout(take(), agent, runtime=lambda _: env.run(), recorder=NullRecorder())
+    states = [step.extra["state"] for step in run.trace.steps if "state" in step.extra]
+    assert states == [{"left": 3}, {"left": 2}]
+
+
 async def test_a_state_hook_that_raises_is_the_environments_fault():
     env = counting_environment()
 
-    @env.record_state
+    @env.observe
     async def snapshot():
         raise RuntimeError("cannot read")
 
     async with env.run() as run:
-        with pytest.raises(EnvironmentFault, match="record_state hook raised RuntimeError: cannot"):
+        with pytest.raises(
+            EnvironmentFault, match="observe hook 'snapshot' raised RuntimeError: cannot"
+        ):
             await run.call_tool("add", {"item": "a"})
 
 

@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 from orjson import loads
 
 from hud.trace import AgentStep, Step, ToolCall, ToolResult, ToolStep, Trace
-from hud.trace.content import Message
-from hud.trace.export import SCHEMA, trajectory_line
+from hud.trace.content import ImageContent, Message
+from hud.trace.export import SCHEMA, pictures_of, trajectory_line
 
 VALIDATOR = Draft202012Validator(loads(SCHEMA.read_bytes()))
 PROMPT = Step(source="user", messages=[Message(role="user", content="What is it?")])
@@ -133,3 +133,31 @@ def test_every_tool_message_answers_a_call_of_the_message_before_it(turns, conte
             announced = {call["id"] for call in message.get("tool_calls", [])}
         if message["role"] == "tool":
             assert message["tool_call_id"] in announced
+
+
+def test_states_stand_with_the_steps_after_which_they_were():
+    line = line_of(
+        Step(source="task", extra={"state": {"left": 3}}),
+        PROMPT,
+        AgentStep(tool_calls=[LOOK]),
+        ToolStep(call=LOOK, result=result("a lamp"), extra={"state": {"left": 2}}),
+    )
+    assert line["states"] == [
+        {"step_id": 1, "source": "task", "state": {"left": 3}},
+        {"step_id": 4, "source": "tool", "state": {"left": 2}},
+    ]
+
+
+def test_pictures_of_prompts_results_and_screens_are_named_by_their_steps():
+    trace = Trace(trace_id="../../etc/" + "a" * 32)
+    image = ImageContent(data="aGVsbG8=", mime_type="image/png")
+    trace.record(Step(source="user", messages=[Message(content=[image])]))
+    screen = {"screenshot": {"type": "image", "data": "d29ybGQ=", "mimeType": "image/jpeg"}}
+    broken = ImageContent(data="not base64!", mime_type="image/png")
+    trace.record(ToolStep(call=LOOK, result=ToolResult(content=[image, broken]), extra=screen))
+    found = pictures_of(trace.model_dump(mode="json", by_alias=True))
+    assert [(one.step_id, one.path, one.data) for one in found] == [
+        (1, "a" * 32 + "/1-1.png", b"hello"),
+        (2, "a" * 32 + "/2-1.png", b"hello"),
+        (2, "a" * 32 + "/2-3.jpg", b"world"),
+    ]

@@ -17,7 +17,10 @@ import click
     show_default=True,
 )
 def command(job: str, output: Path) -> None:
-    """Write the runs of JOB, one a line: messages, token ids, logprobs, reward."""
+    """Write the runs of JOB, one a line: messages, token ids, logprobs, states, reward.
+
+    Pictures of the runs are written to a folder beside the file, named after it.
+    """
     from hud.cli.running import run
 
     run(_export(job, output))
@@ -28,17 +31,24 @@ async def _export(reference: str, output: Path) -> None:
     from hud.cli.running import pages
     from hud.client import connect
     from hud.errors import UsageError
-    from hud.trace.export import trajectory_line
+    from hud.trace.export import pictures_of, trajectory_line
 
     job = await connect().get(f"/v2/jobs/{reference}")
-    written = 0
+    written = shown = 0
+    beside = output.with_name(f"{output.stem}.pictures")
     # Beside its place, then moved there: a reader never sees half a file.
     partial = output.with_name(output.name + ".partial")
     try:
         with partial.open("wb") as file:
             async for run in pages(f"/v2/jobs/{job['id']}/traces"):
                 recorded = await connect().get(f"/v2/trace/{run['id']}/full")
-                file.write(trajectory_line(recorded["run"], recorded["trace"]))
+                run_row, trace = recorded["run"], recorded["trace"]
+                for picture in pictures_of(trace):
+                    place = beside / picture.path
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.write_bytes(picture.data)
+                    shown += 1
+                file.write(trajectory_line(run_row, trace, pictures=beside.name))
                 written += 1
         partial.replace(output)
     except OSError as error:
@@ -46,3 +56,5 @@ async def _export(reference: str, output: Path) -> None:
     finally:
         partial.unlink(missing_ok=True)
     console().print(f"{count(written, 'run')} of {job['name']} written to {output}")
+    if shown:
+        console().print(f"{count(shown, 'picture')} written to {beside}")

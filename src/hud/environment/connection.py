@@ -16,10 +16,9 @@ class ToolOutcome:
     """What a tool answered, and what was seen of the environment after it."""
 
     result: ToolResult
-    state: Any = None
-    """The environment's state, where it records one."""
     observed: dict[str, Any] = field(default_factory=dict)
-    """What its parts show: `screenshot` (an image block), `files`, `resources`; `tools` where these are others now."""
+    """`state` (what `@env.observe` returned); of the parts `screenshot` (an image block), `files`, `resources`; `tools` where
+    these are others now."""
 
 
 class Connection(Protocol):

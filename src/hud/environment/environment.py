@@ -60,7 +60,7 @@ class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
         """What is offered to agents and is there without us: the same for every run."""
         self.initialize_hooks: list[Callable[[], Any]] = []
         self.shutdown_hooks: list[Callable[[], Any]] = []
-        self.state_hook: Callable[[], Any] | None = None
+        self.observe_hook: Callable[[], Any] | None = None
         caller = inspect.currentframe()
         caller = caller.f_back if caller is not None else None
         for capability in capabilities or []:
@@ -207,9 +207,13 @@ class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
         self.shutdown_hooks.append(function)
         return function
 
-    def record_state(self, function: Function) -> Function:
-        """Record what `function` returns (anything JSON can say) in the trace after every tool call."""
-        self.state_hook = function
+    def observe(self, function: Function) -> Function:
+        """Record the environment's state in the trace: what `function` (sync or async, no arguments) returns, as JSON.
+
+        It is called once the task's setup half is over, and after each tool call, of the environment's tools and over
+        capabilities alike. One that raises fails the run as the environment's fault.
+        """
+        self.observe_hook = function
         return function
 
     def run(self) -> EnvironmentRun:

@@ -18,6 +18,8 @@ class StartFrame:
     prompt: str | list[Message]
     bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By capabilities' names: what connecting to them takes in this task alone, such as a token."""
+    state: Any = None
+    """The environment's state after the setup half, where it has an observe hook."""
 
 
 def start_frame(value: Any, task_id: str) -> StartFrame:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -105,12 +106,15 @@ class EnvironmentRun:
         return capability  # Its address is one of this machine already.
 
     async def observe(self) -> dict[str, Any]:
-        seen = await self.parts.observe()
-        self.parts.check()
-        before = self._listed
-        if before is not None and await self.list_tools() != before:
-            seen["tools"] = [spec.model_dump() for spec in await self.list_tools()]
-        return seen
+        seen: dict[str, Any] = {}
+        if self.parts:
+            seen = await self.parts.observe()
+            self.parts.check()
+            before = self._listed
+            if before is not None and await self.list_tools() != before:
+                seen["tools"] = [spec.model_dump() for spec in await self.list_tools()]
+        state = await self._state()
+        return seen if state is None else {**seen, "state": state}
 
     async def list_tasks(self) -> list[dict[str, Any]]:
         return [template.row() for template in self.environment.templates.values()]
@@ -144,8 +148,7 @@ class EnvironmentRun:
                 )
             else:
                 result = await tool.call(arguments, timeout)
-            observed = await self.observe() if self.parts else {}
-            return ToolOutcome(result, await self._recorded_state(), observed)
+            return ToolOutcome(result, await self.observe())
 
     async def delegate(self, name: str, arguments: dict[str, Any] | str) -> Delegation | ToolResult:
         tool = self._subagent(name)
@@ -166,16 +169,18 @@ class EnvironmentRun:
             raise NotFoundError(f"Environment {self.name!r} has no subagent {name!r}.")
         return tool
 
-    async def _recorded_state(self) -> Any:
-        hook = self.environment.state_hook
+    async def _state(self) -> Any:
+        """Return what the environment's observe hook returns; None where it has none."""
+        hook = self.environment.observe_hook
         if hook is None:
             return None
-        try:
-            return _json(await _called(hook))
-        except Exception as error:
-            raise EnvironmentFault(
-                f"Environment {self.name!r}: its record_state hook raised {located(error)}."
-            ) from error
+        with entered(self):
+            try:
+                return _json(await _called(hook))
+            except Exception as error:
+                raise EnvironmentFault(
+                    f"Environment {self.name!r}: its observe hook {hook.__name__!r} raised {located(error)}."
+                ) from error
 
     async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
         template = self.environment.templates.get(task_id)
@@ -203,7 +208,7 @@ class EnvironmentRun:
                     f"Template {task_id!r} raised {located(error)} before its prompt."
                 ) from error
         self._template, self._episode = template, episode
-        return start_frame(value, task_id)
+        return replace(start_frame(value, task_id), state=await self._state())
 
     async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
         if self._template is None or self._episode is None:

@@ -253,8 +253,6 @@ class Run:
             self.phase = "agent" if call.name in self._attached else "tool"
             raise
         step = ToolStep(call=call, result=outcome.result, started_at=started)
-        if outcome.state is not None:
-            step.extra["state"] = outcome.state
         step.extra.update(outcome.observed)
         if "tools" in outcome.observed:
             self._change_tools(outcome.observed["tools"])
@@ -308,7 +306,8 @@ class Run:
         frame = await self.connection.start(self.task.id, self.task.args)
         self.prompt, self.bindings = frame.prompt, frame.bindings
         setup = TaskCall(phase="setup", name=self.task.id, arguments=self.task.args)
-        self.record(Step(source="task", task_call=setup, started_at=started))
+        shown = {} if frame.state is None else {"state": frame.state}
+        self.record(Step(source="task", task_call=setup, started_at=started, extra=shown))
         self.record(Step(source="user", messages=self.prompt_messages))
         self.phase = "agent"
 

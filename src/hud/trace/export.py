@@ -1,20 +1,60 @@
-"""Runs as lines of `trajectories.jsonl`; the schema lies beside this module and in docs/trajectories.md."""
+"""Runs as lines of `trajectories.jsonl`, and the pictures that stand beside it.
+
+The schema lies beside this module and in docs/trajectories.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 
+from hud.trace.content import ImageContent
 from hud.trace.steps import AgentStep, Step, SubagentStep, ToolStep, parse_trace
 
+EXTENSIONS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
 SCHEMA = Path(__file__).with_name("trajectories.schema.json")
 
 
-def trajectory_line(run: dict[str, Any], trace: dict[str, Any]) -> bytes:
-    """Return the line of one recorded run (`run` and `trace` as the platform answers them)."""
+@dataclass(frozen=True)
+class Picture:
+    """One image of a run: in a prompt, in a tool's result, or of a screen after a step."""
+
+    step_id: int
+    path: str
+    """Relative to the folder of pictures: `TRACE/STEP-NUMBER.png`."""
+    mime_type: str
+    data: bytes
+
+
+def pictures_of(trace: dict[str, Any]) -> list[Picture]:
+    """Return the images of a recorded trace in the order of its steps; what is no valid base64 is left out."""
+    found = []
+    parsed = parse_trace(trace)
+    folder = Path(parsed.trace_id or "trace").name  # Never a path out of the folder of pictures.
+    for step in parsed.steps:
+        for number, block in enumerate(_images(step), 1):
+            kind = EXTENSIONS.get(block.mime_type, "bin")
+            with suppress(ValueError):
+                data = b64decode(block.data, validate=True)
+                path = f"{folder}/{step.step_id}-{number}.{kind}"
+                found.append(Picture(step.step_id, path, block.mime_type, data))
+    return found
+
+
+def trajectory_line(
+    run: dict[str, Any], trace: dict[str, Any], *, pictures: str | None = None
+) -> bytes:
+    """Return the line of one recorded run (`run` and `trace` as the platform answers them).
+
+    `pictures` is the folder, relative to the file, that the pictures are written to; None where they are not.
+    """
     steps = parse_trace(trace).steps
     task = run["task"] or {}
     first = next((n for n, step in enumerate(steps) if _is_played(step)), len(steps))
@@ -40,6 +80,17 @@ def trajectory_line(run: dict[str, Any], trace: dict[str, Any]) -> bytes:
         "answer": run["content"],
         "messages": asked + completion,
         "samples": [_sample(step) for step in steps if isinstance(step, AgentStep) and step.sample],
+        "states": [
+            {"step_id": step.step_id, "source": step.source, "state": step.extra["state"]}
+            for step in steps
+            if step.extra.get("state") is not None
+        ],
+        "pictures": []
+        if pictures is None
+        else [
+            {"step_id": one.step_id, "path": f"{pictures}/{one.path}", "mime_type": one.mime_type}
+            for one in pictures_of(trace)
+        ],
         "grade": run["grade"],
         "usage": {
             name: run[name] for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
@@ -98,6 +149,17 @@ def _messages(step: Step) -> list[dict[str, Any]]:
         answered = step.call.id if step.call is not None else ""
         return [{"role": "tool", "content": step.result.text, "tool_call_id": answered}]
     return []
+
+
+def _images(step: Step) -> Iterator[ImageContent]:
+    for message in step.messages:
+        if not isinstance(message.content, str):
+            yield from (one for one in message.content if isinstance(one, ImageContent))
+    if isinstance(step, ToolStep) and step.result is not None:
+        yield from (one for one in step.result.content if isinstance(one, ImageContent))
+    with suppress(ValidationError):
+        if "screenshot" in step.extra:
+            yield ImageContent.model_validate(step.extra["screenshot"])
 
 
 def _sample(step: AgentStep) -> dict[str, Any]:

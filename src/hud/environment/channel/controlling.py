@@ -242,7 +242,11 @@ class ControlConnection:
         frame = await run.start(task_id, args)
         session.started = True
         said = {"prompt": _plain(frame.prompt)}
-        return said | ({"bindings": frame.bindings} if frame.bindings else {})
+        if frame.bindings:
+            said["bindings"] = frame.bindings
+        if frame.state is not None:
+            said["state"] = frame.state
+        return said
 
     async def grade(self, params: dict[str, Any]) -> dict[str, Any]:
         self.claim("tasks.grade", params)
@@ -279,7 +283,6 @@ class ControlConnection:
         outcome = await run.call_tool(name, arguments, timeout=timeout)
         told = {
             "result": outcome.result.model_dump(by_alias=True),
-            "state": outcome.state,
             "observed": outcome.observed,
         }
         size = len(result_frame(0, told))
@@ -291,7 +294,6 @@ class ControlConnection:
         )
         return {
             "result": ToolResult.of_text(why, is_error=True).model_dump(by_alias=True),
-            "state": None,
             "observed": {},
         }
 

@@ -106,7 +106,7 @@ class RemoteRun(ABC):
             )
         except ValidationError:
             raise self._nonsense("tools.call") from None
-        return ToolOutcome(result, said.get("state"), said.get("observed") or {})
+        return ToolOutcome(result, said.get("observed") or {})
 
     async def delegate(self, name: str, arguments: dict[str, Any] | str) -> Delegation | ToolResult:
         said = await self.call("subagents.delegate", {"name": name, "arguments": arguments})
@@ -182,6 +182,7 @@ class RemoteRun(ABC):
             return StartFrame(
                 _PROMPT.validate_python(_field(said, "prompt")),
                 _BINDINGS.validate_python(said.get("bindings") or {}),
+                said.get("state"),
             )
         except ValidationError:
             raise self._nonsense("tasks.start") from None

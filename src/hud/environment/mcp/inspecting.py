@@ -110,7 +110,6 @@ async def _call(run: Connection, asked: dict[str, Any]) -> dict[str, Any]:
     outcome = await run.call_tool(str(asked["name"]), asked["arguments"])
     return {
         "result": outcome.result.model_dump(by_alias=True, exclude_none=True),
-        "state": outcome.state,
         "observed": outcome.observed,
     }
 
