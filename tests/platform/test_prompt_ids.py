@@ -175,3 +175,13 @@ def test_the_server_is_asked_with_the_ids_of_the_embedded_policy(served, dialect
     answer = client.post(ROUTES[dialect], json=body)
     assert answer.status_code == 200, answer.text
     assert engine.asked[-1][2].prompt == embedded(published_format("qwen3"), messages, tools)
+
+
+def test_a_raw_prompt_of_completions_may_spell_every_token(served):
+    client, engine = served
+    body = {"model": "tiny", "prompt": "<|im_start|>user\nhi<|im_end|>", "max_tokens": 4}
+    assert client.post("/v1/completions", json=body).status_code == 200
+    chat = published_format("qwen3")
+    start, end = (chat.tokenizer.token_to_id(f"<|im_{where}|>") for where in ("start", "end"))
+    prompt = engine.asked[-1][2].prompt
+    assert (prompt[0], prompt[-1]) == (start, end)

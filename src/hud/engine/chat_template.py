@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from hud.engine.reasoning import reasoning_switch
-from hud.engine.template_text import TemplateText, joined
+from hud.engine.template_text import SUMMED, TemplateText, joined
 from hud.errors import StoreError, UsageError
 
 
@@ -87,7 +87,8 @@ class _Literals(NodeTransformer):
         return self._literal(node.data, node)
 
     def visit_Const(self, node: nodes.Const) -> nodes.Node:  # noqa: N802
-        return self._literal(node.value, node) if isinstance(node.value, str) else node
+        # Not of Markup, which jinja2 makes of `'...' | safe`.
+        return self._literal(node.value, node) if type(node.value) is str else node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
         node.node = self.visit(node.node)
@@ -140,10 +141,14 @@ class _Generation(Extension):
 
 
 def _sum(items: list[Any]) -> Any:
-    """Return `a + b + c`."""
-    if all(isinstance(item, str) for item in items):
+    """Return `a + b + c`. Markup (`x | safe`) escapes what it is added to: the sum is the template's where that changes nothing."""
+    if all(type(item) in SUMMED for item in items):
         return joined(items)
-    return reduce(operator.add, items)
+    whole = reduce(operator.add, items)
+    if isinstance(whole, str) and all(isinstance(item, str) for item in items):
+        plain = joined(items)
+        return plain if plain == whole else whole
+    return whole
 
 
 def _text(items: list[Any]) -> str:

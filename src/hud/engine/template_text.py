@@ -47,10 +47,10 @@ class TemplateText(str):
         return self
 
     def __add__(self, other: str) -> str:
-        return joined((self, other)) if isinstance(other, str) else NotImplemented
+        return joined((self, other)) if type(other) in SUMMED else NotImplemented
 
     def __radd__(self, other: str) -> str:
-        return joined((other, self)) if isinstance(other, str) else NotImplemented
+        return joined((other, self)) if type(other) in SUMMED else NotImplemented
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> str: ...
@@ -85,6 +85,10 @@ class TemplateText(str):
         for piece in pieces:
             between += (self, piece)
         return joined(between[1:])
+
+
+SUMMED = (str, TemplateText)
+"""Strings whose sum is their characters in a row. Others (jinja2's Markup) have a sum of their own."""
 
 
 def joined(pieces: Iterable[str]) -> TemplateText:
