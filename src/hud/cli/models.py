@@ -17,6 +17,7 @@ import click
 
 from hud.cli import models_vllm
 from hud.cli.output import console, print_json, table
+from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.eval.intervals import with_interval
 
 T = TypeVar("T")
@@ -116,9 +117,46 @@ def list_models(as_json: bool) -> None:
 @training_options
 @as_json_option
 def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
-    """Begin a model at the head of BASE; its files are shared, not copied."""
+    """Begin a model at the head of BASE; its files are shared, not copied.
+
+    BASE is a model, or a Hugging Face folder or hub id (OWNER/NAME), which is added first where it is not there yet.
+    """
     body = {"source_model_id": base, "name": name, "config": _training(training)}
-    _made(_ask("post", "/v2/models/fork", body), as_json, "Forked")
+    try:
+        made = _ask("post", "/v2/models/fork", body)
+    except NotFoundError:
+        folder = Path(base).expanduser()
+        if not folder.is_dir() and "/" not in base:
+            raise
+        source = str(folder.resolve()) if folder.is_dir() else base
+        known = _ask("get", "/v2/models")["items"]
+        added = [model["id"] for model in known if model["config"]["source"] == source]
+        body["source_model_id"] = added[0] if added else _add_base(source)
+        made = _ask("post", "/v2/models/fork", body)
+    _made(made, as_json, "Forked")
+
+
+def _add_base(source: str) -> str:
+    """Add a folder or hub id as a model that is named for it; return its id."""
+    is_folder = Path(source).is_dir()
+    name = Path(source).name if is_folder else source
+    verb = "Adding" if is_folder else "Fetching from the Hugging Face hub, and adding"
+    # What is fetched shows its own progress, on stderr like this.
+    click.echo(f"{source} is no model here yet. {verb} it as {name!r}.", err=True)
+    try:
+        made = _ask("post", "/v2/models/add", {"source": source, "name": name})
+    except ConflictError as error:
+        raise ConflictError(
+            f"{error} Or add {source} under a name of its own: hud models add {source} --name NAME"
+        ) from error
+    except PlatformError as error:
+        if error.status != 403:
+            raise
+        raise PlatformError(
+            f"{error} Ask an admin of the platform for: hud models add {source} --name {name}", 403
+        ) from error
+    click.echo(f"Added {made['model_name']}.", err=True)
+    return str(made["id"])
 
 
 @command.command()

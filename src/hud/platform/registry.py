@@ -77,6 +77,11 @@ class Registry:
         for model in known:
             if wanted.lower() == model.slug:
                 return model
+        if is_hub_id(reference):
+            raise NotFoundError(
+                f"There is no model {reference!r} yet. Fetch it from the Hugging Face hub: "
+                f"hud models add {reference} --name {slug_of(reference)}"
+            )
         if not known:
             raise NotFoundError(
                 f"There is no model {reference!r}, nor any other yet. Make one: "

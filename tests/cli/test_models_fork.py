@@ -1,0 +1,142 @@
+"""`hud models fork` of a folder or a hub id that is no model yet: it is added first."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from urllib.parse import unquote
+
+import pytest
+from tests.engine.tiny_policy import tiny_folder
+from tests.platform.gateway_server import serving
+
+from hud.cli.main import run
+from hud.client import disconnect
+from hud.errors import NotFoundError
+from hud.train import TrainingClient
+
+COMMIT = "a" * 40
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    monkeypatch.setenv("HUD_HOME", str(folder))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield folder
+    disconnect(folder)
+
+
+@pytest.fixture
+def hud(home, capsys):
+    def call(*arguments, code=0):
+        capsys.readouterr()
+        assert run(["models", *arguments]) == code
+        return capsys.readouterr()
+
+    return call
+
+
+def models(hud):
+    return {one["model_name"]: one for one in json.loads(hud("list", "--json").out)}
+
+
+def test_a_folder_is_added_once_and_forked(hud, tmp_path):
+    os.symlink(tiny_folder(), tmp_path / "weights")
+    told = hud("fork", "weights", "--name", "arith-rl", "--json")
+    assert json.loads(told.out)["model_name"] == "arith-rl"
+    assert "is no model here yet" in told.err
+    assert "is no model here yet" not in hud("fork", "./weights", "--name", "again").err
+    found = models(hud)
+    base = found.pop(tiny_folder().name.lower())
+    assert found.keys() == {"arith-rl", "again"}
+    assert {one["base_model_id"] for one in found.values()} == {base["id"]}
+
+
+def test_a_model_comes_before_a_folder_of_its_name(hud, tmp_path):
+    hud("add", str(tiny_folder()), "--name", "base")
+    (tmp_path / "base").mkdir()
+    assert "is no model" not in hud("fork", "base", "--name", "one").err
+    assert models(hud).keys() == {"base", "one"}
+
+
+def test_what_is_neither_model_nor_folder_nor_hub_id_is_not_fetched(hud):
+    assert "There is no model 'nothing'" in hud("fork", "nothing", "--name", "x", code=2).err
+    assert "holds no config.json" in hud("fork", ".", "--name", "x", code=2).err
+    assert models(hud) == {}
+
+
+async def test_a_hub_id_that_is_asked_for_elsewhere_names_the_command_that_adds_it(home):
+    command = "hud models add Qwen/Qwen3.5-4B --name qwen-qwen3.5-4b"
+    with pytest.raises(NotFoundError, match=command):
+        await TrainingClient("Qwen/Qwen3.5-4B").model_id()
+
+
+class Hub:
+    """A folder in the Hugging Face hub's wire format: a listing of its files, and each file by name."""
+
+    def __init__(self, folder):
+        self.files = {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}
+        self.asked = []
+
+    async def __call__(self, scope, receive, send):
+        path = unquote(scope["path"])
+        self.asked.append((scope["method"], path))
+        name = path.rpartition("/")[2]
+        status, body, headers = 404, b"{}", [(b"x-error-code", b"RepoNotFound")]
+        if path.startswith("/api/models/Qwen/Qwen3.5-4B"):
+            siblings = [{"rfilename": one} for one in self.files]
+            found = {"id": "Qwen/Qwen3.5-4B", "sha": COMMIT, "siblings": siblings}
+            if "/tree/" in path:
+                found = [
+                    {"type": "file", "path": one, "size": len(data), "oid": _etag(data)}
+                    for one, data in self.files.items()
+                ]
+            status, body, headers = 200, json.dumps(found).encode(), []
+        elif path.startswith("/Qwen/Qwen3.5-4B/resolve/") and name in self.files:
+            status, body = 200, self.files[name]
+            headers = [(b"etag", f'"{_etag(body)}"'.encode()), (b"x-repo-commit", COMMIT.encode())]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send(
+            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
+        )
+
+
+def _etag(data):
+    return hashlib.sha1(data).hexdigest()
+
+
+def test_a_hub_id_is_fetched_with_progress_added_and_forked(home, tmp_path):
+    hub = Hub(tiny_folder())
+    with serving(hub) as url:
+        environment = {
+            **os.environ,
+            "HF_ENDPOINT": url,
+            "HF_HOME": str(tmp_path / "hub"),
+            "HF_HUB_DISABLE_XET": "1",
+        }
+        environment.pop("HF_HUB_OFFLINE", None)
+
+        def fork(base, name):
+            command = [sys.executable, "-m", "hud.cli.main", "models", "fork", base, "--name", name]
+            return subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=240
+            )
+
+        done = fork("Qwen/Qwen3.5-4B", "arith-rl")
+        assert done.returncode == 0, done.stderr
+        assert "Fetching from the Hugging Face hub" in done.stderr
+        assert "100%" in done.stderr  # The hub's own progress bars.
+        assert ("GET", f"/Qwen/Qwen3.5-4B/resolve/{COMMIT}/model.safetensors") in hub.asked
+    listed = subprocess.run(
+        [sys.executable, "-m", "hud.cli.main", "models", "list", "--json"],
+        env=environment, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert {one["model_name"] for one in json.loads(listed.stdout)} == {
+        "qwen-qwen3.5-4b",
+        "arith-rl",
+    }
