@@ -75,3 +75,14 @@ def test_the_module_is_still_a_module():
     assert hud.eval.Taskset is Taskset
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = hud.eval.Nothing
+
+
+async def test_attempts_at_one_task_in_one_job_are_a_group():
+    """So that training compares them, as it does the runs of `Taskset.run(group=)`."""
+    job = await hud.Job.start("by hand", recorder=NullRecorder())
+    for task in (count(word="berry"), count(word="rare"), count(word="berry")):
+        async with hud.eval(task, **options(job=job)) as ctx:
+            await ctx.submit("2")
+    first, other, again = job.runs
+    assert first.group_id == again.group_id != other.group_id
+    assert [run.attempt for run in job.runs] == [0, 0, 1]

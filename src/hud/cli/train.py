@@ -210,7 +210,7 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
             )
     if report.groups_without_spread:
         out.print(
-            f"  {report.groups_without_spread} groups had no spread and were skipped; {report.groups_replaced} new tasks "
+            f"  {report.groups_without_spread} groups had no signal and were skipped; {report.groups_replaced} new tasks "
             "were drawn in their place"
         )
     out.print(f"  metrics  {report.metrics_file}", markup=False)

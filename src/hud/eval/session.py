@@ -49,7 +49,15 @@ async def evaluate(
     opened = (
         job if job is not None else await Job.start(name or task.slug or task.id, recorder=recorder)
     )
-    run = Run(task=task, job_id=opened.id, group_id=new_id(), recorder=opened.recorder)
+    # Attempts at one task in one job are compared with each other, as those of `Taskset.run(group=)` are.
+    earlier = [one for one in opened.runs if one.task == task and one.group_id is not None]
+    run = Run(
+        task=task,
+        job_id=opened.id,
+        group_id=earlier[-1].group_id if earlier else new_id(),
+        attempt=len(earlier),
+        recorder=opened.recorder,
+    )
     opened.recorder.run_started(run)
     opened.runs.append(run)
     set_deadline(run, rollout_timeout)

@@ -80,7 +80,7 @@ def _check_sizes(labels: Sequence[str], group_size: int | None, source: str) -> 
             continue
         raise UsageError(
             f"group_size={group_size} contradicts the {source}: group {label!r} has {size} of {group_size} runs. Leave "
-            "group_size out, because runs bring their own groups, or give whole groups of that size."
+            "group_size out, because runs bring their own groups, or give group_ids, one for each run, to regroup them."
         )
 
 
