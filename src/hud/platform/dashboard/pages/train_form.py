@@ -151,7 +151,12 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
     shown = "" if default is None or default == {} else str(default)
     if isinstance(default, float):
         shown = f"{default:g}"
-    hint = " ".join((described.description or "").split())
+    # The descriptions are Python's, too.
+    hint = (
+        " ".join((described.description or "").split())
+        .replace("None:", "Left empty:")
+        .replace("where None", "left empty")
+    )
     if name in OTHERWISE_AHEAD:
         hint, shown = f"{hint} Where not given otherwise: {default}.", ""
     if kind == "flag":
