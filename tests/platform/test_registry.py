@@ -200,7 +200,10 @@ def test_a_damaged_file_is_named_with_the_cure(registry, folder, file):
     (second.folder / file).write_bytes(b"something else")
     with pytest.raises(StoreError, match=file) as told:
         registry.tree.verify(second, model)
-    assert f"hud models head m --set {first.id}" in str(told.value)
+    assert f"hud models head m --set {first.name}" in str(told.value)
+    # One whose files were deleted is no cure.
+    registry.tree.prune(model, {second.id})
+    assert registry.tree.cure(second, model).endswith("hud models head m --set base")
 
 
 def test_half_written_checkpoints_are_cleaned(registry, folder):
@@ -222,7 +225,7 @@ def test_pruning_keeps_nodes_heads_and_what_forks_need(registry, folder):
     registry.tree.prune(model, keep)
     left = {node.step: node.folder is not None for node in registry.tree.nodes(model)}
     assert left == {1: True, 2: False, 3: False, 4: True}
-    with pytest.raises(ConflictError, match="pruned"):
+    with pytest.raises(ConflictError, match="deleted to save space"):
         registry.tree.set_head(model, nodes[1].id)
 
 

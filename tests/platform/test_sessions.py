@@ -209,7 +209,7 @@ async def test_a_damaged_head_is_refused_with_the_cure(home, platform):
     disconnect(home)
     with pytest.raises(StoreError, match=r"model\.safetensors is damaged") as told:
         await connect().chat_model("m")
-    assert f"hud models head m --set {first.checkpoint_id}" in str(told.value)
+    assert f"hud models head m --set step-1-{first.checkpoint_id[:6]}" in str(told.value)
     with pytest.raises(StoreError, match="damaged"):
         await TrainingClient("m").forward_backward(two_payloads())
     await TrainingClient("m").set_head(first.checkpoint_id)
