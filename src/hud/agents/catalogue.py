@@ -12,6 +12,7 @@ from typing import Any
 
 from hud import settings
 from hud.agents.agent import RunView
+from hud.agents.endpoints import gateway_url
 from hud.agents.kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
 from hud.agents.prices import Rates
 from hud.agents.tool_loop import ToolLoopAgent
@@ -72,6 +73,8 @@ class CatalogueAgent(ToolLoopAgent):
             if price is not None:
                 self.player.model = _PricedModel(self.player.model, price)
         await self.player.prepare()
+        if self.config.gateway:
+            gateway_url()
         if self.kind == SERVED:
             await self.lookup.resolve()
 

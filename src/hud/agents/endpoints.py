@@ -1,7 +1,7 @@
 """Where a provider is asked, and with which key.
 
-An agent's own `base_url` and `api_key` go first; then the provider's own key, where one is set; then the
-gateway that `HUD_GATEWAY_URL` (or `HUD_API_URL`) names, which speaks every dialect.
+An agent's own `base_url` and `api_key` go first; then, unless the agent is to ask the gateway (`gateway`), the
+provider's own key, where one is set; then the gateway that `HUD_GATEWAY_URL` (or `HUD_API_URL`) names, which speaks every dialect.
 """
 
 from __future__ import annotations
@@ -46,22 +46,46 @@ class Endpoint:
 
 
 def endpoint(
-    home: Home, model: str, base_url: str | None = None, api_key: str | None = None
+    home: Home,
+    model: str,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    *,
+    gateway: bool = False,
 ) -> Endpoint:
-    """Return where `model` is asked; raises `UsageError` where no key is known."""
+    """Return where `model` is asked; raises `UsageError` where no key is known.
+
+    With `gateway` the provider's own key and address are not looked at.
+    """
     known = settings.load()
+    if gateway:
+        return _of_gateway(base_url or gateway_url(), api_key or known.api_key)
     for variable in home.key_variables:
         own = known.environment.get(variable)
         if own or api_key:
             url = base_url or known.environment.get(home.url_variable) or home.url
             url = url.rstrip("/")
             return Endpoint(url, api_key or own or "", Provider(url, None if api_key else variable))
-    gateway = base_url or known.gateway_url
-    if gateway is None:
+    elsewhere = base_url or known.gateway_url
+    if elsewhere is None:
         raise UsageError(
             f"No key is known for {model!r}: set {home.key_variables[0]}, or HUD_API_URL and HUD_API_KEY "
             "of a platform whose gateway has one."
         )
-    gateway = gateway.rstrip("/")
+    return _of_gateway(elsewhere, known.api_key)
+
+
+def gateway_url() -> str:
+    """Return the gateway's address. Raises `UsageError` where none is set."""
+    url = settings.load().gateway_url
+    if url is None:
+        raise UsageError(
+            "There is no gateway to ask: set HUD_API_URL (or HUD_GATEWAY_URL) and HUD_API_KEY, or leave --gateway out."
+        )
+    return url
+
+
+def _of_gateway(url: str, key: str | None) -> Endpoint:
+    url = url.rstrip("/")
     # A server of one's own may want no key; the SDKs want something to send.
-    return Endpoint(gateway, known.api_key or "none", Provider(gateway, "HUD_API_KEY"))
+    return Endpoint(url, key or "none", Provider(url, "HUD_API_KEY"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hud import settings
+from hud.agents.endpoints import gateway_url
 from hud.agents.openai_dialect import OpenAIChatModel
 from hud.agents.tool_loop import ToolLoopAgent, sampling_params, split_completion_kwargs
 from hud.agents.types import OpenAIChatConfig
@@ -25,7 +26,7 @@ class OpenAIChatAgent(ToolLoopAgent):
         if not config.model:
             raise UsageError("OpenAIChatConfig needs a model: OpenAIChatConfig(model='...').")
         known = settings.load()
-        base_url = config.base_url or known.gateway_url
+        base_url = config.base_url or (gateway_url() if config.gateway else known.gateway_url)
         if base_url is None:
             raise UsageError(
                 f"No server is known for the model {config.model!r}: give base_url=, or set "

@@ -49,6 +49,9 @@ class AgentConfig(BaseModel):
     older half of the tools' pictures is left out and the model is asked again, until one picture is left."""
     auto_respond: bool = False
     """Answer a turn that asks a question, or says nothing, by a fixed nudge to decide alone."""
+    gateway: bool = False
+    """Ask through the gateway (`HUD_GATEWAY_URL`, else `HUD_API_URL`) with `HUD_API_KEY`, even where the provider's own
+    key is set."""
 
 
 class OpenAIChatConfig(AgentConfig):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -125,8 +126,9 @@ async def _deploy(
         print_json({**state, "registry_id": made["registry_id"]})
     elif state["status"] == "SUCCEEDED":
         out.print(
-            f"Version {state['version']} of {state['registry_name']} is ready. Next: "
-            f"hud sync tasks TASKSET, then hud eval TASKSET AGENT --remote",
+            f"Version {state['version']} of {state['registry_name']} is ready.\n\nNext:\n"
+            f"  hud sync tasks {state['registry_name']}-tasks {shlex.quote(str(folder))}\n"
+            f"  hud eval {state['registry_name']}-tasks AGENT --all --remote",
             markup=False,
         )
     else:

@@ -14,12 +14,15 @@ import click
 from hud.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
+    from hud.cli.command_line import EvalCommand
     from hud.eval import Taskset
     from hud.eval.rollouts import Provider
 
 RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
 MANY_PAID_RUNS = 50
 """From this many runs with a provider's model on, the command asks before it spends."""
+FULL_STEPS = 100
+"""Model calls in one run under --full."""
 SECONDS = click.FloatRange(min=0, min_open=True)
 
 
@@ -32,7 +35,12 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 @click.argument("source", metavar="TASKS", type=click.Path(path_type=Path))
 @click.argument("agent", required=False)
 @click.option("-m", "--model", help="Model, where AGENT is a kind of agent, or a class in a file.")
-@click.option("--all", "--full", "everything", is_flag=True, help="Play every task.")
+@click.option("--all", "everything", is_flag=True, help="Play every task.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help=f"Play every task to its end: --all --auto-respond --max-steps {FULL_STEPS}.",
+)
 @click.option(
     "--group", "--group-size", type=click.IntRange(min=1), help="Runs of each task.  [default: 1]"
 )
@@ -58,6 +66,12 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     help="local, fork, subprocess, hud, hosted, or tcp://host:port.  [default: fork for a Python source]",
 )
 @click.option("--remote", is_flag=True, help="Play on the platform: --runtime hosted.")
+@click.option(
+    "-g",
+    "--gateway",
+    is_flag=True,
+    help="Ask models through the gateway, even where the provider's own key is set.",
+)
 @click.option("-c", "--config", "pairs", multiple=True, metavar="KEY=VALUE", help="Agent settings.")
 @click.option(
     "--subagent",
@@ -70,11 +84,14 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("-v", "--verbose", count=True, help="Show answers; -vv shows tracebacks too.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, at the end.")
+@click.pass_context
 def command(
+    context: click.Context,
     source: Path,
     agent: str | None,
     model: str | None,
     everything: bool,
+    full: bool,
     group: int | None,
     task_ids: str | None,
     max_concurrent: int | None,
@@ -85,6 +102,7 @@ def command(
     tool_timeout: float | None,
     runtime: str | None,
     remote: bool,
+    gateway: bool,
     pairs: tuple[str, ...],
     subagents: tuple[str, ...],
     resume: str | None,
@@ -93,11 +111,22 @@ def command(
     as_json: bool,
 ) -> int:
     """Play TASKS (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
-    from hud.cli.player import HUMAN, is_paid, named_subagents, parse_settings, player
+    from hud.cli.command_line import EvalCommand
+    from hud.cli.player import (
+        HUMAN,
+        is_paid,
+        is_scripted,
+        named_subagents,
+        parse_settings,
+        player,
+    )
 
+    if full and not is_scripted(agent):
+        max_steps, auto_respond = max_steps or FULL_STEPS, True
     options = {
         "max_steps": max_steps,
         "auto_respond": auto_respond or None,
+        "gateway": gateway or None,
         "timeout_seconds": agent_timeout,
         "tool_timeout_seconds": tool_timeout,
     }
@@ -105,7 +134,7 @@ def command(
     who = player(agent, model, {**asked, **parse_settings(pairs)})
     if subagents:
         who.subagents = {**who.subagents, **named_subagents(subagents)}
-    tasks = chosen(load(source), task_ids, everything or resume is not None)
+    tasks = chosen(load(source), task_ids, everything or full or resume is not None)
     many = len(tasks) * (group or 1)
     if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:
         click.confirm(f"Play {many} runs with {who.model_name}?", abort=True, err=True)
@@ -122,7 +151,7 @@ def command(
             rollout_timeout=rollout_timeout,
             verbose=verbose,
             as_json=as_json,
-            again=" ".join([str(source), *_named(agent, model)]),
+            again=EvalCommand.typed(context, tasks[0].slug),
             alone=agent == HUMAN,
         )
     )
@@ -138,13 +167,6 @@ def _warn_of_shells(tasks: Taskset) -> None:
             "faults, not attackers. For commands of an agent, declare env.workspace() (docs/workspace.md).",
             err=True,
         )
-
-
-def _named(agent: str | None, model: str | None) -> list[str]:
-    """Return what names the agent on the command line."""
-    if agent is None or model is None:
-        return [agent or model or ""]
-    return [agent, "--model", model]
 
 
 def load(source: Path) -> Taskset:
@@ -212,7 +234,7 @@ async def _play(
     rollout_timeout: float | None,
     verbose: int,
     as_json: bool,
-    again: str,
+    again: EvalCommand,
     alone: bool,
 ) -> int:
     from hud.cli.eval_progress import LeavingStop, SpokenStop, progress

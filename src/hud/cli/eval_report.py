@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hud import settings
+from hud.cli.command_line import EvalCommand
 from hud.cli.output import console, count, number, seconds, some, wrapped
 from hud.eval import Job, JobStatistics, RunSummary, job_statistics
 from hud.eval.failures import FailedRun, causes
@@ -48,7 +49,7 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
     }
 
 
-def print_job(job: Job, finished: Sequence[RunSummary], again: str) -> None:
+def print_job(job: Job, finished: Sequence[RunSummary], again: EvalCommand) -> None:
     """Print the table, what gave no signal, where the job is, and what to type next."""
     out = console()
     numbers = statistics(job, finished)
@@ -131,16 +132,16 @@ def failure_lines(failed: Sequence[FailedRun]) -> list[str]:
     return lines
 
 
-def next_steps(job: Job, numbers: JobStatistics, again: str) -> list[str]:
+def next_steps(job: Job, numbers: JobStatistics, again: EvalCommand) -> list[str]:
     """Return commands worth typing now."""
     steps: list[tuple[str, str]] = []
     mine = job.id[:12]
     if job.interrupted or numbers.measured < numbers.runs:
-        steps.append((f"hud eval {again} --resume {mine}", "what is missing"))
+        steps.append((again.resuming(mine), "what is missing"))
     elif numbers.tasks == 1 and job.group == 1:
-        steps.append((f"hud eval {again} --all", "every task"))
+        steps.append((again.of_all(), "every task"))
     elif job.group == 1:
-        steps.append((f"hud eval {again} --all --group 4", "how steady is it?"))
+        steps.append((again.repeated(4), "how steady is it?"))
     if job.runs:
         steps.append((f"hud trace {job.runs[0].trace_id[:12]}", "every step of one run"))
     steps.append((f"hud jobs {mine}", "this table again"))

@@ -3,71 +3,42 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
 
 from hud.errors import ConflictError, UsageError
 
-ENV = '''"""{title}: an environment with a tool, a task template and a grader.
-
-Try it:   hud eval {folder}/tasks.py {folder}/agent.py
-"""
-
-from hud import Environment
-from hud.graders import numeric_match
-
-env = Environment("{name}")
-
-PRICES = {{"apple": 3, "bread": 4, "cheese": 7}}
-
-
-@env.tool
-def price_of(item: str) -> int:
-    """The price of an item."""
-    return PRICES[item]
+STARTERS = Path(__file__).with_name("presets")
+"""A folder for each preset; NAME, TITLE and FOLDER in its files stand for those of the environment."""
+PRESETS = {
+    "blank": "a task and its grader, no tools",
+    "tools": "a tool written in Python",
+    "browser": "a browser for each run",
+    "workspace": "a shell and files in a sandbox",
+    "mcp": "the tools of an MCP server",
+    "subagents": "a lead whose tool is another agent",
+}
 
 
-@env.template(id="shopping", description="Find out what a shopping list costs.")
-async def shopping(items: list[str]):
-    answer = yield f"What do these cost together: {{', '.join(items)}}? Answer with a number."
-    yield float(numeric_match(answer, sum(PRICES[item] for item in items)))
-'''
-
-TASKS = '''"""Tasks of {title}; `hud eval {folder}/tasks.py AGENT --all` plays them."""
-
-from env import env, shopping  # noqa: F401  (a runtime finds the environment here)
-
-tasks = [
-    shopping(items=["apple", "bread"]),
-    shopping(items=["cheese"]),
-    shopping(items=["apple", "bread", "cheese"]),
-]
-'''
-
-AGENT = '''"""A scripted agent that solves {title}: the proof that the tasks can be done.
-
-Put a model in its place:   hud eval {folder}/tasks.py SLUG
-"""
-
-from hud.trace import ToolCall
-
-
-async def agent(run):
-    """Ask for each price and add them up."""
-    items = run.prompt_text.split(": ")[1].split("?")[0].split(", ")
-    total = 0
-    for number, item in enumerate(items):
-        result = await run.call_tool(ToolCall(id=str(number), name="price_of", arguments={{"item": item}}))
-        total += int(result.text)
-    return str(total)
-'''
-
-FILES = {"env.py": ENV, "tasks.py": TASKS, "agent.py": AGENT}
-
-
-@click.command(name="init")
+@click.command(
+    name="init",
+    epilog="Presets: "
+    + "; ".join(f"{preset}, {teaches}" for preset, teaches in PRESETS.items())
+    + ".",
+)
 @click.argument("name", default="my-environment")
+@click.option(
+    "-p",
+    "-t",
+    "--preset",
+    "--template",
+    type=click.Choice(list(PRESETS)),
+    default="tools",
+    show_default=True,
+    help="What it starts with.",
+)
 @click.option(
     "-d",
     "--dir",
@@ -77,19 +48,40 @@ FILES = {"env.py": ENV, "tasks.py": TASKS, "agent.py": AGENT}
     help="Folder to make it in.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace files that are there.")
-def command(name: str, parent: Path, force: bool) -> None:
+@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+def command(name: str, preset: str, parent: Path, force: bool, dry_run: bool) -> None:
     """Write a working starter environment into the folder NAME."""
     if not re.fullmatch(r"[A-Za-z][\w-]*", name):
         raise UsageError(
             f"{name!r} cannot name an environment: use letters, digits, - and _, a letter first."
         )
     folder = parent / name
-    taken = [str(folder / file) for file in FILES if (folder / file).exists()]
+    files = starter(preset, name, folder)
+    taken = [str(path) for path in files if path.exists()]
     if taken and not force:
         raise ConflictError(f"{', '.join(taken)} exists already; --force replaces it.")
-    folder.mkdir(parents=True, exist_ok=True)
-    words = {"name": name, "folder": folder.as_posix(), "title": name.replace("-", " ")}
-    for file, text in FILES.items():
-        (folder / file).write_text(text.format(**words), encoding="utf-8")
-        click.echo(f"wrote {folder / file}")
-    click.echo(f"\nNext:\n  hud eval {folder}/tasks.py {folder}/agent.py --all")
+    for path, text in files.items():
+        if not dry_run:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        click.echo(f"{'would write' if dry_run else 'wrote'} {path}")
+    if not dry_run:
+        tasks, agent = (shlex.quote(str(folder / file)) for file in ("tasks.py", "agent.py"))
+        click.echo(f"\nNext:\n  hud eval {tasks} {agent} --all")
+
+
+def starter(preset: str, name: str, folder: Path) -> dict[Path, str]:
+    """Return the files of a preset, by where they belong."""
+    root = STARTERS / preset
+    words = {
+        "FOLDER": shlex.quote(folder.as_posix()),
+        "TITLE": name.replace("-", " "),
+        "NAME": name,
+    }
+    found = {}
+    for source in sorted(path for path in root.rglob("*.py") if "__pycache__" not in path.parts):
+        text = re.sub(
+            r"\b(FOLDER|TITLE|NAME)\b", lambda word: words[word[0]], source.read_text("utf-8")
+        )
+        found[folder / source.relative_to(root)] = text
+    return found

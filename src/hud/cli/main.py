@@ -12,6 +12,7 @@ import errno
 import importlib
 import json
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -134,7 +135,7 @@ def report(error: Exception, arguments: list[str]) -> int:
         click.echo(json.dumps({"error": kind, "message": sentence}))
     click.echo(f"Error: {sentence}", err=True)
     if not expected and not debug:
-        again = " ".join(["hud", "--debug", *arguments])
+        again = shlex.join(["hud", "--debug", *arguments])
         click.echo(f"This is not an error we expected. For the traceback: {again}", err=True)
     return 2 if isinstance(error, UsageError | StoreError) else 1
 

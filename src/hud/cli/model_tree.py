@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hud.cli.output import Column, header, number, row
+from hud.cli.output import Column, count, header, number, row
 
 _SHORTEST_FOLD = 4
 """Fewer uneventful checkpoints in a row than this are drawn one by one."""
@@ -141,3 +141,35 @@ def _graph(
         for place in range(lane + 1, max(waiting, default=-1) + 1)
     ]
     return "".join(cells) + " ".join([mark, *after]).rstrip()
+
+
+_SHOWN = {
+    "trained_reward:mean": "reward of what was learned from",
+    "grad_norm:mean": "gradient norm",
+    "entropy:mean": "entropy, nats a token",
+    "kl:mean": "KL to the reference, nats a token",
+    "clip_fraction:mean": "clipped tokens, share",
+    "sampler_gap:mean": "sampler against trainer, nats",
+    "policy_lag:mean": "policy lag, steps",
+}
+"""Metrics of a step that `hud models head` shows; `--json` has them all."""
+
+
+def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
+    """Return what is known of the step that made a checkpoint, one line each."""
+    metrics = node["metrics"]
+    tokens = metrics.get("action_tokens:sum")
+    loss = metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
+    counts = [("num_traces", "run"), ("num_datums", "sequence"), ("num_tokens", "token")]
+    learned = [count(node[name], noun) for name, noun in counts if node.get(name) is not None]
+    rows = [
+        ("made", node["created_at"][:16].replace("T", " ")),
+        ("from", names.get(node["prev_model_checkpoint_id"] or "", "base")),
+        ("reward", number(node["mean_reward"])),
+        ("learned from", ", ".join(learned) or "–"),
+        ("loss, a token", f"{number(loss, 4)}  {node['loss_fn'] or ''}".rstrip()),
+        ("learning rate", "–" if node["learning_rate"] is None else f"{node['learning_rate']:g}"),
+        *((told, f"{metrics[name]:.4g}") for name, told in _SHOWN.items() if name in metrics),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name:<{width}}  {value}" for name, value in rows]

@@ -306,6 +306,8 @@ def head(slug: str, target: str | None, as_json: bool) -> None:
     """Show the checkpoint that serves, or make another one serve."""
     if target is not None:
         _ask("put", f"/v2/models/{slug}/head", {"checkpoint_id": target})
+    from hud.cli.model_tree import statistics_of
+
     nodes = _ask("get", f"/v2/models/{slug}/checkpoints")
     model = _ask("get", f"/v2/models/{slug}")
     active = next((node for node in nodes if node["is_active"]), None)
@@ -314,6 +316,9 @@ def head(slug: str, target: str | None, as_json: bool) -> None:
         return
     serves = "the weights it began with" if active is None else f"{active['name']} ({active['id']})"
     console().print(f"{model['model_name']} serves {serves}.", markup=False)
+    if active is not None:
+        for line in statistics_of(active, {node["id"]: node["name"] for node in nodes}):
+            console().print(line, markup=False)
     if target is not None:
         console().print(f"Training goes on from there: hud train {model['model_name']} TASKS")
 

@@ -83,6 +83,11 @@ def is_paid(agent: str | None, model: str | None) -> bool:
     return agent in KINDS or kind_of_model(agent or model or "") is not None
 
 
+def is_scripted(agent: str | None) -> bool:
+    """Return True for an agent from a file and for a person: neither has steps or answers of a model."""
+    return agent is not None and (agent == HUMAN or _is_file(agent))
+
+
 def _is_file(agent: str) -> bool:
     return agent.partition(":")[0].endswith(".py")
 
@@ -96,7 +101,7 @@ def _of_kind(kind: str, model: str | None, config: dict[str, Any]) -> Agent:
         if not config.get("base_url") and settings.load().gateway_url is None:
             raise UsageError(
                 f"{SERVED} needs the address of its server: --config base_url=http://host:port/v1, "
-                "or HUD_GATEWAY_URL."
+                "or HUD_API_URL (or HUD_GATEWAY_URL) of a platform."
             )
     return agent_of(kind, settings_of(kind, config, whose="--config"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,7 +164,7 @@ async def _send(
         return
     console().print(
         f"Sent: {answer['tasks_created']} new, {answer['tasks_updated']} changed. "
-        f"Next: hud eval {name} AGENT --all",
+        f"Next: hud eval {shlex.quote(name)} AGENT --all",
         markup=False,
     )
 

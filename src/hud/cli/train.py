@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
+from hud.cli.command_line import command_line
 from hud.cli.main import INTERRUPTED
 from hud.cli.output import console, number, print_json, seconds
 from hud.eval.intervals import with_interval
@@ -175,7 +177,7 @@ def _tell_stages(reports: list[StageReport], stages: int) -> None:
                 markup=False,
             )
     if finished < stages:
-        out.print("Give the same command again to go on.")
+        out.print(f"Go on: {command_line(click.get_current_context())}", markup=False)
 
 
 async def _train(config: TrainConfig, *, fresh: bool, as_json: bool) -> int:
@@ -266,7 +268,10 @@ def _learn_from(
         f"{report.model} learned from {report.runs} runs in {report.steps} steps ({seconds(report.seconds)}): loss per token "
         f"{number(report.first_loss)} to {number(report.last_loss)}; {report.left_out} runs left out."
     )
-    out.print(f"Next: hud train {report.model} {tasks or 'TASKS'}", markup=False)
+    out.print(
+        f"Next: hud train {report.model} {shlex.quote(str(tasks)) if tasks else 'TASKS'}",
+        markup=False,
+    )
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -93,16 +94,25 @@ def _limits(given: tuple[str, ...]) -> BuildLimits:
     return BuildLimits(**found)
 
 
+def _exports(variables: dict[str, str]) -> str:
+    return "export " + shlex.join(f"{name}={value}" for name, value in variables.items())
+
+
 def _announce(address: Address, key: str | None) -> None:
     click.echo(f"OpenHUD is up at {address.url}  (API reference: {address.url}/docs)")
     if key is not None:
         click.echo("\nThis is the first key, an admin's. It is shown only now:")
         click.echo(f"  {key}")
+    url, others = {"HUD_API_URL": address.url}, dict(address.variables)
+    del others["HUD_API_URL"]
     click.echo("\nA client needs:")
-    for name, value in {**address.variables, "HUD_API_KEY": key or "YOUR_KEY"}.items():
-        click.echo(f"  export {name}={value}")
+    click.echo(f"  {_exports(url | ({'HUD_API_KEY': key} if key is not None else {}))}")
+    if key is None:
+        click.echo("and HUD_API_KEY; a new key:  hud keys create NAME --scope train")
+    click.echo("\nA client written for HUD's hosted platform needs these, too:")
+    click.echo(f"  {_exports(others)}")
     click.echo("\nThen, for instance:")
-    click.echo("  hud keys create NAME                   a key for somebody else")
-    click.echo("  hud models create NAME                 a small model to train")
-    click.echo("  hud eval env.py NAME --group 8         a job, recorded here")
+    click.echo("  hud init my-environment")
+    click.echo("  hud models create my-policy --tasks my-environment/tasks.py    # a small one")
+    click.echo("  hud eval my-environment/tasks.py my-policy --all --group 8     # recorded here")
     click.echo("\nStop: Ctrl-C")

@@ -22,7 +22,9 @@ class ClaudeAgent(ToolLoopAgent):
             config = ClaudeConfig(**fields)
         elif fields:
             config = ClaudeConfig(**{**config.model_dump(exclude_unset=True), **fields})
-        where = endpoint(ANTHROPIC, config.model, config.base_url, config.api_key)
+        where = endpoint(
+            ANTHROPIC, config.model, config.base_url, config.api_key, gateway=config.gateway
+        )
         model = ClaudeModel(
             config.model,
             where,

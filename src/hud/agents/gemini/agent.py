@@ -27,7 +27,7 @@ class GeminiAgent(ToolLoopAgent):
             config = self.settings(**{**config.model_dump(exclude_unset=True), **fields})
         model = GeminiModel(
             config.model,
-            endpoint(GEMINI, config.model, config.base_url, config.api_key),
+            endpoint(GEMINI, config.model, config.base_url, config.api_key, gateway=config.gateway),
             generation=_generation(config),
             hosted_tools=config.hosted_tools,
             computer=self._has_computer(config.model),

@@ -42,7 +42,7 @@ class OpenAIAgent(ToolLoopAgent):
         given = {name: getattr(config, name) for name in _AS_GIVEN}
         model = ResponsesModel(
             config.model,
-            endpoint(OPENAI, config.model, config.base_url, config.api_key),
+            endpoint(OPENAI, config.model, config.base_url, config.api_key, gateway=config.gateway),
             request={name: value for name, value in given.items() if value is not None},
             computer=self.computer_of(config.model),
             hosted_tools=config.hosted_tools,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Annotated, Any
 
 from fastapi import Form, Query, Request, Response
@@ -151,9 +152,9 @@ def download(
 
 
 def sync_command(taskset: dict[str, Any]) -> str:
-    """Return the command that brings tasks into a taskset; a name that a shell would not take as it is stays out."""
-    name = taskset["name"] if re.fullmatch(r"[\w.-]+", taskset["name"]) else "NAME"
-    return f"hud sync tasks FILE --name {name}"
+    """Return the command that brings the tasks of a file into a taskset; a name of other characters is left out."""
+    name = taskset["name"] if re.fullmatch(r"[\w .-]+", taskset["name"]) else "NAME"
+    return f"hud sync tasks {shlex.quote(name)} tasks.py"
 
 
 def tasks_in(text: str) -> list[dict[str, Any]]:

@@ -1,0 +1,83 @@
+"""Command lines to type next, complete and quoted for a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+from click.core import ParameterSource
+
+
+def command_line(context: click.Context, *, without: tuple[str, ...] = ()) -> str:
+    """Return the command that was typed, without the parameters named in `without`.
+
+    Values of settings whose name ends in `api_key` are not repeated.
+    """
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if typed and name not in without:
+            words += _words(parameter, context.params[name])
+    return shlex.join(words)
+
+
+def _words(parameter: click.Parameter, value: object) -> Iterator[str]:
+    if not isinstance(parameter, click.Option):
+        yield from map(str, value if isinstance(value, tuple) else (value,))
+        return
+    option = max(parameter.opts, key=len)
+    if parameter.is_flag:
+        yield option if value else max(parameter.secondary_opts, key=len)
+    elif parameter.count:
+        yield from [option] * int(str(value))
+    else:
+        for each in value if isinstance(value, tuple) else (value,):
+            yield from (option, _unsecret(str(each)))
+
+
+def _unsecret(text: str) -> str:
+    name, separator, _ = text.partition("=")
+    return f"{name}=YOUR_KEY" if separator and name.endswith("api_key") else text
+
+
+@dataclass(frozen=True)
+class EvalCommand:
+    """`hud eval` as it was typed: what stays, which tasks it played, and the group."""
+
+    kept: str
+    tasks: str
+    """Options that choose the tasks: `--all`, or `--task-ids ...`."""
+    group: int | None = None
+    """Runs of each task, where `--group` was given."""
+
+    @classmethod
+    def typed(cls, context: click.Context, first: str) -> EvalCommand:
+        """Return the command of a context; `first` is the slug of its first task, played where none was chosen."""
+        chosen = ("everything", "full", "task_ids", "group", "resume", "as_json")
+        ids = context.params["task_ids"]
+        tasks = "--full" if context.params["full"] else "--all"
+        if ids is not None:
+            tasks = f"--task-ids {shlex.quote(ids)}"
+        elif not (
+            context.params["everything"] or context.params["full"] or context.params["resume"]
+        ):
+            tasks = f"--task-ids {shlex.quote(first)}"
+        return cls(command_line(context, without=chosen), tasks, context.params["group"])
+
+    def resuming(self, job: str) -> str:
+        """Return the command that plays what is missing from a job."""
+        return " ".join([self.kept, self.tasks, *self._grouped(), f"--resume {job}"])
+
+    def of_all(self) -> str:
+        """Return the command that plays every task."""
+        return " ".join([self.kept, "--all", *self._grouped()])
+
+    def repeated(self, group: int) -> str:
+        """Return the command that plays each task several times."""
+        return f"{self.kept} {self.tasks} --group {group}"
+
+    def _grouped(self) -> list[str]:
+        return [] if self.group is None else [f"--group {self.group}"]

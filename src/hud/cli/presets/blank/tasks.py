@@ -1,0 +1,9 @@
+"""Tasks of TITLE; `hud eval FOLDER/tasks.py AGENT --all` plays them."""
+
+from env import count, env  # noqa: F401  (a runtime finds the environment here)
+
+tasks = [
+    count(word="strawberry", letter="r"),
+    count(word="banana", letter="a"),
+    count(word="cherry", letter="z"),
+]
