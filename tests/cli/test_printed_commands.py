@@ -16,7 +16,7 @@ from hud.cli.main import COMMANDS, cli
 
 COMMAND = re.compile(rf"\bhud ({'|'.join(COMMANDS)})\b([^\n]*)")
 SHOWN = re.compile(
-    rf"(?:^|Next: |Go on: |Follow it: |Stop it: )\s*(hud (?:{'|'.join(COMMANDS)})\b.*)"
+    rf"(?:^|Next: |Then: |Go on: |Follow it: |Stop it: )\s*(hud (?:{'|'.join(COMMANDS)})\b.*)"
 )
 STANDS = {
     "AGENT": "agent.py",
@@ -175,8 +175,12 @@ def test_what_models_and_training_print_runs(hud, folder):  # noqa: F811
     small = " --hidden 32 --layers 1 --vocab-size 300 --max-context 256"
     made = hud(filled(make) + small)
     small = " --steps 1 --group 2 --tasks-per-step 2 --max-tokens 8 --max-turns 1"
-    (train,) = printed(made)
+    *warm_up, train = printed(made)
     assert train == "hud train m tasks.py"
+    for command in (
+        warm_up
+    ):  # A script in the place of a model that costs money, and one pass over what it did.
+        hud(re.sub(r"--epochs \d+", "--epochs 1", command.replace(" claude ", " agent.py ")))
     for command in printed(hud(train + small)):
         hud(command)
     (train,) = re.findall(r"Training goes on from there: (.*)", hud("hud models head m --set base"))
