@@ -125,9 +125,9 @@ def run_all(hud, said, at_least):  # noqa: F811
 
 def test_what_an_evaluation_prints_runs(hud, folder):  # noqa: F811
     run_all(hud, hud("hud eval tasks.py agent.py -v"), 4)
-    again = run_all(hud, hud("hud eval tasks.py agent.py --task-ids 0,1 --timeout 50"), 4)
+    again = run_all(hud, hud("hud eval tasks.py agent.py --task-ids 0,1 --rollout-timeout 50"), 4)
     assert any(
-        "--timeout 50.0 --task-ids 0,1 --group 4" in command and "steady" in command
+        "--rollout-timeout 50.0 --task-ids 0,1 --group 4" in command and "steady" in command
         for command in again
     ), again
     run_all(hud, hud("hud init 'f' --dir 'two words'"), 1)
@@ -147,7 +147,7 @@ def test_what_an_evaluation_with_failures_prints_goes_on_with_the_same_tasks_and
     assert "--group 2 --resume" in resume
     again = hud(resume)
     assert re.search(r"mean reward +1\.000", again)
-    assert re.search(r"runs +2 of 1 task\b", again), "what was missing, and no other task"
+    assert again.startswith("tasks · agent: 2 runs"), "what was missing, and no other task"
 
 
 def test_a_key_on_the_command_line_is_not_printed_again():
