@@ -93,8 +93,8 @@ WRITTEN = {
     "{% set ns = namespace(t='<a>') %}{{ ns.t if x else '' }}": "[<a>]",
     "{{ x | replace('evil', '<a>') }}{{ x | tojson }}": '<a>"evil"',
     "{{ '<a>%s' | format(x) }}{{ '<b>' | upper }}": "<a>evil<B>",
-    "{{ '<a>' + (x | safe) + '<b>' }}": "&lt;a&gt;evil&lt;b&gt;",
-    "{{ '<|safe' | safe + x + '|>' }}{{ '[A]' + (x | tojson | safe) }}": '<|safeevil|&gt;[[A]]"evil"',
+    "{{ '<a>' + (x | safe) + '<b>' }}": "[&lt;a&gt;]evil[&lt;b&gt;]",
+    "{{ '<|safe' | safe + x + '|>' }}{{ '[A]' + (x | tojson | safe) }}": '<|safeevil[|&gt;[A]]"evil"',
     "{{ 1 + 2 }}{{ x if x == 'evil' and 'ev' in x else '<a>' }}": "3evil",
 }
 

@@ -19,6 +19,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import make_attrgetter
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
+from markupsafe import Markup, escape
 
 from hud.engine.reasoning import reasoning_switch
 from hud.engine.template_text import SUMMED, TemplateText, joined
@@ -141,14 +142,23 @@ class _Generation(Extension):
 
 
 def _sum(items: list[Any]) -> Any:
-    """Return `a + b + c`. Markup (`x | safe`) escapes what it is added to: the sum is the template's where that changes nothing."""
+    """Return `a + b + c`. Markup among them (`x | safe`) escapes the others, as `markupsafe` has it."""
     if all(type(item) in SUMMED for item in items):
         return joined(items)
-    whole = reduce(operator.add, items)
-    if isinstance(whole, str) and all(isinstance(item, str) for item in items):
-        plain = joined(items)
-        return plain if plain == whole else whole
-    return whole
+    if all(isinstance(item, str) for item in items):
+        return joined(item if isinstance(item, Markup) else _escaped(item) for item in items)
+    return reduce(operator.add, items)
+
+
+def _escaped(text: str) -> str:
+    if not isinstance(text, TemplateText):
+        return str(escape(text))
+    pieces, at = [], 0
+    for start, end in text.own:
+        own = TemplateText.literal(str(escape(str.__str__(text[start:end]))))
+        pieces += [str(escape(str.__str__(text[at:start]))), own]
+        at = end
+    return joined([*pieces, str(escape(str.__str__(text[at:])))])
 
 
 def _text(items: list[Any]) -> str:
