@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import inspect
 import io
@@ -213,8 +214,9 @@ class Stage:
                 for name, value in self.variables.items():
                     if name.startswith("HUD_"):  # As a program that is started from the same shell.
                         patch.setenv(name, value)
-                running = eval(code, self.names)  # noqa: S307
-                if inspect.iscoroutine(running):
+                if "hud.run(" in text:  # A script: it runs where there is no event loop.
+                    await asyncio.to_thread(eval, code, self.names)
+                elif inspect.iscoroutine(running := eval(code, self.names)):  # noqa: S307
                     await running
         except Exception as error:
             raise AssertionError(f"{block.place} fails: {error!r}") from error
