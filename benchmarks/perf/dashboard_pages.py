@@ -171,7 +171,12 @@ def _links(base: str, page: str) -> list[str]:
     parser = _Links()
     parser.feed(page)
     whole = (urljoin(base, link).partition("#")[0] for link in parser.found)
-    return [link for link in whole if link.startswith("/") and not link.startswith("/static/")]
+    # Downloads are no pages.
+    return [
+        link
+        for link in whole
+        if link.startswith("/") and not link.startswith("/static/") and not link.endswith(".jsonl")
+    ]
 
 
 def _kind(path: str) -> str:
