@@ -133,6 +133,7 @@ assert not search.choice.takes("delete")
         files={"bin/vllm": '#!/bin/bash\n[ "$1" = serve ] && [ -f "$2/config.json" ]\n'},
         stands={
             "--preset tiny": "--preset tiny --hidden 32 --layers 1",
+            "fork Qwen/Qwen3.5-4B": 'fork "$MODEL_FOLDER"',
             '"FOLDER"': '"$MODEL_FOLDER"',
             "FOLDER ": '"$MODEL_FOLDER" ',
             "http://gpu-1:8000": "$VLLM_1",
