@@ -159,3 +159,17 @@ def _command_lines():
                 yield (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 assert os.getpid() != int(process.name)
+
+
+async def test_programs_can_be_ended_before_their_files_are_judged():
+    env = Environment("desk")
+    desktop = env.desktop(
+        programs=["sh -c 'while :; do echo own > note.txt; done'"], size=(320, 240)
+    )
+    async with env.run() as run:
+        with entered(run):
+            await desktop.end_all()
+            await desktop.write("note.txt", "hidden\n")
+            await asyncio.sleep(0.2)
+            assert await desktop.read("note.txt") == b"hidden\n"
+            assert len(await desktop.screenshot()) > 0

@@ -134,6 +134,10 @@ class Desktop(Part):
             command, cwd=None, timeout=timeout, alone=False, env=display
         )
 
+    async def end_all(self) -> None:
+        """End every program on this run's desktop, so that its files change no more; what was shown is gone."""
+        await self._opened.inside.end_all()
+
     async def read(self, path: str) -> bytes:
         """Return what a file of this run's desktop holds; relative paths begin where programs do.
 

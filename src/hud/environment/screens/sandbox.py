@@ -162,17 +162,25 @@ class BoxedProgram:
                 stack.callback(theirs.close)
                 asked = {"entry": _held(stack, _ENTRY.read_bytes()), "control": theirs.fileno()}
                 descriptors += asked.values()
-            process = await asyncio.create_subprocess_exec(
-                *box.command(program, seccomp=descriptors[0], **asked),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=file,
-                limit=_STREAM_BYTES,
-                start_new_session=True,
-                pass_fds=descriptors,
-                cwd="/",
-                **_become(box.user),
+            starting = asyncio.ensure_future(
+                asyncio.create_subprocess_exec(
+                    *box.command(program, seccomp=descriptors[0], **asked),
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=file,
+                    limit=_STREAM_BYTES,
+                    start_new_session=True,
+                    pass_fds=descriptors,
+                    cwd="/",
+                    **_become(box.user),
+                )
             )
+            try:
+                process = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # asyncio itself, cancelled while it connects the pipes, may wait for ever.
+                await cls(await starting, errors, ours).end()
+                raise
         return cls(process, errors, ours)
 
     async def listen(self, address: str, port: int) -> socket.socket:
