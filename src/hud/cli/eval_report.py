@@ -146,10 +146,14 @@ def next_steps(job: Job, numbers: JobStatistics, again: EvalCommand) -> list[str
         steps.append((f"hud trace {job.runs[0].trace_id[:12]}", "every step of one run"))
     steps.append((f"hud jobs {mine}", "this table again"))
     steps.append((f"hud export {mine} -o trajectories.jsonl", "the runs as training data"))
+    room = console().width - 6  # Their indent, and the mark of a comment.
     width = max(len(command) for command, _ in steps)
-    if width + max(len(reason) for _, reason in steps) + 6 > console().width:
+    if width + max(len(reason) for _, reason in steps) > room:
         width = 0
-    return [f"{command:<{width}}  # {reason}" for command, reason in steps]
+    return [
+        f"{command:<{width}}  # {reason}" if len(command) + len(reason) <= room else command
+        for command, reason in steps
+    ]
 
 
 def _by_k(chances: dict[int, float]) -> str:
