@@ -30,6 +30,7 @@ async def serve(home: str) -> None:
     import uvicorn
 
     from hud.platform.application import PlatformConfig, create_app
+    from hud.platform.connections import Bounds, settings_of
     from hud.platform.gateway.formats import format_of
     from hud.platform.server import first_key, listen
     from hud.platform.serving.tokens import TokenDelta, TokenRequest
@@ -43,7 +44,8 @@ async def serve(home: str) -> None:
     chat = format_of(record.folder).chat
     prompt = chat.render(MESSAGES, [])
     listening = listen("127.0.0.1", 0)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on")
+    bounded = settings_of(Bounds())
+    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", **bounded)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve([listening]))
     lines = asyncio.StreamReader()
