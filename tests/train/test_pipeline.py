@@ -73,7 +73,7 @@ class Scripted:
         self.early = {}
         """How many of a group's runs end before its gate opens."""
 
-    async def play_group(self, cast, task, place, job, limit, heard):
+    async def play_group(self, cast, task, place, job, limit, heard, *, step):
         number = place[-1]
         self.begun.append(number)
         rewards = self.rewards.get(number, [0.0, 1.0, 0.0, 1.0])

@@ -68,8 +68,13 @@ class Connection(Protocol):
         """Return a row for each template: `{id, description, args, input?, returns?}`, schemas as JSON schema."""
         ...
 
-    async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
-        """Run the setup half of a template. Raises `EnvironmentFault`, or `UsageError` for wrong arguments."""
+    async def start(
+        self, task_id: str, args: dict[str, Any], *, training_progress: float | None = None
+    ) -> StartFrame:
+        """Run the setup half of a template. Raises `EnvironmentFault`, or `UsageError` for wrong arguments.
+
+        `training_progress`: share of the training that is done, 0 to 1, where the run is played for one.
+        """
         ...
 
     async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:

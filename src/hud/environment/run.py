@@ -67,6 +67,8 @@ class EnvironmentRun:
         self._nested: list[EnvironmentRun] = []
         self.added: list[Capability] = []
         """What a hook of this run offers to agents."""
+        self.training_progress: float | None = None
+        """Share of training that is done, where the task is played for it."""
         self._open = False
         self._grading = False
         self._calls: set[asyncio.Task[Any]] = set()
@@ -182,7 +184,10 @@ class EnvironmentRun:
                     f"Environment {self.name!r}: its observe hook {hook.__name__!r} raised {located(error)}."
                 ) from error
 
-    async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
+    async def start(
+        self, task_id: str, args: dict[str, Any], *, training_progress: float | None = None
+    ) -> StartFrame:
+        self.training_progress = training_progress
         template = self.environment.templates.get(task_id)
         if template is None:
             known = ", ".join(self.environment.templates) or "none"

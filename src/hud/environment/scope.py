@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
+from hud.graders.progress import at_progress
 
 if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
@@ -36,7 +37,8 @@ def entered(run: EnvironmentRun) -> Iterator[None]:
     outer = _current.get() or {}
     token = _current.set({**outer, **{id(one.environment): one for one in run.nesting}})
     try:
-        yield
+        with at_progress(run.nesting[0].training_progress):
+            yield
     finally:
         _current.reset(token)
 

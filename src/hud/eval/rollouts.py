@@ -101,6 +101,7 @@ async def carry_out(
     retries: int = RETRIES,
 ) -> Run:
     """Carry `run` out, and repeat it under a new id while infrastructure breaks it; returns the last one."""
+    run.training_progress = getattr(agent, "training_progress", run.training_progress)
     elsewhere = getattr(provider, "play", None)
     if elsewhere is not None:
         await _play_elsewhere(run, agent, elsewhere, rollout_timeout)

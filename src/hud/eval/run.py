@@ -69,6 +69,8 @@ class Run:
     """Runs of one task that are compared with one another share it."""
     attempt: int = 0
     """Which of its group's runs this is, from 0."""
+    training_progress: float | None = None
+    """Share of the training that is done, 0 to 1, where the run is played for one; graders read it."""
     model: str | None = None
     runtime: str | None = None
     """Address of the environment, or how it ran."""
@@ -303,7 +305,9 @@ class Run:
         self.tools = await self.connection.list_tools()
         if self.depth >= DEEPEST:
             self.tools = [tool for tool in self.tools if not tool.delegated]
-        frame = await self.connection.start(self.task.id, self.task.args)
+        frame = await self.connection.start(
+            self.task.id, self.task.args, training_progress=self.training_progress
+        )
         self.prompt, self.bindings = frame.prompt, frame.bindings
         setup = TaskCall(phase="setup", name=self.task.id, arguments=self.task.args)
         shown = {} if frame.state is None else {"state": frame.state}

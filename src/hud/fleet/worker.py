@@ -170,6 +170,7 @@ def _run_of(given: dict[str, Any], recorder: MemoryRecorder) -> Run:
         job_id=given["job_id"],
         group_id=spec.get("group_id"),
         attempt=spec.get("attempt", 0),
+        training_progress=spec.get("training_progress"),
         recorder=recorder,
     )
 

@@ -15,6 +15,7 @@ from hud.graders.comparisons import (
     numeric_match,
 )
 from hud.graders.normalization import normalize
+from hud.graders.progress import training_progress
 from hud.graders.results import EvaluationResult, SubScore
 from hud.graders.shaping import Fade, gate, length_normalized, step_bonus
 
@@ -42,6 +43,7 @@ __all__ = [
     "normalize",
     "numeric_match",
     "step_bonus",
+    "training_progress",
 ]
 
 

@@ -13,9 +13,12 @@ import math
 from dataclasses import dataclass
 
 from hud.errors import UsageError
+from hud.graders.progress import training_progress
 from hud.graders.results import EvaluationResult, SubScore
 
 Score = float | EvaluationResult
+FADE = "fade"
+"""Name of the subscore that holds the share of the process reward."""
 
 
 def gate(result: Score, outcome: float | SubScore, *, floor: float = 0.0) -> EvaluationResult:
@@ -69,8 +72,9 @@ def length_normalized(result: Score, length: int, *, target: int) -> EvaluationR
 class Fade:
     """A schedule that fades process rewards into outcome rewards over training.
 
-    Progress is the share of training that is done, 0 to 1. Until `start` the process counts for `share` of
-    the reward; from `end` on only the outcome counts; in between it is linear.
+    Progress is the share of training that is done, 0 to 1; it comes with each run, and is 1 outside training, so that an
+    evaluation measures the outcome alone. Until `start` the process counts for `share` of the reward; from `end` on only
+    the outcome counts; in between it is linear. A template writes `yield Fade()(process, outcome)`.
     """
 
     start: float = 0.0
@@ -90,9 +94,17 @@ class Fade:
         return self.share * (self.end - progress) / (self.end - self.start)
 
     def reward(self, process: float, outcome: float, progress: float) -> float:
-        """Return the reward at this point of training."""
+        """Return the reward at a point of training."""
         share = self.process_share(progress)
         return share * process + (1.0 - share) * outcome
+
+    def __call__(self, process: Score, outcome: Score) -> EvaluationResult:
+        """Return the outcome's grade with the reward of this point of training; `fade` in its tree is the process's share."""
+        progress = training_progress()
+        shaped, share = _copy(outcome), self.process_share(progress)
+        shaped.reward = self.reward(_copy(process).reward, shaped.reward, progress)
+        info = {"progress": progress, "start": self.start, "end": self.end}
+        return _noted(shaped, SubScore(name=FADE, value=share, weight=0.0, info=info))
 
 
 def _copy(result: Score) -> EvaluationResult:

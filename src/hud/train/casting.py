@@ -122,6 +122,7 @@ def cast_agent(
     subagents: dict[str, SubagentConfig],
     temperature: float,
     place: tuple[object, ...],
+    progress: float | None = None,
 ) -> Agent:
     """Return the agent that plays a step: the policy, with its subagents."""
     own = SubagentConfig(
@@ -132,6 +133,7 @@ def cast_agent(
         reasoning_effort=config.reasoning_effort,
     )
     agent = _seeded(cast.policy, own, config, temperature, place)
+    agent.training_progress = progress
     agent.subagents = {
         name: _seeded(cast.subagents[one.model], one, config, temperature, place)
         for name, one in subagents.items()

@@ -211,6 +211,10 @@ class TrainConfig(BaseModel):
             failed_runs=self.failed_runs,
         )
 
+    def progress_of(self, step: int) -> float:
+        """The share of the training that is done before one step, from 0."""
+        return min(step / max(self.steps, 1), 1.0)
+
     def learning_rate_of(self, step: int) -> float:
         """The rate of one step, from 0."""
         return learning_rate(

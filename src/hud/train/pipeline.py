@@ -173,7 +173,11 @@ class GroupStream:
             self._admit()
 
         place = ("stream", self._first, number)
-        runs = await self.player.play_group(self.cast, task, place, self.job, self._limit, heard)
+        # The step that is to learn from it, were every group taken in its turn.
+        step = self._first + number // self.config.tasks_per_step
+        runs = await self.player.play_group(
+            self.cast, task, place, self.job, self._limit, heard, step=step
+        )
         versions = [self._version_of(run) for run in runs]
         self._ended[number] = _Played(runs, min(versions, default=self.version))
 

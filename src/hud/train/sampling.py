@@ -21,6 +21,7 @@ from hud.eval.rollouts import provider_for, release
 from hud.eval.run import Run
 from hud.eval.scheduling import StopSignal, make_ready, plan, run_planned
 from hud.eval.taskset import Taskset
+from hud.graders.shaping import FADE
 from hud.train.casting import Cast, cast_agent
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.groups import counted_runs, failure_of
@@ -69,6 +70,14 @@ class Sampled:
         if self.reward is not None:
             found["rollout_reward:mean"] = self.reward
             found["turns:mean"] = fmean(turns)
+        shares = [
+            float(part["value"])
+            for run in self.measured
+            for part in run.grade.subscores
+            if part.get("name") == FADE
+        ]
+        if shares:
+            found["fade_share:mean"] = fmean(shares)
         if self.of_subagents:
             earned = [run.reward for run in self.of_subagents if run.reward is not None]
             found["subagent_runs:sum"] = float(len(self.of_subagents))
@@ -117,7 +126,8 @@ class Player:
         """Play a step's tasks until enough groups have spread, or no more may be drawn."""
         config = self.config
         found = Sampled()
-        agent = self._agent(cast, config.temperature, (config.seed, step))
+        progress = config.progress_of(step)
+        agent = self._agent(cast, config.temperature, (config.seed, step), progress)
         waiting = draw_tasks(tasks, config.seed, step, config.tasks_per_step)
         for wave in range(1 + config.dynamic_sampling):
             chosen = list(islice(waiting, config.tasks_per_step - len(found.groups)))
@@ -139,15 +149,18 @@ class Player:
         job: Job,
         limit: asyncio.Semaphore,
         heard: Callable[[Run], None],
+        *,
+        step: int,
     ) -> list[Run]:
-        """Play one task as often as a group has runs, each once `limit` has room for it; `heard` gets each one that ended."""
+        """Play one task for a step as often as a group has runs, each once `limit` has room for it; `heard` gets each one that ended."""
 
         def ended(run: Run) -> None:
             self.reporter.run_ended(run.reward)
             heard(run)
 
         config = self.config
-        agent = self._agent(cast, config.temperature, (config.seed, *place))
+        progress = config.progress_of(step)
+        agent = self._agent(cast, config.temperature, (config.seed, *place), progress)
         provider = self.runtime if self.runtime is not None else provider_for([task])
         await make_ready(agent, None, config.rollout_timeout)
         try:
@@ -204,8 +217,14 @@ class Player:
         agent = self._agent(cast, self.config.eval_temperature, place)
         return await self._play(agent, tasks, self.config.eval_group, job)
 
-    def _agent(self, cast: Cast, temperature: float, place: tuple[object, ...]) -> Agent:
-        return cast_agent(cast, self.config, self.subagents, temperature, place)
+    def _agent(
+        self,
+        cast: Cast,
+        temperature: float,
+        place: tuple[object, ...],
+        progress: float | None = None,
+    ) -> Agent:
+        return cast_agent(cast, self.config, self.subagents, temperature, place, progress)
 
     async def _play(self, agent: Agent, tasks: Iterable[Task], group: int, job: Job) -> list[Run]:
         before = len(job.runs)

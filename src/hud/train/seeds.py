@@ -65,7 +65,10 @@ class SeededAgent(Agent):
         config: OpenAIChatConfig,
         params: SamplingParams,
         place: tuple[object, ...],
+        training_progress: float | None = None,
     ) -> None:
+        """`training_progress` comes to the runs that it plays; None: they are not trained on."""
+        self.training_progress = training_progress
         self.model = model
         self.config = config
         self.params = params

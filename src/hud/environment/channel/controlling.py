@@ -230,6 +230,9 @@ class ControlConnection:
             raise ChannelError(BAD_PARAMS, "tasks.start: id must be a string")
         if not isinstance(args, dict):
             raise ChannelError(BAD_PARAMS, "tasks.start: args must be an object")
+        progress = params.get("training_progress")
+        if progress is not None and not (isinstance(progress, int | float) and 0 <= progress <= 1):
+            raise ChannelError(BAD_PARAMS, "tasks.start: training_progress must be from 0 to 1")
         session = self.session_of(params)
         if task_id not in session.run.environment.templates:
             known = ", ".join(session.run.environment.templates) or "none"
@@ -239,7 +242,7 @@ class ControlConnection:
         self.claim("tasks.start", params)
         run = await session.open()
         session.started = False
-        frame = await run.start(task_id, args)
+        frame = await run.start(task_id, args, training_progress=progress)
         session.started = True
         said = {"prompt": _plain(frame.prompt)}
         if frame.bindings:

@@ -174,8 +174,13 @@ class RemoteRun(ABC):
             raise self._nonsense("tasks.list")
         return tasks
 
-    async def start(self, task_id: str, args: dict[str, Any]) -> StartFrame:
-        said = await self.call("tasks.start", {"id": task_id, "args": args})
+    async def start(
+        self, task_id: str, args: dict[str, Any], *, training_progress: float | None = None
+    ) -> StartFrame:
+        params: dict[str, Any] = {"id": task_id, "args": args}
+        if training_progress is not None and not self.foreign:
+            params["training_progress"] = training_progress
+        said = await self.call("tasks.start", params)
         if self.foreign:
             await self._follow_files()
         try:

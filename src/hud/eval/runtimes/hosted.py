@@ -155,6 +155,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         "task": task.id,
         "slug": run.slug,
         "attempt": run.attempt,
+        "training_progress": run.training_progress,
         "args": task.args,
         "agent": {
             "type": kind_of_settings(config),

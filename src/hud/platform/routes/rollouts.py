@@ -63,6 +63,8 @@ class Submission(BaseModel):
     verifier: dict[str, Any] | None = None
     attempt: int = 0
     """Which of its group's runs this is."""
+    training_progress: float | None = Field(default=None, ge=0, le=1)
+    """Share of the training that is done, where it is played for one."""
 
 
 class Cancellation(BaseModel):
