@@ -31,14 +31,12 @@ XTERM = "xterm -geometry 80x24+20+40"
 def folder(monkeypatch, tmp_path):
     """A temporary folder of our own, so that what is left in it is ours."""
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    # What is shown on a desktop belongs to another user, where we are root.
-    for place in (folder, *folder.parents):
-        if not place.stat().st_mode & 0o001:
-            place.chmod(0o755)
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+    # What is shown on a desktop belongs to another user, where we are root, who has to come to its folder; pytest closes
+    # the folders that are above `tmp_path` whenever it starts.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)
 
 
 def desk(*programs, size=(640, 480)):
