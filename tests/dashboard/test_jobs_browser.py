@@ -64,7 +64,7 @@ def test_filters_answer_while_one_types_and_stay_in_the_address(tab, server):
     expect(tab.get_by_role("link", name="needle one")).to_be_visible()
     tab.wait_for_url("**/jobs?text=needle")
     tab.reload()
-    expect(tab.get_by_label("Search")).to_have_value("needle")
+    expect(tab.get_by_label("Search", exact=True)).to_have_value("needle")
     expect(tab.get_by_role("link", name="haystack")).to_have_count(0)
 
 

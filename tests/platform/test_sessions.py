@@ -7,8 +7,8 @@ import pytest
 from safetensors.torch import load_file
 
 from hud.client import connect, disconnect
+from hud.engine import tensor_file
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
-from hud.platform import trained as trained_module
 from hud.platform.leases import Leases
 from hud.platform.store import Store
 from hud.trace import SamplingParams, plain
@@ -184,18 +184,18 @@ async def test_a_full_disk_keeps_the_old_head_and_its_weights(home, platform, mo
     before = weights_of(platform)
     batch = await sampled([0.0, 1.0], seed=5)
     await trainer.forward_backward(batch)
-    real = trained_module.save_file
+    real = tensor_file.save_file
 
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(trained_module, "save_file", full)
+    monkeypatch.setattr(tensor_file, "save_file", full)
     with pytest.raises(StoreError, match="disk is full"):
         await trainer.optim_step(learning_rate=1e-2)
     assert same(before, weights_of(platform))
     assert (await trainer.head()).id == first.checkpoint_id
     assert [p.name for p in platform.registry.tree.place(platform.registry.model("m").id).iterdir()]
-    monkeypatch.setattr(trained_module, "save_file", real)
+    monkeypatch.setattr(tensor_file, "save_file", real)
     await trainer.step(batch, learning_rate=1e-2)
     assert len(await trainer.checkpoints()) == 2
 
