@@ -20,7 +20,7 @@ from transformers.generation.continuous_batching.utils import WorkloadHints
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
-from hud.engine.sampler import Sampler
+from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
 
 FLOOR_BAR, PEER_BAR = 0.6, 3.0

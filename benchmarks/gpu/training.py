@@ -11,10 +11,10 @@ from qwen3 import product_rate, random_decoder, synchronized
 from shapes import datums
 
 from hud.engine.config import DecoderConfig
+from hud.engine.learn.optimizer_state import OptimizerOptions
+from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
-from hud.engine.moments import OptimizerOptions
-from hud.engine.options import TrainerOptions
-from hud.engine.trainer import Trainer
 
 BARS = {"full": 0.45, "LoRA": 0.40}
 RANK = 16

@@ -25,8 +25,8 @@ from measure import seconds
 
 from hud.agents import ScriptedAgent
 from hud.engine.config import DecoderConfig
+from hud.engine.learn.trainer import Trainer
 from hud.engine.policy import Policy
-from hud.engine.trainer import Trainer
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.trace import Completion, SamplingParams, ToolCall

@@ -17,7 +17,7 @@ import shapes
 import torch
 from measure import verdict
 
-from hud.engine.fused import FusedDecoder
+from hud.engine.cpu.fused_decoder import FusedDecoder
 from hud.engine.policy import Policy
 from hud.trace import SamplingParams
 

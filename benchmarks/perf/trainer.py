@@ -26,8 +26,8 @@ import torch.nn.functional as F
 from shapes import DEMO, MIDDLE, create_policy
 from transformers import AutoModelForCausalLM
 
-from hud.engine.folder import load_decoder
-from hud.engine.trainer import Trainer
+from hud.engine.learn.trainer import Trainer
+from hud.engine.pretrained import load_decoder
 from hud.train.datums import Datum
 
 BAR_SECONDS = 1.5

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hud.engine import threads
 from hud.engine.config import DecoderConfig
+from hud.engine.cpu import threads
 from hud.engine.decoder import Decoder
-from hud.engine.distributed import follow, leading, open_trainer
-from hud.engine.joined import join, leave
+from hud.engine.learn.distributed import follow, leading, open_trainer
+from hud.engine.learn.optimizer_state import OptimizerOptions
+from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.process_group import join, leave
 from hud.engine.lora import LoraConfig
-from hud.engine.moments import OptimizerOptions
-from hud.engine.options import TrainerOptions
 from hud.errors import ConflictError, UsageError
 from hud.train.datums import Datum
 

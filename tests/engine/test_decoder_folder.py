@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
-from hud.engine.folder import load_decoder, save_decoder
-from hud.engine.kvcache import CacheSize, KVCache
+from hud.engine.pretrained import load_decoder, save_decoder
+from hud.engine.sample.kv_cache import CacheSize, KVCache
 from hud.errors import NotFoundError, StoreError, UsageError
 
 FAMILY = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}

@@ -7,15 +7,15 @@ from tests.engine.tiny_policy import tiny_folder
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hud.engine.adapters import AdapterBank
+from hud.engine.cuda.decode_graphs import DecodeGraphs
 from hud.engine.decoder import Decoder, inverse_frequencies
-from hud.engine.folder import load_decoder
-from hud.engine.graphs import DecodeGraphs
-from hud.engine.kvcache import CacheSize, KVCache
-from hud.engine.logprobs import pass_logprobs
+from hud.engine.learn.logprobs import pass_logprobs
+from hud.engine.learn.optimizer import AdamW
+from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.lora import LoraConfig, attach, lora_layers
-from hud.engine.optimizer import AdamW
-from hud.engine.packed import PackedPass
+from hud.engine.pretrained import load_decoder
+from hud.engine.sample.adapter_bank import AdapterBank
+from hud.engine.sample.kv_cache import CacheSize, KVCache
 
 META = torch.device("meta")
 

@@ -10,7 +10,7 @@ import ranks_at_work
 import torch
 from ranks_at_work import CASES, trained
 
-from hud.engine.trainer import Trainer
+from hud.engine.learn.trainer import Trainer
 
 RANKS = 2
 MEASURED = ("trainer_seconds:sum", "trainer_tokens_per_second:mean", "peak_memory_bytes:max")

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.engine.drawing import draw
+from hud.engine.sample.token_sampling import draw
 from hud.trace import SamplingParams
 
 PLAIN = SamplingParams(max_tokens=1)

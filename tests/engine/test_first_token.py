@@ -6,18 +6,18 @@ import sys
 
 from tests.engine.random_decoder import random_decoder
 
-from hud.engine.folder import save_decoder
+from hud.engine.pretrained import save_decoder
 
 PROGRAM = """
 import sys
 from pathlib import Path
 
 import torch
-from hud.engine.attention_kernels import attend, attend_gradient
-from hud.engine.decode_kernels import draw_on, forward, project
-from hud.engine.folder import load_decoder
-from hud.engine.fused import FusedDecoder
-from hud.engine.kvcache import CacheSize, KVCache
+from hud.engine.cpu.attention_kernels import attend, attend_gradient
+from hud.engine.cpu.decode_kernels import draw_on, forward, project
+from hud.engine.pretrained import load_decoder
+from hud.engine.cpu.fused_decoder import FusedDecoder
+from hud.engine.sample.kv_cache import CacheSize, KVCache
 
 decoder = load_decoder(Path(sys.argv[1]))
 size = CacheSize.within(1 << 20, decoder.config, torch.float32, slots=1, max_context=8, tables=True)
@@ -53,7 +53,7 @@ def test_a_policy_is_loaded_without_a_compiler(tmp_path):
     program = """
 import sys
 from pathlib import Path
-from hud.engine.folder import load_decoder
+from hud.engine.pretrained import load_decoder
 
 load_decoder(Path(sys.argv[1]))
 print("torch._dynamo" in sys.modules)

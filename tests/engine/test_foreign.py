@@ -7,11 +7,11 @@ from tests.engine.test_decoder_folder import packed_logits
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hud.engine.config import DecoderConfig
-from hud.engine.folder import load_decoder, load_weights, save_decoder
-from hud.engine.kvcache import CacheSize, KVCache
+from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
-from hud.engine.sampler import Sampler
-from hud.engine.trainer import Trainer
+from hud.engine.pretrained import load_decoder, load_weights, save_decoder
+from hud.engine.sample.kv_cache import CacheSize, KVCache
+from hud.engine.sample.sampler import Sampler
 from hud.errors import UsageError
 from hud.trace import SamplingParams
 from hud.train.datums import Datum

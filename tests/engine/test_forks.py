@@ -8,12 +8,12 @@ from tests.engine.tiny_policy import lesson, tiny_folder
 from tests.engine.waiting import until
 
 from hud.engine.chat import ChatFormat
-from hud.engine.folder import load_decoder
-from hud.engine.forks import SharedBase
+from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.policy import Policy
-from hud.engine.sampler import Sampler
-from hud.engine.trainer import Trainer
+from hud.engine.pretrained import load_decoder
+from hud.engine.sample.forks import SharedBase
+from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0)

@@ -6,8 +6,8 @@ import pytest
 from tests.engine.tiny_policy import tiny_policy
 from tests.engine.waiting import slowed
 
-from hud.engine import swapping
 from hud.engine.lora import LoraConfig, attach, lora_parameters
+from hud.engine.sample import weight_swap as swapping
 from hud.trace import SamplingParams
 
 LONG, SHORT = SamplingParams(max_tokens=200, temperature=0), SamplingParams(max_tokens=5)

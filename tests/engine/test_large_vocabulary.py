@@ -7,11 +7,11 @@ import pytest
 import torch
 from tests.engine.random_decoder import random_decoder
 
-from hud.engine.drawing import draw
-from hud.engine.logprobs import pass_logprobs
-from hud.engine.packed import PackedPass
-from hud.engine.sampler import Sampler
-from hud.engine.sequence import Asked, wait_for_turn
+from hud.engine.learn.logprobs import pass_logprobs
+from hud.engine.learn.packed_pass import PackedPass
+from hud.engine.sample.request import Asked, wait_for_turn
+from hud.engine.sample.sampler import Sampler
+from hud.engine.sample.token_sampling import draw
 from hud.trace import SamplingParams
 
 VOCABULARY = 151_936

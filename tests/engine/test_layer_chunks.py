@@ -9,10 +9,10 @@ import torch
 from small_decoder import random_datum
 from tests.engine.random_decoder import random_decoder
 
-from hud.engine import layer_chunks
+from hud.engine.cpu import chunked_layers as layer_chunks
+from hud.engine.cpu.threads import side_by_side
+from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach
-from hud.engine.threads import side_by_side
-from hud.engine.trainer import Trainer
 
 LENGTHS = [50, 7, 40, 31]
 PREFIXES = [-1, -1, 0, 1]

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud.engine.layout import BLOCK, Layout, OneCore, SharedLayout, Unpadded, layout_of
+from hud.engine.attention import BLOCK, Layout, OneCore, SharedLayout, Unpadded, layout_of
 
 HEADS, KV_HEADS, SIZE = 4, 2, 16
 

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from small_decoder import SmallDecoder, random_datum
 
+from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import (
     LoraConfig,
     attach,
@@ -18,7 +19,6 @@ from hud.engine.lora import (
     merged_state,
     save_adapter,
 )
-from hud.engine.trainer import Trainer
 from hud.errors import StoreError, UsageError
 
 CONFIG = LoraConfig(rank=2, alpha=6.0, targets=("q_proj", "v_proj"))

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hud.engine.cpu.norms import Normed, NormedRotated, rotate
 from hud.engine.decoder import RMSNorm
-from hud.engine.norms import Normed, NormedRotated, rotate
 
 EPS = 1e-6
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 
 CHECK = """
 import torch
-from hud.engine.paged_attention import paged_attention
+from hud.engine.cuda.paged_attention import paged_attention
 
 torch.manual_seed(0)
 for heads, kv_heads, dim, page, lengths in [
@@ -52,8 +52,8 @@ import torch
 from tests.engine.random_decoder import CONFIG
 from dataclasses import replace
 from hud.engine.decoder import Decoder
-from hud.engine.graphs import rows_of
-from hud.engine.kvcache import CacheSize, KVCache
+from hud.engine.cuda.decode_graphs import rows_of
+from hud.engine.sample.kv_cache import CacheSize, KVCache
 
 torch.manual_seed(0)
 decoder = Decoder(replace(CONFIG, head_dim=16)).eval()

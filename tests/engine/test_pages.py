@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hud.engine.pages import Pages
-from hud.engine.slots import Slots
+from hud.engine.sample.pages import Pages
+from hud.engine.sample.slots import Slots
 
 PAGES = 12
 TOKENS = st.integers(0, 1)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.engine.random_decoder import random_decoder
 from tests.engine.tiny_policy import TEXTS, TOOLS, tiny_policy
 
-from hud.engine import sampler
-from hud.engine.drawing import Uniforms
 from hud.engine.policy import Policy
+from hud.engine.sample import sampler
+from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.tiny import create_tiny
 from hud.errors import ContextOverflow, InfrastructureFault
 from hud.trace import Continuation, SamplingParams

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.random_decoder import forward_logprobs, random_decoder
 
-from hud.engine import sampler as sampler_module
 from hud.engine.config import DecoderConfig
-from hud.engine.kvcache import PAGE_TOKENS, CacheSize, bytes_for
-from hud.engine.sampler import Sampler
-from hud.engine.sequence import Asked, wait_for_turn
+from hud.engine.sample import sampler as sampler_module
+from hud.engine.sample.kv_cache import PAGE_TOKENS, CacheSize, bytes_for
+from hud.engine.sample.request import Asked, wait_for_turn
+from hud.engine.sample.sampler import Sampler
 from hud.errors import ContextOverflow, UsageError
 from hud.trace import SamplingParams
 

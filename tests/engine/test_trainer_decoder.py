@@ -9,10 +9,10 @@ from small_decoder import SmallDecoder
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
-from hud.engine.folder import save_decoder
+from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, load_adapter, save_adapter
-from hud.engine.options import TrainerOptions
-from hud.engine.trainer import Trainer
+from hud.engine.pretrained import save_decoder
 from hud.errors import UsageError
 from hud.train.datums import Datum
 

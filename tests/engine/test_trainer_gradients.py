@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from small_decoder import SmallDecoder, random_datum
 
-from hud.engine import logprobs
-from hud.engine.trainer import Trainer
+from hud.engine.learn import logprobs
+from hud.engine.learn.trainer import Trainer
 from hud.errors import UsageError
 from hud.train.losses import LOSSES
 from hud.train.types import BuiltinLoss

@@ -7,10 +7,10 @@ from small_decoder import SmallDecoder, random_datum
 from test_trainer_decoder import decoder, grouped_batch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hud.engine.flops import ceiling, pass_flops
+from hud.engine.learn.flops import ceiling, pass_flops
+from hud.engine.learn.packed_pass import lay_out
+from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
-from hud.engine.packed import lay_out
-from hud.engine.trainer import Trainer
 from hud.train.metrics import merge
 
 CPU = torch.device("cpu")

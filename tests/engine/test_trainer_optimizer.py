@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_decoder import SmallDecoder, random_datum
 
-from hud.engine.moments import BLOCK, OptimizerOptions, decode, encode
-from hud.engine.options import TrainerOptions
-from hud.engine.trainer import Trainer
+from hud.engine.learn.optimizer_state import BLOCK, OptimizerOptions, decode, encode
+from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.trainer import Trainer
 
 WAYS = [
     OptimizerOptions(),

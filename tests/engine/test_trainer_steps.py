@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_decoder import SmallDecoder, random_datum
 
+from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
-from hud.engine.trainer import Trainer
 from hud.errors import ConflictError, UsageError
 
 TARGETS = ("q_proj", "v_proj")

@@ -11,8 +11,8 @@ from tests.engine.vllm_policy import BASE, vllm_policy
 from tests.engine.vllm_stand_in import StandIn
 from tests.engine.waiting import until
 
-from hud.engine.sequence import Asked
-from hud.engine.trainer import Trainer
+from hud.engine.learn.trainer import Trainer
+from hud.engine.sample.request import Asked
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 from hud.train.datums import Datum

@@ -3,9 +3,9 @@
 from tests.engine.tiny_policy import tiny_folder
 
 from hud.engine.chat import ChatFormat
-from hud.engine.folder import load_decoder
 from hud.engine.lora import attach, lora_parameters
 from hud.engine.policy import Policy
+from hud.engine.pretrained import load_decoder
 from hud.engine.vllm.fleet import Patience
 from hud.engine.vllm.publishing import Publisher
 from hud.engine.vllm.sampler import Servers, VllmSampler

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hud.engine.drawing import Uniforms
+from hud.engine.sample.token_sampling import Uniforms
 from hud.trace import SamplingParams
 
 INT64 = 2**63

@@ -29,9 +29,9 @@ from tests.engine.vllm_requests import (
 )
 from tests.engine.vllm_transfer import ReceivingHalf
 
-from hud.engine.drawing import Uniforms, draw, likeliest_tokens
-from hud.engine.folder import load_decoder, load_weights
 from hud.engine.lora import load_adapter
+from hud.engine.pretrained import load_decoder, load_weights
+from hud.engine.sample.token_sampling import Uniforms, draw, likeliest_tokens
 from hud.trace import SamplingParams
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.platform.engine_server import drawn, engine_of, request
 
 from hud.client.presence import process_started
-from hud.engine.fused import FusedDecoder
+from hud.engine.cpu.fused_decoder import FusedDecoder
 from hud.errors import InfrastructureFault, NotFoundError, UsageError
 from hud.platform.serving import inline
 from hud.platform.serving.tokens import EngineDownError, OverloadedError

@@ -249,7 +249,7 @@ async def test_lora_trains_and_saves_only_the_adapter(home, platform):
 
 
 async def test_an_exported_adapter_is_merged(home, platform, tmp_path):
-    from hud.engine.folder import load_decoder
+    from hud.engine.pretrained import load_decoder
 
     await make("m", training="lora", lora_rank=2)
     await TrainingClient("m").step(await sampled([0.0, 1.0]), learning_rate=1e-1)

@@ -61,7 +61,7 @@ SCRIPT = textwrap.dedent(
             return answer
 
     def die_inside():
-        from hud.engine.trainer import Trainer
+        from hud.engine.learn.trainer import Trainer
         from hud.platform.trained import TrainedModel
         from hud.platform.tree import Tree
 

@@ -20,8 +20,8 @@ def main(arguments: list[str]) -> int:
     try:
         _check(arguments)
         # Loads torch.
-        from hud.engine import joined
-        from hud.engine.distributed import follow, leading
+        from hud.engine.learn import process_group as joined
+        from hud.engine.learn.distributed import follow, leading
 
         ranks = joined.join()
     except HudError as error:

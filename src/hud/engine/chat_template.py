@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup, escape
 
-from hud.engine.reasoning import reasoning_switch
+from hud.engine.reasoning_effort import reasoning_switch
 from hud.engine.template_text import SUMMED, TemplateText, joined
 from hud.errors import StoreError, UsageError
 

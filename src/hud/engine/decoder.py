@@ -16,11 +16,11 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
+from hud.engine.attention import AnyLayout, OneCore, chosen, layout_of
 from hud.engine.config import DecoderConfig
-from hud.engine.kvcache import KVCache
-from hud.engine.layer_chunks import LARGEST, Finished, Heads, Projected
-from hud.engine.layout import AnyLayout, OneCore, chosen, layout_of
-from hud.engine.norms import Normed, NormedRotated, rotate, written_out
+from hud.engine.cpu.chunked_layers import LARGEST, Finished, Heads, Projected
+from hud.engine.cpu.norms import Normed, NormedRotated, rotate, written_out
+from hud.engine.sample.kv_cache import KVCache
 
 
 class RMSNorm(nn.Module):

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.utils import logging
 
+from hud.engine.attention import Layout, SharedLayout
 from hud.engine.config import DecoderConfig
-from hud.engine.kvcache import KVCache
-from hud.engine.layout import Layout, SharedLayout
+from hud.engine.sample.kv_cache import KVCache
 from hud.errors import StoreError
 
 _OURS = "hud"

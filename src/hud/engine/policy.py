@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from hud.engine.chat import ChatFormat
-from hud.engine.constraints import Constraint, grammars_of
-from hud.engine.folder import load_decoder
-from hud.engine.precision import computing_type
-from hud.engine.samplers import Samplers
-from hud.engine.sequence import Asked, Drawn, Request, wait_for_turn
+from hud.engine.cpu.precision import computing_type
+from hud.engine.grammars import Constraint, grammars_of
+from hud.engine.pretrained import load_decoder
+from hud.engine.sample.request import Asked, Drawn, Request, wait_for_turn
+from hud.engine.sample.sampler_pool import Samplers
 from hud.engine.toolcalls import Parsed
 from hud.trace import (
     ChatMessage,
@@ -27,9 +27,9 @@ from hud.trace import (
 )
 
 if TYPE_CHECKING:
-    from hud.engine.folder import AnyDecoder
-    from hud.engine.one_pass import Beside
-    from hud.engine.sampler import Sampler
+    from hud.engine.learn.training_pass import Beside
+    from hud.engine.pretrained import AnyDecoder
+    from hud.engine.sample.sampler import Sampler
 
 
 class TurnSampler(Protocol):

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
-from hud.engine.folder import save_decoder
+from hud.engine.pretrained import save_decoder
 from hud.errors import UsageError
 
 SPECIAL = (

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hud.engine.chat import ChatFormat
-from hud.engine.folder import load_decoder, load_weights, save_decoder
-from hud.engine.forks import Bases
+from hud.engine.cpu.precision import computing_type
+from hud.engine.learn.optimizer_state import OptimizerOptions
+from hud.engine.learn.options import TrainerOptions
 from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
-from hud.engine.moments import OptimizerOptions
-from hud.engine.options import TrainerOptions
 from hud.engine.policy import Policy
-from hud.engine.precision import computing_type
+from hud.engine.pretrained import load_decoder, load_weights, save_decoder
+from hud.engine.sample.forks import Bases
 from hud.platform.checkpoints import SAMPLER, link_or_copy
 from hud.platform.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.serving.tokens import OverloadedError
 from hud.platform.vllm import policy_on_servers
 
 if TYPE_CHECKING:
-    from hud.engine.distributed import AnyTrainer
-    from hud.engine.folder import AnyDecoder
+    from hud.engine.learn.distributed import AnyTrainer
+    from hud.engine.pretrained import AnyDecoder
     from hud.platform.registry import Registry
     from hud.trace import ChatModel
 

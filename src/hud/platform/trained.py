@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file
 
-from hud.engine.distributed import open_trainer
-from hud.engine.folder import load_decoder
+from hud.engine.learn.distributed import open_trainer
+from hud.engine.pretrained import load_decoder
 from hud.engine.tensor_file import write_tensors
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.platform.accumulation import Accumulated

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from hud.engine.chat import ChatFormat
-from hud.engine.folder import load_decoder
 from hud.engine.policy import Policy
+from hud.engine.pretrained import load_decoder
 from hud.engine.vllm.publishing import Publisher
 from hud.engine.vllm.sampler import Servers, VllmSampler
 from hud.engine.vllm.transfer import nccl_engine

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from hud.engine.sequence import Request
+from hud.engine.sample.request import Request
 from hud.engine.vllm.members import Member, send
 from hud.engine.vllm.publishing import Publication
 from hud.engine.vllm.routing import Affinity

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
-from hud.engine.sequence import Request
+from hud.engine.sample.request import Request
 from hud.engine.vllm.publishing import Publication
 from hud.engine.vllm.wire import LOAD_SECONDS, Server, ServerLost, ServerRefused
 from hud.errors import HudError, UsageError

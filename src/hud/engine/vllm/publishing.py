@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hud.engine.folder import save_decoder
 from hud.engine.lora import LoraConfig, save_adapter
+from hud.engine.pretrained import save_decoder
 from hud.engine.vllm.transfer import Connect, Transfer
 from hud.engine.vllm.wire import Piece
 
 if TYPE_CHECKING:
-    from hud.engine.folder import AnyDecoder
+    from hud.engine.pretrained import AnyDecoder
 
 KEPT = 2
 """Published folders that stay: what serves, and what was served before, for turns that are finished with it."""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
-from hud.engine.beginnings import Beginnings, chain_of
+from hud.engine.sample.prefix_index import Beginnings, chain_of
 
 SLACK = 16
 """Sequences by which a server may be busier than the idlest, and a quarter of that one's, before it is left alone."""

@@ -15,8 +15,8 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hud.engine.drawing import Uniforms
-from hud.engine.sequence import Asked, Request, SamplerClosed
+from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.vllm.fleet import Fleet, Patience
 from hud.engine.vllm.members import Member
 from hud.engine.vllm.publishing import Publication, Publisher

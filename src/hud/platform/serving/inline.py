@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from hud.engine.sequence import Asked, Request, SamplerClosed
+from hud.engine.sample.request import Asked, Request, SamplerClosed
 from hud.errors import NotFoundError
 from hud.platform.records import ModelRecord
 from hud.platform.serving.tokens import (

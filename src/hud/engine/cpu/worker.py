@@ -1,0 +1,179 @@
+"""A process that samples beside its parent, or computes training passes: `python -m hud.engine.cpu.worker FD FD FD`.
+
+The first descriptor is its end of a pipe to the parent (`side_process`), the second the parent's weights, and the third room for
+gradients of them. It ends when the pipe does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from hud.engine.cpu.shared_weights import Plan, decoder_over
+from hud.engine.learn.packed_pass import PackedPass
+from hud.engine.learn.training_pass import learned, looked_at
+from hud.engine.sample.request import Asked, Drawn, Request
+from hud.engine.sample.weight_swap import SwappingSampler
+from hud.errors import InfrastructureFault
+from hud.train.loss_config import LossConfig
+
+
+class SideWork:
+    """Answers one parent."""
+
+    def __init__(self, parent: Connection, weights: int, gradients: int) -> None:
+        self._parent = parent
+        plan, slots, version = self._first()
+        self._sampler = SwappingSampler(decoder_over(plan, weights), slots=slots, version=version)
+        self._passes: SimpleQueue[tuple[PackedPass, LossConfig | None, bool]] = SimpleQueue()
+        self._trained = decoder_over(plan, weights).requires_grad_(True)
+        """The same weights, of which there are gradients."""
+        self._gradients = plan.tensors(gradients)
+        self._requests: dict[int, tuple[Request, int]] = {}
+        """By number: a sequence on its way, and how much of it was told."""
+        self._lock = threading.Lock()
+        self._answering = threading.Lock()
+        """A long message is written in parts."""
+        self._woken = threading.Event()
+        self._still: ExitStack | None = None
+        """What is left when weights have changed."""
+
+    def _first(self) -> tuple[Plan, int, str | None]:
+        first: tuple[Plan, int, str | None] = self._parent.recv()
+        return first
+
+    def work(self) -> None:
+        """Answer until the parent is gone, or says that it was all."""
+        for work in (self._tell, self._compute):
+            threading.Thread(target=work, name="hud-work", daemon=True).start()
+        self._answer(("ready",))
+        while True:
+            kind, *rest = self._parent.recv()
+            if kind == "draw":
+                self._draw(*rest)
+            elif kind == "abandon":
+                self._abandon(*rest)
+            elif kind == "pass":
+                self._passes.put(tuple(rest))
+            elif kind == "pause":
+                self._still = ExitStack()
+                self._still.enter_context(self._sampler.exclusive(in_flight=rest[0]))
+                self._answer(("still",))
+            elif kind == "version":
+                self._sampler.version = rest[0]
+            elif kind == "resume" and self._still is not None:
+                self._still.close()
+                self._still = None
+
+    def _draw(self, number: int, asked: Asked) -> None:
+        try:
+            request = self._sampler.submit(asked, self._woken.set)
+        except InfrastructureFault as error:
+            self._answer(("drawn", [(number, [], [], [], 0, None, [], error)]))
+            return
+        with self._lock:
+            self._requests[number] = (request, 0)
+        self._woken.set()
+
+    def _abandon(self, number: int) -> None:
+        with self._lock:
+            found = self._requests.pop(number, None)
+        if found is not None:
+            found[0].abandon()
+
+    def _answer(self, message: tuple[Any, ...]) -> None:
+        with self._answering:
+            self._parent.send(message)
+
+    def _compute(self) -> None:
+        """Compute training passes, one after the other."""
+        try:
+            while True:
+                batch, loss, checkpointed = self._passes.get()
+                try:
+                    found = self._pass(batch, loss, checkpointed)
+                except Exception:
+                    self._answer(("failed",))  # The parent computes it again, and says why.
+                else:
+                    self._answer(("passed", *found))
+        finally:
+            os._exit(1)  # The parent waits for an answer, or for the end.
+
+    def _pass(
+        self, batch: PackedPass, loss: LossConfig | None, checkpointed: bool
+    ) -> tuple[np.ndarray, dict[str, float], list[bool] | None]:
+        """Compute a pass; its gradients are put where the parent finds them. Returns which those are, beside the rest."""
+        if loss is None:
+            return looked_at(self._trained, batch).logprobs.numpy(), {}, None
+        self._trained.checkpointed = checkpointed
+        found = learned(self._trained, batch, loss, trained=list(self._trained.parameters()))
+        gradients = found.gradients or ()
+        for place, gradient in zip(self._gradients, gradients, strict=True):
+            if gradient is not None:
+                place.copy_(gradient)
+        return found.logprobs.numpy(), found.sums, [one is not None for one in gradients]
+
+    def _tell(self) -> None:
+        """Send what was drawn since the last time, of all sequences at once."""
+        with suppress(OSError):
+            while self._woken.wait():
+                self._woken.clear()
+                news = self._news()
+                if news:
+                    self._answer(("drawn", news))
+
+    def _news(self) -> list[tuple[Any, ...]]:
+        with self._lock:
+            known = list(self._requests.items())
+        news: list[tuple[Any, ...]] = []
+        for number, (request, seen) in known:
+            # First: once it has ended, everything that was drawn is there to be seen.
+            outcome = request.outcome
+            end = len(request.logprobs)
+            if outcome is None and (end == seen or not request.followed):
+                continue
+            news.append(
+                (
+                    number,
+                    request.token_ids[seen:end],
+                    request.logprobs[seen:end],
+                    request.likeliest[seen:end],
+                    request.cached,
+                    request.version,
+                    request.swaps,
+                    _said(outcome),
+                )
+            )
+            with self._lock:
+                if outcome is not None:
+                    self._requests.pop(number, None)
+                elif number in self._requests:
+                    self._requests[number] = (request, end)
+        return news
+
+
+def _said(outcome: Drawn | InfrastructureFault | None) -> str | InfrastructureFault | None:
+    """Return why a sequence ended; what it drew was told before."""
+    return outcome.finish_reason if isinstance(outcome, Drawn) else outcome
+
+
+def main() -> None:
+    """Be the side process of the one that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear.
+    parent, *memory = map(int, sys.argv[1:])
+    process = SideWork(Connection(parent), *memory)
+    with suppress(EOFError, OSError):
+        process.work()
+    os._exit(0)  # Nobody is left to answer to: a thread in the middle of a step is not waited for.
+
+
+if __name__ == "__main__":
+    main()

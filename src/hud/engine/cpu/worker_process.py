@@ -1,0 +1,259 @@
+"""A process that samples, or computes training passes, as its parent sees it; see `side_work` for the other end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from typing import Any
+
+import numpy as np
+import torch
+
+from hud.engine.cpu.shared_weights import SharedWeights, shared_memory
+from hud.engine.learn.packed_pass import PackedPass
+from hud.engine.learn.training_pass import Found
+from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.sample.token_sampling import Uniforms
+from hud.errors import InfrastructureFault
+from hud.train.loss_config import LossConfig
+
+STILL_SECONDS = 600.0
+"""How long turns on their way may take to end before weights are changed."""
+SHORT_TOKENS = 8_192
+"""A prompt up to this long fits into what a pipe takes that says it takes more: Linux says so while three quarters are free."""
+
+
+@dataclass(eq=False, kw_only=True)
+class SideRequest(Request):
+    """One sequence on its way in another process."""
+
+    number: int
+    abandoning: Callable[[int], None] = field(repr=False)
+
+    def abandon(self) -> None:
+        """Want no more of it."""
+        self.abandoned = True
+        if self.outcome is None:
+            self.abandoning(self.number)
+
+
+class SideProcess:
+    """Computes in a process of its own, on one thread, with weights that are this process's to change."""
+
+    def __init__(self, weights: SharedWeights, *, slots: int, version: str | None) -> None:
+        self._connection, theirs = Pipe()
+        room = shared_memory(weights.plan.size)
+        try:
+            passed = (theirs.fileno(), weights.descriptor, room)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hud.engine.cpu.worker", *map(str, passed)],
+                pass_fds=passed,
+                # Of MKL's own setting torch thinks more.
+                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+            )
+            self._gradients = weights.plan.tensors(room)
+        finally:
+            theirs.close()
+            os.close(room)
+        self.ready = threading.Event()
+        """Set once it draws, and when it never will."""
+        self.alive = True
+        self._requests: dict[int, SideRequest] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._computing = threading.Lock()
+        """Held while a pass is computed there: there is room for one's gradients."""
+        self._passed: Future[Found] | None = None
+        self._still = threading.Event()
+        self._outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._behind = 0
+        """Messages in the outbox, and in the hands of who sends them."""
+        self._order = threading.Lock()
+        self._takes_more = select.poll()
+        self._takes_more.register(self._connection, select.POLLOUT)
+        self._post((weights.plan, slots, version))
+        for work in (self._send, self._receive):
+            threading.Thread(target=work, name="hud-side", daemon=True).start()
+
+    @property
+    def load(self) -> int:
+        """Sequences on their way, and those that wait."""
+        return len(self._requests)
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`."""
+        number = next(self._numbers)
+        request = SideRequest(
+            **vars(asked),
+            uniforms=Uniforms(asked.params.seed),
+            most=asked.params.most_tokens(),
+            listener=listener,
+            number=number,
+            abandoning=self._abandon,
+        )
+        with self._lock:
+            if not self.alive:
+                raise SamplerClosed("The sampling process has ended.")
+            self._requests[number] = request
+        self._post(("draw", number, asked), short=len(asked.prompt) <= SHORT_TOKENS)
+        return request
+
+    def compute(self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool) -> Found:
+        """Return what a pass finds, computed there; see `one_pass.Beside`."""
+        with self._computing:
+            passed: Future[Found] = Future()
+            with self._lock:
+                if not self.alive:
+                    raise InfrastructureFault("The process beside this one has ended.")
+                self._passed = passed
+            self._post(("pass", batch, loss, checkpointed))
+            return passed.result()
+
+    def pause(self, *, in_flight: bool) -> None:
+        """Begin to keep it still; `wait_still` returns when it is."""
+        self._still.clear()
+        self._post(("pause", in_flight))
+
+    def wait_still(self) -> None:
+        """Wait until it is still, or gone. Raises `InfrastructureFault` where that takes too long."""
+        if not self._still.wait(STILL_SECONDS):
+            raise InfrastructureFault(
+                f"A sampling process did not come to rest within {STILL_SECONDS:.0f} seconds."
+            )
+
+    def set_version(self, version: str | None) -> None:
+        """Name the weights anew, while it is still."""
+        self._post(("version", version))
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._post(("resume",))
+
+    def close(self) -> None:
+        """End it; whoever waits is told."""
+        self._process.kill()  # It has nothing to save.
+        self._process.wait()
+        with suppress(OSError):
+            self._connection.close()
+        self._end()
+
+    def _abandon(self, number: int) -> None:
+        with self._lock:
+            known = self._requests.pop(number, None)
+        if known is not None:
+            self._post(("abandon", number))
+
+    def _post(self, message: tuple[Any, ...], *, short: bool = False) -> None:
+        """Send a message after those before it. Nobody waits here: the other end may be busy with a step.
+
+        A short one goes straight into the pipe if that has room: waking a thread for it costs several times as much, where
+        every core is busy sampling.
+        """
+        with self._order:
+            if short and not self._behind and self._takes_more.poll(0):
+                with suppress(OSError):  # The end of the process is told by who receives.
+                    self._connection.send(message)
+                return
+            self._behind += 1
+            self._outbox.put(message)
+
+    # -- threads ------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        with suppress(OSError):
+            while message := self._outbox.get():
+                self._connection.send(message)
+                with self._order:
+                    self._behind -= 1
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                kind, *rest = self._connection.recv()
+                if kind == "drawn":
+                    self._take(rest[0])
+                elif kind == "passed":
+                    self._take_pass(*rest)
+                elif kind == "failed":
+                    self._pass_failed("It failed there.")
+                elif kind == "still":
+                    self._still.set()
+                elif kind == "ready":
+                    self.ready.set()
+        except (EOFError, OSError):
+            pass
+        finally:
+            self._end()
+
+    def _take(self, news: list[tuple[Any, ...]]) -> None:
+        told: set[Callable[[], None]] = set()
+        for number, ids, logprobs, likeliest, cached, version, swaps, ended in news:
+            request = self._requests.get(number)
+            if request is None:
+                continue
+            request.cached, request.version, request.swaps = cached, version, swaps
+            request.token_ids += ids
+            request.likeliest += likeliest
+            request.logprobs += logprobs
+            if ended is not None:
+                with self._lock:
+                    self._requests.pop(number, None)
+                if isinstance(ended, InfrastructureFault):
+                    request.outcome = ended
+                else:
+                    request.end(ended)
+            told.add(request.listener)
+        for listener in told:
+            listener()
+
+    def _take_pass(
+        self, logprobs: np.ndarray, sums: dict[str, float], there: list[bool] | None
+    ) -> None:
+        gradients = None
+        if there is not None:
+            # Copies: the next pass is computed while these are added up.
+            gradients = [
+                one.clone() if is_there else None
+                for one, is_there in zip(self._gradients, there, strict=True)
+            ]
+        passed = self._asked_pass()
+        if passed is not None:
+            passed.set_result(Found(torch.from_numpy(logprobs), sums, gradients))
+
+    def _pass_failed(self, why: str) -> None:
+        passed = self._asked_pass()
+        if passed is not None:
+            passed.set_exception(InfrastructureFault(f"A training pass was not computed: {why}"))
+
+    def _asked_pass(self) -> Future[Found] | None:
+        """Return what waits for the pass under way; whoever gets it answers."""
+        with self._lock:
+            passed, self._passed = self._passed, None
+        return passed
+
+    def _end(self) -> None:
+        """Tell everybody who waits that it is over."""
+        with self._lock:
+            self.alive = False
+            lost = list(self._requests.values())
+            self._requests.clear()
+        self._outbox.put(())
+        self.ready.set()
+        self._still.set()
+        self._pass_failed("The process ended.")
+        for request in lost:
+            request.outcome = InfrastructureFault(
+                "The sampling process ended while it was drawing."
+            )
+            request.listener()

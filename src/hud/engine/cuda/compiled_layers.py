@@ -1,0 +1,58 @@
+"""Layers compiled by `torch.compile` for training: norms, rotations, gates and their gradients fused into few kernels.
+
+Compiling takes a minute or more, once for each process; it pays in long runs on a GPU, and not for small models on a CPU.
+Attention is not part of it: it is one kernel already, and its shapes change with every batch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hud.engine.attention import AnyLayout, chosen
+from hud.engine.decoder import Decoder, Layer
+from hud.errors import UsageError
+
+if TYPE_CHECKING:
+    from hud.engine.pretrained import AnyDecoder
+
+
+def compile_layers(decoder: AnyDecoder) -> None:
+    """Compile what each layer does with packed sequences, in place. Sampling is left as it is.
+
+    Raises `UsageError` for a decoder that is not our own.
+    """
+    if not isinstance(decoder, Decoder):
+        raise UsageError(
+            "Only models of the Llama, Qwen2 and Qwen3 families are compiled; make this one without --compile-layers."
+        )
+    # All layers share the compiled code; the number of tokens is a symbol in it, so that no batch compiles it anew.
+    before = torch.compile(_before, dynamic=True)
+    after = torch.compile(_after, dynamic=True)
+
+    def packed(
+        layer: Layer,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        layout: AnyLayout,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        q, k, v = before(layer, x, cos, sin)
+        output: Tensor = after(layer, chosen(rows, x), layout.attend(q, k, v, rows))
+        return output
+
+    for layer in decoder.model.layers:
+        assert isinstance(layer, Layer)
+        layer.packed = partial(packed, layer)  # type: ignore[method-assign]
+
+
+def _before(layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return layer.self_attn.project(layer.input_layernorm(x), cos, sin)
+
+
+def _after(layer: Layer, x: Tensor, attended: Tensor) -> Tensor:
+    return layer._finish(x, attended)

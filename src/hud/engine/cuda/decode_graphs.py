@@ -1,0 +1,111 @@
+"""Decode steps recorded as CUDA graphs: one launch for each step instead of one for each of its operations.
+
+Recorded for a few batch sizes; a batch takes the next larger one. How long sequences are does not matter, because
+attention reads their page tables (`paged_attention`). Weights that change in place need nothing; weights that are
+replaced, or added to, are recorded anew.
+
+Written without a GPU at hand: the tables that go into a step are tested on a CPU, recording and replaying never ran.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hud.engine.decoder import Decoder
+from hud.engine.sample.kv_cache import KVCache
+
+
+class DecodeGraphs:
+    """The recorded steps of one decoder over one cache of small pages, for at most `most` sequences."""
+
+    def __init__(self, decoder: Decoder, cache: KVCache, most: int) -> None:
+        self.decoder = decoder
+        self._cache = cache
+        self._sizes = batch_sizes(most)
+        device, size = cache.keys.device, cache.size
+        columns = -(-size.max_context // size.page_tokens)
+        # A graph reads and writes where it did when it was recorded. Rows that nobody uses have the page that nobody reads.
+        self._ids = torch.zeros(most, dtype=torch.long, device=device)
+        self._starts = torch.zeros(most, dtype=torch.long, device=device)
+        self._tables = torch.full((most, columns), size.pages, device=device)
+        self._recorded: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._weights = self._places()
+
+    def run(
+        self, ids: Sequence[int], tables: Sequence[Sequence[int]], starts: Sequence[int]
+    ) -> Tensor:
+        """Compute one token for each sequence, after `starts` tokens in the pages of `tables`; return (B, H).
+
+        What is returned is overwritten by the next run.
+        """
+        size = self._sizes[bisect_left(self._sizes, len(ids))]
+        self._fill(rows_of(ids, tables, starts, size, self._cache.size.pages))
+        if size not in self._recorded:
+            self._recorded[size] = self._record(size)
+        graph, hidden = self._recorded[size]
+        graph.replay()
+        return hidden[: len(ids)]
+
+    def check(self) -> None:
+        """Forget what was recorded if the weights no longer lie where they did."""
+        weights = self._places()
+        if weights != self._weights:
+            self._weights = weights
+            self._recorded.clear()
+
+    def _places(self) -> list[int]:
+        return [parameter.data_ptr() for parameter in self.decoder.parameters()]
+
+    def _fill(self, rows: Tensor) -> None:
+        """Put a batch where the graphs read it, in one copy to the device."""
+        count, columns = rows.shape[0], rows.shape[1] - 2
+        staged = rows.pin_memory().to(self._ids.device, non_blocking=True)
+        self._ids[:count].copy_(staged[:, 0])
+        self._starts[:count].copy_(staged[:, 1])
+        self._tables[:count, :columns].copy_(staged[:, 2:])
+
+    def _record(self, size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        # What compiles kernels or allocates workspaces on first use must not do so while it is recorded.
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._step(size)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        # One pool for all: no two of them run at the same time.
+        pool = next(iter(self._recorded.values()))[0].pool() if self._recorded else None
+        # Other threads of this process may train meanwhile.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            hidden = self._step(size)
+        return graph, hidden
+
+    def _step(self, size: int) -> Tensor:
+        positions = self._cache.aim_at_tables(self._tables[:size], self._starts[:size])
+        return self.decoder.hidden_cached(self._ids[:size], positions, self._cache)
+
+
+def batch_sizes(most: int) -> list[int]:
+    """Return the batch sizes to record, so that few rows are computed for nobody: 1, 2, 4, 8, 16, then steps of 16."""
+    sizes = [1, 2, 4, 8, *range(16, most, 16)]
+    return [*(size for size in sizes if size < most), most]
+
+
+def rows_of(
+    ids: Sequence[int],
+    tables: Sequence[Sequence[int]],
+    starts: Sequence[int],
+    size: int,
+    nobodys: int,
+) -> Tensor:
+    """Return (size, 2 + P): each row's token, how many tokens are before it, and its pages; the page `nobodys` fills up."""
+    widest = max(map(len, tables))
+    rows = [
+        [token, start, *pages, *[nobodys] * (widest - len(pages))]
+        for token, start, pages in zip(ids, starts, tables, strict=True)
+    ]
+    rows += [[0, 0, *[nobodys] * widest]] * (size - len(rows))
+    return torch.tensor(rows)

@@ -1,0 +1,282 @@
+"""AdamW with decoupled weight decay (arXiv 1711.05101), over named parameters.
+
+    m ← β1 m + (1 - β1) g        v ← β2 v + (1 - β2) g²
+    θ ← θ - lr (λ θ + m̂ / (√v̂ + ε))        m̂ = m / (1 - β1ⁿ),  v̂ = v / (1 - β2ⁿ)
+
+The arithmetic is torch's fused kernel. What is around it is our own, because a step must be refused before it touches
+anything, its update is measured, its state is a flat set of named whole tensors, however many ranks there are and
+however moments are kept, and weights in bf16 are updated through fp32 masters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+
+from hud.engine.learn.optimizer_state import Kept, Offloaded, OptimizerOptions, Plain, kept
+from hud.engine.learn.ranks import Alone, Ranks
+from hud.errors import ConflictError, UsageError
+
+BUCKET = 1 << 26
+"""Numbers that are updated at once, so that what is copied for it stays small: 256 MiB in fp32."""
+
+
+@dataclass
+class Slot:
+    """One trained parameter, or this rank's part of it."""
+
+    name: str
+    parameter: nn.Parameter
+    """What the model computes with; of several ranks, its shape is that of all parts together."""
+    value: Tensor
+    """This rank's part of it, in the same memory."""
+    master: Kept
+    """What is updated: the value itself in fp32 or fp64; a copy in fp32 where the model computes in less."""
+    copied: bool
+    """True when the master is not the value itself."""
+    gradient: Tensor | None = None
+    """The accumulated gradient, where the master is a copy."""
+    first: Kept | None = None
+    second: Kept | None = None
+
+    @property
+    def master_dtype(self) -> torch.dtype:
+        """fp32, or fp64 of parameters in fp64."""
+        return torch.promote_types(self.value.dtype, torch.float32)
+
+
+class AdamW:
+    """The moments and the step count of some parameters."""
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, nn.Parameter]],
+        options: OptimizerOptions | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.step = 0
+        self.options = options or OptimizerOptions()
+        self._ranks: Ranks = ranks or Alone()
+        self._slots = [self._slot(name, parameter) for name, parameter in parameters]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the trained parameters."""
+        return [slot.name for slot in self._slots]
+
+    def collect(self) -> None:
+        """Move gradients of low-precision parameters into their fp32 sums; call after each backward pass."""
+        for slot in self._slots:
+            if slot.copied and slot.parameter.grad is not None:
+                gradient = self._ranks.part(slot.parameter.grad)
+                if slot.gradient is None:
+                    slot.gradient = gradient.float()
+                else:
+                    slot.gradient.add_(gradient)
+                slot.parameter.grad = None
+
+    def zero_grad(self) -> None:
+        """Forget what was accumulated."""
+        for slot in self._slots:
+            slot.parameter.grad = None
+            slot.gradient = None
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the accumulated gradients by name, whole on every rank."""
+        return {
+            slot.name: self._ranks.together(gradient, slot.parameter)
+            for slot in self._slots
+            if (gradient := self._gradient(slot)) is not None
+        }
+
+    @torch.no_grad()
+    def update(
+        self,
+        *,
+        learning_rate: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        max_grad_norm: float | None,
+        divide_by: float = 1.0,
+    ) -> dict[str, float]:
+        """Apply the accumulated gradient divided by `divide_by`, and forget it; return what was measured.
+
+        A gradient that is not finite is refused and forgotten; weights and moments stay as they were.
+        """
+        slots = [(slot, grad) for slot in self._slots if (grad := self._gradient(slot)) is not None]
+        norm = self._norm(_norm([grad for _, grad in slots])) / divide_by
+        if not math.isfinite(norm):
+            self._refuse(slots)
+        scale = 1.0 / divide_by
+        if max_grad_norm is not None and norm > max_grad_norm:
+            scale *= max_grad_norm / (norm + 1e-6)
+        moved, size = [], []
+        for bucket in _buckets(slots):
+            masters = [slot.master.read() for slot, _ in bucket]
+            moments = [self._moments(slot) for slot, _ in bucket]
+            before = [master.clone() for master in masters]
+            adamw(
+                masters,
+                [grad.to(slot.master_dtype).mul_(scale) for slot, grad in bucket],
+                [first for first, _ in moments],
+                [second for _, second in moments],
+                [],
+                # The kernel counts the step that it takes itself.
+                [torch.tensor(float(self.step), device=one.device) for one in masters],
+                fused=True,
+                amsgrad=False,
+                maximize=False,
+                lr=learning_rate,
+                beta1=beta1,
+                beta2=beta2,
+                eps=eps,
+                weight_decay=weight_decay,
+            )
+            size.append(_norm(before))
+            moved.append(
+                _norm([one.sub_(master) for one, master in zip(before, masters, strict=True)])
+            )
+            for (slot, _), master, (first, second) in zip(bucket, masters, moments, strict=True):
+                self._keep(slot, master, first, second)
+        self.step += 1
+        self.zero_grad()
+        weights, change = self._norm(math.hypot(*size)), self._norm(math.hypot(*moved))
+        return {
+            "grad_norm:mean": norm,
+            "update_norm:mean": change,
+            "update_ratio:mean": change / weights if weights else 0.0,
+            "grad_clipped:mean": float(max_grad_norm is not None and norm > max_grad_norm),
+        }
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of moments and masters, by name and whole, and the step count.
+
+        Of several ranks, only the first gets the tensors, in the host's memory. Moments in eight bits are in it as
+        the fp32 numbers that they stand for, so a state fits any number of ranks and any way of keeping it.
+        """
+        state = {"step": torch.tensor(self.step, dtype=torch.int64)}
+        for slot in self._slots:
+            tensors = {"first": slot.first, "second": slot.second}
+            if slot.copied:
+                tensors["master"] = slot.master
+            for kind, one in tensors.items():
+                if one is None:
+                    continue
+                whole = self._ranks.together(one.read(), slot.parameter)
+                if self._ranks.count == 1:
+                    state[f"{kind}/{slot.name}"] = whole.clone()
+                elif self._ranks.index == 0:
+                    state[f"{kind}/{slot.name}"] = whole.cpu()
+        return state
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take a state over; check all of it before changing anything. Of several ranks, the first has it."""
+        shapes, step = self._ranks.told(
+            ({key: tuple(tensor.shape) for key, tensor in state.items()}, int(state.get("step", 0)))
+        )[0]
+        known = {slot.name: slot for slot in self._slots}
+        for key, shape in shapes.items():
+            kind, _, name = key.partition("/")
+            if kind not in ("first", "second", "master"):
+                continue
+            if name not in known or shape != tuple(known[name].parameter.shape):
+                raise UsageError(
+                    f"The optimizer state holds {name!r} of shape {shape}, which is not trained here. It "
+                    "belongs to another model or another LoRA configuration."
+                )
+        self.zero_grad()
+        self.step = step
+        for name, slot in known.items():
+
+            def taken(kind: str, name: str = name, slot: Slot = slot) -> Tensor | None:
+                key = f"{kind}/{name}"
+                if key not in shapes:
+                    return None
+                # A copy: whoever gave the state may go on with it.
+                return self._ranks.cut(state.get(key), slot.parameter, slot.master_dtype).clone()
+
+            first, second = taken("first"), taken("second")
+            slot.first = None if first is None else kept(first, self.options, signed=True)
+            slot.second = None if second is None else kept(second, self.options, signed=False)
+            if slot.copied:
+                master = taken("master")
+                slot.master.write(slot.value if master is None else master)
+                slot.value.copy_(slot.master.read())
+
+    def reset(self) -> None:
+        """Begin anew from the model's present weights: step 0, no moments, nothing accumulated."""
+        self.load_state_dict({"step": torch.tensor(0)})
+
+    def _slot(self, name: str, parameter: nn.Parameter) -> Slot:
+        value = self._ranks.part(parameter)
+        copied = value.dtype not in (torch.float32, torch.float64)
+        if not copied:
+            return Slot(name, parameter, value, Plain(value), copied)
+        master = value.float()
+        held: Kept = Offloaded(master) if self.options.offload else Plain(master)
+        return Slot(name, parameter, value, held, copied)
+
+    def _gradient(self, slot: Slot) -> Tensor | None:
+        """Return this rank's part of what was accumulated."""
+        if slot.copied:
+            return slot.gradient
+        return None if slot.parameter.grad is None else self._ranks.part(slot.parameter.grad)
+
+    def _moments(self, slot: Slot) -> tuple[Tensor, Tensor]:
+        if slot.first is None or slot.second is None:
+            return tuple(torch.zeros_like(slot.value, dtype=slot.master_dtype) for _ in range(2))  # type: ignore[return-value]
+        return slot.first.read(), slot.second.read()
+
+    def _keep(self, slot: Slot, master: Tensor, first: Tensor, second: Tensor) -> None:
+        if slot.first is None or slot.second is None:
+            slot.first = kept(first, self.options, signed=True)
+            slot.second = kept(second, self.options, signed=False)
+        else:
+            slot.first.write(first)
+            slot.second.write(second)
+        slot.master.write(master)
+        if slot.copied:
+            slot.value.copy_(master)
+
+    def _norm(self, mine: float) -> float:
+        """Return the norm over all ranks' parts."""
+        return math.hypot(*self._ranks.told(mine))
+
+    def _refuse(self, slots: list[tuple[Slot, Tensor]]) -> None:
+        """Forget a gradient that is not finite, and say where it is not."""
+        mine = {slot.name for slot, grad in slots if not bool(torch.isfinite(grad).all())}
+        everywhere = set().union(*self._ranks.told(mine))
+        broken = [slot.name for slot, _ in slots if slot.name in everywhere]
+        self.zero_grad()
+        raise ConflictError(
+            f"The gradient is not finite (in {len(broken)} of {len(slots)} parameters, first "
+            f"{broken[0] if broken else 'in its norm'}); the step was refused, the weights are unchanged and the "
+            "gradient was discarded. Look for extreme advantages, or lower the learning rate."
+        )
+
+
+def _buckets(slots: list[tuple[Slot, Tensor]]) -> Iterator[list[tuple[Slot, Tensor]]]:
+    bucket: list[tuple[Slot, Tensor]] = []
+    count = 0
+    for slot, grad in slots:
+        if bucket and count + grad.numel() > BUCKET:
+            yield bucket
+            bucket, count = [], 0
+        bucket.append((slot, grad))
+        count += grad.numel()
+    if bucket:
+        yield bucket
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    if not tensors:
+        return 0.0
+    return float(torch.stack([tensor.norm() for tensor in tensors]).norm())

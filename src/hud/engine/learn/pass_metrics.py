@@ -1,0 +1,83 @@
+"""What the passes of one training call found, on one rank or on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from hud.engine.learn.packed_pass import PackedPass
+from hud.train.action_tokens import MAX_LOG_RATIO
+from hud.train.datums import Datum, Floats
+
+
+@dataclass
+class Measured:
+    """What passes were about, and what was measured in them."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    """Over sampled tokens."""
+    logprobs: list[tuple[tuple[int, ...], Floats]] = field(default_factory=list)
+    """For each pass which datums lie in it, and lp of their sampled tokens, end to end."""
+    passes: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    actions: int = 0
+
+    def add(self, batch: PackedPass, sums: dict[str, float], logprobs: Tensor) -> None:
+        """Add a pass."""
+        for name, value in sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        if batch.datums:
+            self.logprobs.append((batch.datums, logprobs.detach().float().cpu().numpy()))
+        self.passes += 1
+        self.sequences += len(batch.datums)
+        self.tokens += len(batch.input_ids)
+        self.actions += len(batch.targets)
+
+    @staticmethod
+    def together(ranks: Sequence[Measured]) -> Measured:
+        """Return what all ranks measured as one."""
+        names = dict.fromkeys(name for one in ranks for name in one.sums)
+        return Measured(
+            sums={name: sum(one.sums.get(name, 0.0) for one in ranks) for name in names},
+            logprobs=[found for one in ranks for found in one.logprobs],
+            passes=sum(one.passes for one in ranks),
+            sequences=sum(one.sequences for one in ranks),
+            tokens=sum(one.tokens for one in ranks),
+            actions=sum(one.actions for one in ranks),
+        )
+
+    def logprobs_of(self, datums: Sequence[Datum]) -> list[Floats]:
+        """Return, for each datum, (T,) logprobs of its tokens; 0 where the mask is 0."""
+        rows = [np.zeros(datum.length, np.float32) for datum in datums]
+        for numbers, values in self.logprobs:
+            ends = np.cumsum([datums[number].actions for number in numbers])
+            for number, part in zip(numbers, np.split(values, ends[:-1]), strict=True):
+                rows[number][datums[number].mask > 0] = part
+        return rows
+
+
+def gap_metrics(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> dict[str, float]:
+    """Return how far the trainer's logprobs are from the sampler's."""
+    found = [
+        np.abs(mine - datum.logprobs)[datum.mask > 0]
+        for datum, mine in zip(datums, logprobs, strict=True)
+    ]
+    gaps = np.concatenate(found) if any(len(one) for one in found) else np.zeros(1, np.float32)
+    gaps = np.minimum(gaps, MAX_LOG_RATIO)
+    return {
+        "sampler_gap:mean": float(gaps.mean(dtype=np.float64)),
+        "sampler_gap_p99:max": float(np.quantile(gaps, 0.99)),
+        "sampler_gap:max": float(gaps.max()),
+    }
+
+
+def lag_metrics(datums: Sequence[Datum]) -> dict[str, float]:
+    """Return how many steps older the weights were that sampled, where that is known."""
+    lags = [datum.lag for datum in datums if datum.lag is not None]
+    if not lags:
+        return {}
+    return {"policy_lag:mean": sum(lags) / len(lags), "policy_lag:max": max(lags)}

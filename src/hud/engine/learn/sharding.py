@@ -1,0 +1,75 @@
+"""Weights in parts: each rank keeps a slice of every tensor, and borrows the others' for one layer at a time (FSDP2).
+
+Knows how a decoder is cut, filled and read. All ranks must call these functions, in the same order.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+
+from hud.engine.config import DecoderConfig
+from hud.engine.cuda.compiled_layers import compile_layers
+from hud.engine.decoder import Decoder, inverse_frequencies
+from hud.engine.learn.process_group import Joined
+from hud.engine.lora import LoraConfig, attach
+
+
+def sharded_decoder(
+    config: DecoderConfig,
+    dtype: torch.dtype,
+    ranks: Joined,
+    lora: LoraConfig | None = None,
+    *,
+    compiled: bool = False,
+) -> Decoder:
+    """Return a decoder of which this rank holds its part, weights still to be filled in by `take_weights`."""
+    with torch.device("meta"):
+        decoder = Decoder(config).to(dtype)
+    if lora is not None:
+        attach(decoder, lora)
+    if compiled:  # Before layers are sharded: borrowing weights is not part of what is compiled.
+        compile_layers(decoder)
+    # Sums over ranks are formed in fp32, as those over passes are.
+    policy = MixedPrecisionPolicy(reduce_dtype=torch.promote_types(dtype, torch.float32))
+    for layer in decoder.model.layers:
+        fully_shard(layer, mesh=ranks.mesh, mp_policy=policy)
+        register_fsdp_forward_method(layer, "packed")
+    # The vocabulary's weights serve both ends of a pass: they stay whole from its beginning to its end.
+    fully_shard(decoder, mesh=ranks.mesh, mp_policy=policy, reshard_after_forward=False)
+    register_fsdp_forward_method(decoder, "hidden_packed")
+    for module in decoder.modules():
+        if isinstance(module, FSDPModule):
+            # Losses are sums over tokens, whichever rank computes them; an average would divide by the ranks.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    decoder.to_empty(device=ranks.device)
+    decoder.rotary = inverse_frequencies(config).to(ranks.device)
+    return decoder.train(False)
+
+
+@torch.no_grad()
+def take_weights(ranks: Joined, decoder: Decoder, whole: nn.Module | None) -> None:
+    """Fill a sharded decoder with the weights that rank 0 has in `whole`; the other ranks have None."""
+    given = {} if whole is None else dict(whole.named_parameters())
+    for name, parameter in decoder.named_parameters():
+        ranks.part(parameter).copy_(ranks.cut(given.get(name), parameter, parameter.dtype))
+
+
+@torch.no_grad()
+def give_weights(
+    ranks: Joined, decoder: Decoder, names: list[str], whole: nn.Module | None
+) -> None:
+    """Copy weights of a sharded decoder into the decoder `whole` that rank 0 has."""
+    taken = {} if whole is None else dict(whole.named_parameters())
+    held = dict(decoder.named_parameters())
+    for name in names:
+        full = ranks.together(ranks.part(held[name]), held[name])
+        if name in taken:
+            taken[name].copy_(full)

@@ -1,0 +1,383 @@
+"""The trainer: gradients of a loss over datums, and optimizer steps, on a decoder that may be sampling too.
+
+Knows datums, losses and weights. Knows nothing of text, rewards, checkpoints' folders or who else uses the
+weights: the caller makes sure that nobody samples while `optim_step` or `load_state_dict` changes them.
+
+    trainer = Trainer(decoder, lora=LoraConfig(rank=8))
+    metrics = trainer.forward_backward(batch.datums, "ppo", {"epsilon": 0.2})
+    metrics |= trainer.optim_step(1e-4)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hud.engine.cpu.threads import for_training, on_all_cores, passes_at_once, side_by_side
+from hud.engine.cuda.compiled_layers import compile_layers
+from hud.engine.decoder import Decoder
+from hud.engine.learn.flops import pass_flops
+from hud.engine.learn.optimizer import AdamW
+from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.packed_pass import PackedPass, check, cost_of, lay_out
+from hud.engine.learn.pass_metrics import Measured, gap_metrics, lag_metrics
+from hud.engine.learn.ranks import Alone, Ranks
+from hud.engine.learn.step_meter import Meter
+from hud.engine.learn.training_pass import Beside, Compute, Found, first_free, learned, looked_at
+from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
+from hud.errors import ConflictError, UsageError
+from hud.train.datums import Datum, Floats
+from hud.train.loss_config import LossConfig, Normalization, parse_loss
+from hud.train.packing import deal, pack, tokens_of
+
+if TYPE_CHECKING:
+    from hud.engine.pretrained import AnyDecoder
+
+T = TypeVar("T")
+
+PASS_TOKENS = 4096
+"""Most tokens computed at once; a longer sequence goes alone."""
+
+APART_FROM = 512
+"""Fewest tokens of a pass for which it is worth to compute it beside others."""
+
+
+class Trainer:
+    """Accumulates gradients and steps. Full weights without `lora`, else adapters only."""
+
+    def __init__(
+        self,
+        decoder: AnyDecoder,
+        *,
+        lora: LoraConfig | None = None,
+        reference: AnyDecoder | None = None,
+        pass_tokens: int = PASS_TOKENS,
+        options: TrainerOptions | None = None,
+        ranks: Ranks | None = None,
+        beside: Callable[[], Sequence[Beside]] = tuple,
+    ) -> None:
+        """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it.
+
+        `beside` returns the processes that compute passes of a small model now, if there are any; `Policy.exclusive` sees to
+        it that they have the weights.
+
+        With several `ranks`, the decoders are parts of it, and every rank calls every method with the same arguments:
+        `load_state_dict` alone needs the state on the first only. All get the same answers, but for `state_dict`.
+        """
+        self.decoder = decoder
+        self.lora = lora
+        self.reference = reference
+        self.pass_tokens = pass_tokens
+        if lora is not None:
+            attach(decoder, lora)
+            trained = lora_parameters(decoder)
+        else:
+            decoder.requires_grad_(True)
+            trained = dict(decoder.named_parameters())
+        options = options or TrainerOptions()
+        if options.compile_layers:
+            compile_layers(decoder)
+        if options.recompute_layers:
+            decoder.checkpointed = True
+        self._ranks: Ranks = ranks or Alone()
+        self._beside = beside
+        self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks)
+        self._trained = list(trained.values())
+        first = next(iter(trained.values()))
+        self._device = first.device
+        self._dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+        self._meter = Meter(
+            first.device, decoder.dtype if isinstance(decoder, Decoder) else first.dtype
+        )
+        self._at_once = 1
+        """Passes computed at the same time. One of adapters may be switched off meanwhile; a foreign one keeps what it likes."""
+        plain = isinstance(decoder, Decoder) and isinstance(reference, Decoder | None)
+        plain = plain and lora is None and not options.compile_layers
+        if plain and first.device.type == "cpu" and self._ranks.count == 1:
+            self._at_once = passes_at_once(sum(one.numel() for one in decoder.parameters()))
+        self.last_logprobs: list[Floats] = []
+        """What `forward` would have returned for the datums of the last `forward_backward`."""
+        # Since the last step; divisions by them wait for it.
+        self._action_tokens = 0
+        self._sequences = 0
+        self._normalization: Normalization | None = None
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken."""
+        return self._optimizer.step
+
+    @property
+    def trained(self) -> list[str]:
+        """Names of the parameters that are trained."""
+        return self._optimizer.names
+
+    @property
+    def pending(self) -> bool:
+        """True when something was accumulated since the last step."""
+        return self._action_tokens > 0
+
+    def forward_backward(
+        self,
+        datums: Sequence[Datum],
+        loss_fn: str = "importance_sampling",
+        config: Mapping[str, float] | None = None,
+        *,
+        num_substeps: int = 1,
+    ) -> dict[str, float]:
+        """Add the gradient of a loss over `datums` to what is accumulated; return what was measured.
+
+        `num_substeps` asks for at least that many passes; it never changes the gradient.
+        """
+        loss = parse_loss(loss_fn, config)
+        self._check_normalization(loss.normalization)
+        mine = Measured()
+        with self._meter.working():
+            passes = self._passes(datums, num_substeps)
+            for batch, found in self._each(passes, loss):
+                self._collect(batch, found, mine)
+            told = Measured.together(self._ranks.told(mine))
+        sums = told.sums
+        if not math.isfinite(sums.get("loss", 0.0)):
+            self.zero_grad()
+            raise ConflictError(
+                f"The loss is {sums['loss']}; the accumulated gradient was discarded and the weights are unchanged. "
+                "Look for extreme logprobs, advantages or weights."
+            )
+        self.last_logprobs = told.logprobs_of(datums)
+        actions = told.actions
+        self._action_tokens += actions
+        self._sequences += told.sequences
+        if actions:
+            self._normalization = loss.normalization
+        metrics = {
+            "loss:sum": sums.pop("loss", 0.0),
+            "datums:sum": float(len(datums)),
+            "tokens:sum": float(told.tokens),
+            "action_tokens:sum": float(actions),
+            "passes:sum": float(told.passes),
+        }
+        metrics |= {f"{name}:mean": value / max(actions, 1) for name, value in sums.items()}
+        if not loss.supervised:
+            metrics |= gap_metrics(datums, self.last_logprobs)
+        return metrics | lag_metrics([datum for datum in datums if datum.actions])
+
+    def forward(self, datums: Sequence[Datum]) -> list[Floats]:
+        """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 where the mask is 0."""
+        mine = Measured()
+        for batch, found in self._each(self._passes(datums, 1), None):
+            mine.add(batch, {}, found.logprobs)
+        self._ranks.release(self.decoder)
+        return Measured.together(self._ranks.told(mine)).logprobs_of(datums)
+
+    def backward(
+        self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
+    ) -> dict[str, float]:
+        """Accumulate the gradient of -Σ w lp: with w = -dC/dlp, that of the caller's own loss C.
+
+        Weights of tokens that were not sampled have no effect; `ignored_weights:sum` counts them.
+        """
+        if len(weights) != len(datums):
+            raise UsageError(f"{len(weights)} lists of weights were sent for {len(datums)} datums.")
+        weighted, ignored = [], 0
+        for number, (datum, given) in enumerate(zip(datums, weights, strict=True)):
+            row = np.asarray(given, np.float32)
+            if row.shape != datum.mask.shape:
+                raise UsageError(
+                    f"Datum {number} has {datum.length} tokens and {len(row)} weights; send one for each token."
+                )
+            if not np.isfinite(row).all():
+                raise UsageError(
+                    f"The weights of datum {number} are not all finite; look at your loss."
+                )
+            ignored += int(((row != 0) & (datum.mask == 0)).sum())
+            weighted.append(replace(datum, weights=row))
+        metrics = self.forward_backward(weighted, "cross_entropy")
+        return metrics | {"ignored_weights:sum": float(ignored)}
+
+    def optim_step(
+        self,
+        learning_rate: float,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_grad_norm: float | None = None,
+    ) -> dict[str, float]:
+        """Apply what was accumulated and forget it; return what was measured.
+
+        Raises `ConflictError`, with the weights untouched, where nothing was accumulated or the gradient is not
+        finite.
+        """
+        if not self.pending:
+            raise ConflictError(
+                "Nothing was accumulated since the last step, so there is nothing to apply. Every group of the "
+                "batch may have been without spread; send a batch with some first."
+            )
+        update = partial(
+            self._optimizer.update,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            eps=eps,
+            weight_decay=weight_decay,
+            max_grad_norm=max_grad_norm,
+            divide_by=self._divisor(),
+        )
+        try:
+            with self._meter.working():
+                measured = self._compute(update)
+            return measured | self._meter.read(self._ranks)
+        finally:
+            self._forget()
+
+    def zero_grad(self) -> None:
+        """Forget what was accumulated."""
+        self._optimizer.zero_grad()
+        self._forget()
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the accumulated gradients by parameter name, before any division by a batch's size."""
+        return self._optimizer.gradients()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return everything beside the weights that the next step depends on, as flat named tensors.
+
+        With the weights themselves and this, training continues bit for bit on the CPU. What was accumulated
+        since the last step is not part of it. However many ranks wrote it, it is that of one, and the first has it.
+        """
+        state = self._optimizer.state_dict()
+        state["rng"] = torch.get_rng_state()
+        if self._device.type == "cuda":
+            state["rng_cuda"] = torch.cuda.get_rng_state(self._device)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state_dict()`, the weights having been restored before. Drops what was accumulated."""
+        if not self._ranks.told("step" in state)[0]:
+            raise UsageError("This is no trainer state: it has no step count.")
+        self._optimizer.load_state_dict(dict(state))
+        if "rng" in state:
+            torch.set_rng_state(state["rng"].cpu().to(torch.uint8))
+        if "rng_cuda" in state and self._device.type == "cuda":
+            torch.cuda.set_rng_state(state["rng_cuda"].cpu().to(torch.uint8), self._device)
+        self._forget()
+
+    def reset(self) -> None:
+        """Begin anew from the decoder's present weights: step 0 and no moments."""
+        self._optimizer.reset()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._action_tokens = 0
+        self._sequences = 0
+        self._normalization = None
+        self._meter.reset()
+
+    def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
+        """Lay out this rank's passes: as many as every other's, so that all of them meet in each layer."""
+        share = getattr(self.decoder, "shares_prefixes", False)
+        used = [number for number, datum in enumerate(datums) if datum.actions]
+        check(datums, used)
+        costs = [cost_of(datums[number], share) for number in used]
+        at_once = min(self._at_once, max(1, tokens_of(range(len(costs)), costs) // APART_FROM))
+        packs = deal(
+            lambda count: pack(costs, max(1, self.pass_tokens // at_once), at_least=count),
+            self._ranks.index,
+            self._ranks.count,
+            at_least=max(at_least, at_once),
+        )
+        return [
+            lay_out(
+                datums, [used[place] for place in places], self._device, self._dtype, share=share
+            )
+            for places in packs
+        ]
+
+    def _each(
+        self, passes: Sequence[PackedPass], loss: LossConfig | None
+    ) -> Iterator[tuple[PackedPass, Found]]:
+        """Yield every pass with what it finds, several computed at the same time where that is better.
+
+        Without a loss that is the logprobs alone.
+        """
+        if self._at_once == 1:
+            for batch in passes:
+                yield batch, self._compute(partial(self._one_pass, batch, loss))
+            return
+        # Beside a loop that plays rollouts, threads of its process wait for the interpreter's lock after every operation.
+        sides = [] if loss is not None and loss.needs_reference else self._beside()
+        work: Compute = self._one_pass
+        if sides and 2 * len(sides) >= min(self._at_once, len(passes)):
+            checkpointed = bool(getattr(self.decoder, "checkpointed", False))
+            work = first_free(sides, self._one_pass, checkpointed=checkpointed)
+        works = [partial(work, batch, loss) for batch in passes]
+        yield from zip(passes, side_by_side(works), strict=True)
+
+    def _one_pass(self, batch: PackedPass, loss: LossConfig | None) -> Found:
+        """Compute one pass and, of a loss, its gradient."""
+        if loss is None:
+            return looked_at(self.decoder, batch)
+        reference = self._reference_logprobs(batch) if loss.needs_reference else None
+        trained = self._trained if self._at_once > 1 else None
+        return learned(self.decoder, batch, loss, reference, trained=trained)
+
+    def _collect(self, batch: PackedPass, found: Found, measured: Measured) -> None:
+        """Add the gradient of a pass, and what was measured, in the order of the passes."""
+        for parameter, gradient in zip(self._trained, found.gradients or (), strict=False):
+            if gradient is None:
+                continue
+            if parameter.grad is None:
+                parameter.grad = gradient
+            else:
+                parameter.grad += gradient
+        self._optimizer.collect()
+        if not batch.datums:
+            return
+        measured.add(batch, found.sums, found.logprobs)
+        flops = 0.0
+        if isinstance(self.decoder, Decoder):
+            flops = pass_flops(self.decoder.config, batch, self.lora)
+        self._meter.add(len(batch.input_ids), flops)
+
+    def _compute(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, computed with all that this rank has."""
+        if self._device.type == "cpu" and self._ranks.count == 1:
+            return on_all_cores(work)
+        for_training()
+        return work()
+
+    def _reference_logprobs(self, batch: PackedPass) -> Tensor:
+        if self.reference is None and self.lora is None:
+            raise UsageError(
+                "KL needs a reference policy: give the trainer one, train with LoRA (whose base is it), or leave "
+                "kl_coef and kl_advantage_coef at 0."
+            )
+        policy = self.reference or self.decoder
+        without = disabled(self.decoder) if self.reference is None else nullcontext()
+        with without:
+            logprobs = looked_at(policy, batch).logprobs
+        self._ranks.release(policy)
+        return logprobs
+
+    def _check_normalization(self, normalization: Normalization) -> None:
+        if self._normalization not in (None, normalization):
+            raise ConflictError(
+                f"This step has accumulated with {self._normalization} so far and cannot add {normalization} to it. "
+                "Use one normalization between two steps."
+            )
+
+    def _divisor(self) -> float:
+        if self._normalization == "token_mean":
+            return float(self._action_tokens)
+        if self._normalization in ("sequence_mean", "dr_grpo"):
+            return float(self._sequences)
+        return 1.0

@@ -1,0 +1,106 @@
+"""One training pass: the logprobs of what was sampled, and the gradient of a loss of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from hud.engine.learn.logprobs import pass_logprobs
+from hud.engine.learn.packed_pass import PackedPass
+from hud.errors import InfrastructureFault
+from hud.train.loss_config import LossConfig
+from hud.train.losses import compute_loss, sampler_gap
+
+if TYPE_CHECKING:
+    from hud.engine.pretrained import AnyDecoder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one pass gave."""
+
+    logprobs: Tensor
+    """(N,) of the sampled tokens."""
+    sums: dict[str, float]
+    """What was measured, over sampled tokens."""
+    gradients: Sequence[Tensor | None] | None = None
+    """Of what is trained; None where they are in `grad` already."""
+
+
+Compute = Callable[[PackedPass, LossConfig | None], Found]
+"""What computes a pass; without a loss its logprobs alone."""
+
+
+class Beside(Protocol):
+    """A process beside this one that has the weights as they are now."""
+
+    def compute(self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool) -> Found:
+        """Return what a pass finds there; without a loss its logprobs alone.
+
+        Raises `InfrastructureFault` where it fails there, or the process has ended.
+        """
+        ...
+
+
+def learned(
+    decoder: AnyDecoder,
+    batch: PackedPass,
+    loss: LossConfig,
+    reference: Tensor | None = None,
+    *,
+    trained: Sequence[Tensor] | None = None,
+) -> Found:
+    """Return what a pass finds, with the gradients of `trained`; None: they are added to each parameter's `grad`.
+
+    `reference` (N,) are the logprobs of the policy that KL is taken to, for losses that need them.
+    """
+    logprobs, entropy = pass_logprobs(decoder, batch, entropy=loss.needs_entropy)
+    if not batch.datums:
+        # It only keeps the other ranks company.
+        (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
+        return Found(logprobs.detach(), {})
+    tokens = batch.tokens(logprobs, entropy, reference)
+    total, sums = compute_loss(tokens, loss)
+    gradients = None
+    if trained is not None:
+        gradients = torch.autograd.grad(total, trained, allow_unused=True)
+    else:
+        total.backward()  # type: ignore[no-untyped-call]
+    if not loss.supervised:
+        sums |= sampler_gap(tokens)
+    # One copy from the device for all of them.
+    values = torch.stack([one.to(total.dtype) for one in sums.values()]).tolist()
+    return Found(logprobs.detach(), dict(zip(sums, values, strict=True)), gradients)
+
+
+@torch.no_grad()
+def looked_at(decoder: AnyDecoder, batch: PackedPass) -> Found:
+    """Return the logprobs of a pass alone."""
+    return Found(pass_logprobs(decoder, batch)[0], {})
+
+
+def first_free(sides: Sequence[Beside], here: Compute, *, checkpointed: bool) -> Compute:
+    """Return what computes a pass in the first of `sides` that is free, and `here` where that fails: then it says why."""
+    free: SimpleQueue[Beside] = SimpleQueue()
+    for side in sides:
+        free.put(side)
+
+    def compute(batch: PackedPass, loss: LossConfig | None) -> Found:
+        side = free.get()
+        try:
+            return side.compute(batch, loss, checkpointed=checkpointed)
+        except InfrastructureFault as fault:
+            log.warning("%s It is computed in this process.", fault)
+            return here(batch, loss)
+        finally:
+            free.put(side)
+
+    return compute

@@ -1,0 +1,179 @@
+"""Forks of one base, each with an adapter: they share its weights in memory and are sampled in one batch.
+
+Each fork trains adapters of its own, on a decoder of its own modules over the shared parameters. What is sampled with is a
+copy in the base's `AdapterBank`, one for each version: so a swap waits for nobody, and turns on their way end with the
+version that they began with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from hud.engine.config import DecoderConfig
+from hud.engine.decoder import Decoder
+from hud.engine.lora import lora_layers
+from hud.engine.pretrained import load_decoder
+from hud.engine.sample.adapter_bank import Adapter, AdapterBank, sharing
+from hud.engine.sample.sampler import Sampler
+
+if TYPE_CHECKING:
+    from hud.engine.sample.request import Asked, Request
+
+
+class SharedBase:
+    """The weights below some forks, and the sampler of all of them."""
+
+    def __init__(self, decoder: Decoder, *, slots: int = 64) -> None:
+        self.decoder = decoder.requires_grad_(False)
+        self.slots = slots
+        self.bank = AdapterBank(decoder)
+        self.sampler = Sampler(self.bank.decoder, slots=slots, bank=self.bank)
+        self._forks: set[ForkSampler] = set()
+        self._over = False
+        self._lock = threading.RLock()
+
+    def fork(self) -> ForkSampler:
+        """Return a new fork, whose decoder has no adapter yet. Raises `LookupError` where the last one has gone."""
+        with self._lock:
+            if self._forks or not self._over:
+                fork = ForkSampler(self, sharing(self.decoder, self.decoder.parameters()))
+                self._forks.add(fork)
+                return fork
+        raise LookupError("The base is closed.")
+
+    def publish(self, fork: ForkSampler, version: str | None, *, in_flight: bool) -> None:
+        """Sample a fork with what its decoder has now; with `in_flight`, its turns on their way too."""
+        with self._lock, self.sampler.between_steps():
+            adapter = self.bank.put(version, lora_layers(fork.decoder))
+            fork.adapter = adapter
+            if in_flight:
+                for request in self.sampler.active:
+                    if request.fork is fork:
+                        request.adapter = adapter
+                        request.swap(version)
+                        if request.slot is not None:
+                            request.slot.stale = True  # Of two versions: of use to nobody else.
+            self._sweep()
+
+    def leave(self, fork: ForkSampler) -> None:
+        """Let a fork go; with the last one the sampler ends."""
+        with self._lock:
+            self._forks.discard(fork)
+            self._over = last = not self._forks
+            if not last:
+                with self.sampler.between_steps():
+                    for request in [*self.sampler.active, *self.sampler.waiting]:
+                        if request.fork is fork:
+                            request.abandon()
+        if last:
+            self.sampler.close()
+
+    def revive(self) -> None:
+        """Sample again, where the sampler failed."""
+        with self._lock:
+            if self.sampler.closed:
+                self.sampler = Sampler(self.bank.decoder, slots=self.slots, bank=self.bank)
+
+    def _sweep(self) -> None:
+        """Drop adapters that nobody will draw with again."""
+        wanted = {fork.adapter for fork in self._forks}
+        wanted |= {request.adapter for request in self.sampler.active}
+        for adapter in self.bank.held - wanted:
+            self.bank.drop(adapter)
+
+
+class Bases:
+    """The bases that this process has loaded; each is there as long as a fork of it is."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[Path, torch.dtype, str], SharedBase] = {}
+        self._locks: defaultdict[tuple[Path, torch.dtype, str], threading.Lock] = defaultdict(
+            threading.Lock
+        )
+
+    def fork(self, folder: Path, *, dtype: torch.dtype, device: str) -> ForkSampler | None:
+        """Return a new fork of the base in a folder, which is loaded if need be; None where it is not of our family."""
+        if not DecoderConfig.from_folder(folder).ours or dist.is_initialized():
+            return None  # Ranks that train together cut the weights into parts of their own.
+        key = (folder.resolve(), dtype, device)
+        with self._locks[key]:
+            with suppress(LookupError):
+                return self._loaded[key].fork()
+            decoder = load_decoder(folder, dtype=dtype, device=device)
+            assert isinstance(decoder, Decoder)
+            base = self._loaded[key] = SharedBase(decoder)
+            return base.fork()
+
+
+class ForkSampler:
+    """What draws one fork's turns; see `policy.TurnSampler`."""
+
+    def __init__(self, base: SharedBase, decoder: Decoder) -> None:
+        self.base = base
+        self.decoder = decoder
+        """Trained, not sampled with: publishing copies its adapter."""
+        self.adapter: Adapter | None = None
+        """What turns that begin now are drawn with."""
+        self._changing = threading.RLock()
+        self._in_flight = False
+        self._published = False
+
+    @property
+    def version(self) -> str | None:
+        """The checkpoint whose weights draw; setting it says that they have changed."""
+        return self.adapter.version if self.adapter is not None else None
+
+    @version.setter
+    def version(self, version: str | None) -> None:
+        with self._changing:
+            self.base.publish(self, version, in_flight=self._in_flight)
+            self._published = True
+
+    @property
+    def load(self) -> int:
+        """Sequences on their way, and those that wait."""
+        sampler = self.base.sampler
+        return sum(one.fork is self for one in [*sampler.active, *sampler.waiting])
+
+    @property
+    def closed(self) -> bool:
+        """True once it draws no more."""
+        return self.base.sampler.closed
+
+    def queue_length(self) -> int:
+        """Return how many sequences wait that somebody still wants."""
+        waiting = list(self.base.sampler.waiting)
+        return sum(one.fork is self and not one.abandoned for one in waiting)
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`."""
+        return self.base.sampler.submit(replace(asked, fork=self), listener)
+
+    @contextmanager
+    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
+        """Let the fork's adapter change inside the block; see `Policy.exclusive`. Nobody's sampling waits for it."""
+        with self._changing:
+            self._in_flight, self._published = in_flight, False
+            try:
+                yield
+            finally:
+                if not self._published:
+                    self.version = self.version
+                self._in_flight = False
+
+    def revive(self) -> None:
+        """Draw again, where the sampler failed."""
+        self.base.revive()
+
+    def close(self) -> None:
+        """Draw no more."""
+        self.base.leave(self)

@@ -1,0 +1,223 @@
+"""The samplers of one policy: one in this process and, where there is more than one core, one for each in processes of their own.
+
+A decode step of a small model is many tiny operations, which a second thread does not make faster (`threads`); a second
+process, with half of the sequences, does. This process's own then draws only what needs it: beside the tools, templates and
+records of all rollouts it would wait for the interpreter's lock again and again. The others compute with one copy of the
+weights, which is made anew whenever those have changed, and the trainer's passes are computed there too. A turn goes where the
+least is to be done for it: fewest sequences on their way, and most of its prompt known. Where training goes on meanwhile, half
+of them draw and the others compute passes: a decode step costs little more with twice the sequences.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from hud.engine.cpu.shared_weights import SharedWeights
+from hud.engine.cpu.threads import passes_under_way, sampling_processes
+from hud.engine.cpu.worker_process import SideProcess
+from hud.engine.decoder import Decoder
+from hud.engine.sample.prefix_index import BLOCK, Beginnings, chain_of
+from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.sample.weight_swap import SwappingSampler
+
+if TYPE_CHECKING:
+    from hud.engine.pretrained import AnyDecoder
+
+BUSY_STEPS = 400
+"""Steps after which other processes are worth the seconds that they take to start."""
+BUSY_SEQUENCES = 8
+"""Fewest sequences on their way that are worth being shared out."""
+TRAINING_SECONDS = 10.0
+"""How long after a turn that began beside training passes more of them are expected."""
+TOKENS_PER_SEQUENCE = 32
+"""Prompt tokens whose computing holds up the others as much as one more sequence beside them."""
+
+
+class Samplers:
+    """What draws with one decoder's weights, which change in place."""
+
+    def __init__(self, decoder: AnyDecoder, *, slots: int, version: str | None = None) -> None:
+        self.decoder = decoder
+        self.slots = slots
+        self.own = SwappingSampler(decoder, slots=slots, version=version)
+        self._sides: list[SideProcess] = []
+        self._weights: SharedWeights | None = None
+        self._changing = threading.RLock()
+        self._starting: threading.Thread | None = None
+        self._closed = False
+        parameters = sum(parameter.numel() for parameter in decoder.parameters())
+        ours = isinstance(decoder, Decoder) and decoder.device.type == "cpu"
+        processes = sampling_processes(parameters) if ours else 1
+        self._wanted = processes if processes > 1 else 0
+        self._training_until = 0.0
+        self._known: defaultdict[SwappingSampler | SideProcess, Beginnings] = defaultdict(
+            Beginnings
+        )
+        """What each of those that turns are shared out to computed lately, and so holds the keys and values of."""
+
+    @property
+    def version(self) -> str | None:
+        """The checkpoint whose weights these are; None: the base weights."""
+        return self.own.version
+
+    @version.setter
+    def version(self, version: str | None) -> None:
+        with self._changing:
+            self.own.version = version
+            for side in self._sides:
+                side.set_version(version)
+
+    @property
+    def load(self) -> int:
+        """Sequences on their way, and those that wait."""
+        return self.own.load + sum(side.load for side in self._sides)
+
+    @property
+    def closed(self) -> bool:
+        """True once it takes no more."""
+        return self.own.sampler.closed
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`."""
+        self.own.sampler.check(asked.prompt)
+        # Grammars and stops that are text live in this process.
+        here = asked.constraint is not None or asked.stopped is not None
+        self._start_sides()
+        sides = [] if here else self._ready()
+        if not sides:
+            return self.own.submit(asked, listener)
+        most = self._half if self._training() else self._wanted
+        members: list[SwappingSampler | SideProcess] = [*sides[:most]]
+        if len(sides) < most:
+            members.append(self.own)
+        chain = chain_of(asked.prompt)
+        chosen = min(members, key=lambda one: self._cost(one, chain))
+        with suppress(SamplerClosed):
+            return self._give(chosen, asked, chain, listener)
+        return self.own.submit(asked, listener)
+
+    def beside(self) -> list[SideProcess]:
+        """Return the other processes that compute training passes now: all, or those that do not draw meanwhile."""
+        sides = self._ready()
+        if len(sides) < self._wanted:
+            return []
+        drawing = any(side.load for side in sides)
+        return sides[self._half :] if drawing or self._training() else sides
+
+    def queue_length(self) -> int:
+        """Return how many sequences wait that somebody still wants."""
+        return self.own.sampler.queue_length()
+
+    @contextmanager
+    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
+        """Keep sampling still while the weights change; see `Policy.exclusive`."""
+        with self._changing:
+            sides = [side for side in self._sides if side.alive]
+            drawing = [side for side in sides if side.ready.is_set()]
+            for side in sides:
+                side.pause(in_flight=in_flight)
+            try:
+                with self.own.exclusive(in_flight=in_flight):
+                    for side in drawing:  # One that is still starting hears of it before it draws.
+                        side.wait_still()
+                    yield
+                    self._known.clear()
+            finally:
+                if self._weights is not None and not self._weights.refresh(self.decoder):
+                    self._drop_sides()
+                for side in sides:
+                    side.resume()
+
+    def revive(self) -> None:
+        """Sample again with the same weights, where the sampler failed or was closed."""
+        self.own.revive()
+
+    def close(self) -> None:
+        """Stop sampling; whoever waits is told."""
+        self._closed = True
+        if self._starting is not None:
+            self._starting.join()
+        self.own.close()
+        with self._changing:
+            self._drop_sides()
+
+    # -- other processes ----------------------------------------------------------------------------
+
+    def _start_sides(self) -> None:
+        """Start other processes, in the background, when there has been much to do for a while."""
+        self._sides = [side for side in self._sides if side.alive]
+        if len(self._sides) >= self._wanted or self._starting is not None or self._closed:
+            return
+        if self.own.sampler.steps < BUSY_STEPS or self.own.load < BUSY_SEQUENCES:
+            return
+        self._starting = threading.Thread(target=self._start, name="hud-start", daemon=True)
+        self._starting.start()
+
+    def _ready(self) -> list[SideProcess]:
+        """Return the other processes that can be asked now."""
+        return [side for side in self._sides if side.alive and side.ready.is_set()]
+
+    def _start(self) -> None:
+        try:
+            with self._changing:
+                assert isinstance(self.decoder, Decoder)
+                if self._weights is None:
+                    self._weights = SharedWeights(self.decoder)
+                while len(self._sides) < self._wanted:
+                    side = SideProcess(self._weights, slots=self.slots, version=self.version)
+                    self._sides = [*self._sides, side]
+        finally:
+            self._starting = None
+
+    def _drop_sides(self) -> None:
+        """End the other processes, as where an adapter was put on the decoder, or its layers were replaced."""
+        if self._weights is None:
+            return
+        for side in self._sides:
+            side.close()
+        self._sides = []
+        self._weights.close()
+        self._weights = None
+
+    # -- where a turn goes --------------------------------------------------------------------------
+
+    def _training(self) -> bool:
+        """Return whether turns are drawn beside training passes, or were lately."""
+        now = monotonic()
+        if passes_under_way():
+            self._training_until = now + TRAINING_SECONDS
+        return now < self._training_until
+
+    @property
+    def _half(self) -> int:
+        """How many other processes turns are shared out to beside training passes."""
+        return -(-self._wanted // 2)
+
+    def _cost(self, one: SwappingSampler | SideProcess, chain: list[int]) -> float:
+        """Return what has to be done for a prompt, up to what is the same for all."""
+        return one.load - self._known[one].length(chain) * BLOCK / TOKENS_PER_SEQUENCE
+
+    def _give(
+        self,
+        one: SwappingSampler | SideProcess,
+        asked: Asked,
+        chain: list[int],
+        listener: Callable[[], None],
+    ) -> Request:
+        """Submit a turn to one of them, and write down that it knows the prompt and, in the end, what was drawn."""
+        known = self._known[one]
+        made: list[Request] = []
+
+        def heard() -> None:
+            if made and made[0].outcome is not None:
+                known.remember(chain_of(made[0].ids))
+            listener()
+
+        made.append(one.submit(asked, heard))
+        known.remember(chain)
+        return made[0]

@@ -1,0 +1,193 @@
+"""Which conversation's keys and values lie in which pages of the cache, and what can be reused of them.
+
+A slot is one conversation's place: its tokens, and the pages that hold them in order. Slots that begin with the same
+tokens share their whole pages; the last one of each, which may be written to, is its own. What idle slots hold stays
+until the pages are needed, and goes page by page from the end, the slot first that was idle longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from hud.engine.sample.pages import Pages
+
+SHORTEST_SHARED = 16
+"""A shared beginning shorter than this is computed again."""
+MOST_IDLE = 1024
+"""Idle slots beyond this many are forgotten: each costs a look whenever a prompt is placed."""
+
+
+@dataclass(eq=False)
+class Slot:
+    """One conversation's place in the cache."""
+
+    pages: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    """The ids whose keys and values it holds."""
+    salt: object = None
+    """What its keys and values were computed with beside the base's weights: an adapter, or nothing."""
+    stale: bool = False
+    """True while a sequence goes on here that older weights began: nobody else may use what it holds."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a prompt goes, and how much of it is there already."""
+
+    slot: Slot
+    cached: int
+    copied: tuple[int, int, int] | None = None
+    """`(source, target, count)`: the first `count` tokens of a page to copy to another before anything is written."""
+
+
+class Slots:
+    """The slots of one cache. Weights that change make everything in them worthless: `forget`."""
+
+    def __init__(self, pages: Pages, page_tokens: int) -> None:
+        self.pages = pages
+        self.page_tokens = page_tokens
+        self._busy: dict[Slot, None] = {}
+        self._idle: dict[Slot, None] = {}
+        """The one that was idle longest first."""
+
+    def place(self, ids: Sequence[int], ahead: int = 0, salt: object = None) -> Placement | None:
+        """Return a slot with pages for `ids`, marked busy; None where there are not enough for them and `ahead` more.
+
+        The last token is never taken as cached. A slot whose whole content begins the ids (the conversation's last turn)
+        is taken over; otherwise a new one shares what any slot has of them.
+        """
+        source, cached = self._best(ids, salt)
+        whole, rest = divmod(cached, self.page_tokens)
+        shared = source.pages[: whole + (rest > 0)] if source is not None else []
+        wanted = self._count(len(ids))
+        held = sum(self.pages.pinned(page) for page in shared[:whole])
+        if self.pages.available < self._count(len(ids) + ahead) - held:
+            return None
+        for page in shared:
+            self.pages.share(page)
+        if source is not None and source in self._idle and len(source.tokens) <= cached + 1:
+            self._cut(source, 0)
+        slot = Slot(shared[:whole], list(ids[:cached]), salt)
+        copied = None
+        if rest:
+            copied = self._own(shared[whole], rest)
+            slot.pages.append(copied[1] if copied is not None else shared[whole])
+        for page in slot.pages:
+            self.pages.pin(page)
+        while len(slot.pages) < wanted:
+            self._extend(slot)
+        self._busy[slot] = None
+        return Placement(slot, cached, copied)
+
+    def grow(self, slot: Slot, count: int = 1) -> int:
+        """Make room for `count` more tokens of a busy slot, and return for how many there is, 0 where every page is needed."""
+        while (
+            len(slot.tokens) + count > len(slot.pages) * self.page_tokens and self.pages.available
+        ):
+            self._extend(slot)
+        return min(count, len(slot.pages) * self.page_tokens - len(slot.tokens))
+
+    def release(self, slot: Slot) -> None:
+        """Give a slot back; what it holds stays useful until its pages are needed."""
+        del self._busy[slot]
+        for page in slot.pages:
+            self.pages.unpin(page)
+        if slot.stale:
+            slot.tokens = []
+        self._idle[slot] = None
+        self._cut(slot, self._count(len(slot.tokens)))
+        if len(self._idle) > MOST_IDLE:
+            self._cut(next(iter(self._idle)), 0)
+
+    def forget(self) -> None:
+        """Forget what the slots hold, those of sequences on their way once these end."""
+        for slot in self._busy:
+            slot.stale = True
+        for slot in list(self._idle):
+            self._cut(slot, 0)
+
+    def reusable(self, ids: Sequence[int], salt: object = None) -> int:
+        """Return how many tokens of `ids`, computed with `salt`, would be found here."""
+        return self._best(ids, salt)[1]
+
+    def __iter__(self) -> Iterator[Slot]:
+        return chain(self._busy, self._idle)
+
+    def _best(self, ids: Sequence[int], salt: object) -> tuple[Slot | None, int]:
+        """Return the slot that holds most of the ids, and how many; one that can be taken over, where it holds as good as that."""
+        last = len(ids) - 1
+        best, most = None, SHORTEST_SHARED - 1
+        for slot in self:
+            if not slot.stale and slot.salt is salt:
+                count = shared_length(slot.tokens, ids, beyond=most)
+                if count > most:
+                    best, most = slot, count
+        if best is None:
+            return None, 0
+        least = max(SHORTEST_SHARED, most - SHORTEST_SHARED)
+        for slot in self._idle:
+            count = len(slot.tokens)
+            if slot.salt is not salt or not least <= count <= len(ids):
+                continue
+            if ids[count - 1] != slot.tokens[-1]:
+                continue
+            if ids[:count] == slot.tokens:
+                best, most = slot, count
+                break
+        most = min(most, last)
+        return (best, most) if most >= SHORTEST_SHARED else (None, 0)
+
+    def _own(self, page: int, count: int) -> tuple[int, int, int] | None:
+        """Make the caller's reference to a page, of which it wants `count` tokens, the only one; return what to copy for that."""
+        # Eviction may take away every other reference to it.
+        while self.pages.users(page) > 1 and not self.pages.free and self._evict():
+            pass
+        if self.pages.users(page) == 1:
+            return None
+        target = self.pages.take()
+        self.pages.release(page)
+        return page, target, count
+
+    def _extend(self, slot: Slot) -> None:
+        while not self.pages.free and self._evict():
+            pass
+        page = self.pages.take()
+        self.pages.pin(page)
+        slot.pages.append(page)
+
+    def _evict(self) -> bool:
+        """Drop the last page of the slot that was idle longest; False where none is idle."""
+        slot = next(iter(self._idle), None)
+        if slot is None:
+            return False
+        self._cut(slot, len(slot.pages) - 1)
+        return True
+
+    def _cut(self, slot: Slot, count: int) -> None:
+        """Leave an idle slot its first `count` pages; without any it is gone."""
+        while len(slot.pages) > count:
+            self.pages.release(slot.pages.pop())
+        del slot.tokens[count * self.page_tokens :]
+        if not slot.pages:
+            del self._idle[slot]
+
+    def _count(self, tokens: int) -> int:
+        return -(-tokens // self.page_tokens)
+
+
+def shared_length(a: Sequence[int], b: Sequence[int], *, beyond: int = 0) -> int:
+    """Return how many leading tokens `a` and `b` share; 0 where it is not more than `beyond`."""
+    most = min(len(a), len(b))
+    # One look spares most comparisons of the whole beginning.
+    if most <= beyond or a[beyond] != b[beyond] or a[:beyond] != b[:beyond]:
+        return 0
+    low, high = beyond + 1, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

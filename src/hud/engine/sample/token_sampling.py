@@ -1,0 +1,154 @@
+"""Drawing tokens: the distribution of each request, one draw, and the logprob of what was drawn.
+
+The logprob is that of the distribution that was drawn from: fp32, temperature applied. Random numbers belong
+to the request, so what it draws does not depend on who else is in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hud.engine.cpu.kernels import draw_rows
+from hud.trace import SamplingParams
+
+_BLOCK = 64
+"""Random numbers made at a time."""
+_WIDTH = 128
+"""Probabilities that are summed in one block."""
+
+
+class Uniforms:
+    """A request's own stream of uniform random numbers in [0, 1)."""
+
+    def __init__(self, seed: int | None) -> None:
+        self._seed = seed
+        self._generator: np.random.Generator | None = None
+        self._block: list[float] = []
+        """Numbers that were made, the next one last."""
+
+    def next(self) -> float:
+        """Return the next number, and go on."""
+        if not self._block:
+            self._fill()
+        return self._block.pop()
+
+    def coming(self, count: int) -> list[float]:
+        """Return the next numbers, and stay before them; at most `_BLOCK`."""
+        if len(self._block) < count:
+            self._fill()
+        return self._block[: -count - 1 : -1]
+
+    def skip(self, count: int) -> None:
+        """Go on behind numbers that `coming` returned."""
+        del self._block[len(self._block) - count :]
+
+    def _fill(self) -> None:
+        # Not before: a turn that another process draws needs none here.
+        if self._generator is None:
+            self._generator = np.random.Generator(np.random.Philox(self._seed))
+        self._block[:0] = self._generator.random(_BLOCK).tolist()[::-1]
+
+
+def draw(
+    logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """Draw one token for each row of logits (B, V); returns the ids and their natural-log probabilities.
+
+    A row with temperature 0 takes its likeliest token, with the logprob of temperature 1.
+    """
+    logits = logits.float()
+    if logits.device.type == "cpu" and not any(param.truncates for param in params):
+        return _draw_rows(logits, params, uniforms)
+    temperatures = [param.temperature or 1.0 for param in params]
+    if any(temperature != 1.0 for temperature in temperatures):
+        logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
+    cut = _cut(logits, params) if any(param.truncates for param in params) else logits
+    highest = cut.amax(dim=-1, keepdim=True)
+    mass = torch.sub(cut, highest).exp_()
+    where = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None]
+    ids, total = _inverse_transform(mass, where)
+    if any(param.temperature == 0.0 for param in params):
+        greedy = torch.tensor([param.temperature == 0.0 for param in params], device=logits.device)
+        ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), ids)
+    chosen = cut.gather(-1, ids) - highest - total.log().float()
+    # One copy, as each waits for a GPU to be done; float64 holds ids exactly.
+    both = torch.cat((ids.double(), chosen.double()), dim=-1).T.tolist()
+    return [int(token) for token in both[0]], both[1]
+
+
+def _draw_rows(
+    logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    ids = np.empty(len(params), np.int64)
+    logprobs = np.empty(len(params), np.float64)
+    temperatures = np.array([param.effective_temperature for param in params], np.float32)
+    size, numbers = logits.shape[1], np.array(uniforms)
+    draw_rows(logits.contiguous().numpy(), size, temperatures, numbers, ids, logprobs)
+    return ids.tolist(), logprobs.tolist()
+
+
+def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the index (B, 1) at which the running sum of `mass` (B, V) passes `where` (B, 1) of all of it, and that sum.
+
+    In float64, as in float32 a vocabulary's tail is lost in the rounding of the sum; and in two levels, so that float64 is
+    for the sums of blocks and for one block alone. An index without mass is never returned.
+    """
+    size = mass.shape[-1]
+    blocks = F.pad(mass, (0, -size % _WIDTH)).view(len(mass), -1, _WIDTH)
+    sums = blocks.sum(dim=-1, dtype=torch.float64)
+    running = sums.cumsum(dim=-1)
+    total = running[:, -1:]
+    wanted = _below(where * total, total)
+    block = torch.searchsorted(running, wanted, right=True)
+    rest = wanted - (running.gather(-1, block) - sums.gather(-1, block))
+    row = torch.arange(len(mass), device=mass.device)[:, None]
+    inside = blocks[row, block].squeeze(1).cumsum(dim=-1, dtype=torch.float64)
+    place = torch.searchsorted(inside, _below(rest, inside[:, -1:]), right=True)
+    return block * _WIDTH + place, total
+
+
+def _below(values: Tensor, limit: Tensor) -> Tensor:
+    """Return the values, none of them at the limit or past it: there the next index would have no mass."""
+    return torch.minimum(values, torch.nextafter(limit, torch.zeros_like(limit)))
+
+
+def likeliest_tokens(
+    logits: Tensor, params: Sequence[SamplingParams], count: int
+) -> list[list[tuple[int, float]]]:
+    """Return, for each row of logits (B, V), its `count` likeliest tokens and their logprobs, likeliest first."""
+    logits = logits.float()
+    temperatures = torch.tensor(
+        [param.temperature or 1.0 for param in params], device=logits.device
+    )
+    logits = logits / temperatures[:, None]
+    if any(param.truncates for param in params):
+        logits = _cut(logits, params)
+    # Not log_softmax, whose sum over a large vocabulary is less exact than the one that was drawn from.
+    logits = logits - logits.logsumexp(dim=-1, keepdim=True)
+    logprobs, ids = logits.topk(min(count, logits.shape[-1]), dim=-1)
+    return [
+        list(zip(row, values, strict=True))
+        for row, values in zip(ids.tolist(), logprobs.tolist(), strict=True)
+    ]
+
+
+def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Return the logits with what top-k and top-p leave out at minus infinity."""
+    ordered, order = logits.sort(dim=-1, descending=True)
+    size = logits.shape[-1]
+    most = torch.tensor([param.top_k or size for param in params], device=logits.device)
+    # Without a cut, the running sum may round to 1 before the last token.
+    shares = [
+        param.effective_top_p if param.effective_top_p < 1.0 else float("inf") for param in params
+    ]
+    mass = torch.tensor(shares, device=logits.device)
+    before = torch.softmax(ordered, dim=-1).cumsum(dim=-1) - torch.softmax(ordered, dim=-1)
+    rank = torch.arange(size, device=logits.device)
+    # The likeliest token always stays.
+    out = ((rank >= most[:, None]) | (before >= mass[:, None])) & (rank > 0)
+    return logits.masked_fill(out.gather(-1, order.argsort(dim=-1)), float("-inf"))

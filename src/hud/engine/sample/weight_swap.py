@@ -1,0 +1,103 @@
+"""A sampler whose weights change in place while it draws."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hud.engine.lora import lora_parameters
+from hud.engine.sample.adapter_bank import sharing
+from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.sample.sampler import Sampler
+
+if TYPE_CHECKING:
+    from hud.engine.pretrained import AnyDecoder
+
+HAND_OVER_BYTES = 1 << 30
+"""Most memory for a second cache and a copy of the weights that change, while turns are drawn to their end."""
+
+
+class SwappingSampler:
+    """The samplers of one decoder: the one that takes requests and, while turns are finished with old weights, that one."""
+
+    def __init__(self, decoder: AnyDecoder, *, slots: int, version: str | None = None) -> None:
+        self.decoder = decoder
+        self.slots = slots
+        self.sampler = Sampler(decoder, slots=slots, version=version)
+        self._changing = threading.RLock()
+        self._retiring: Sampler | None = None
+        """Draws what it had begun when weights changed."""
+
+    @property
+    def version(self) -> str | None:
+        """The checkpoint whose weights these are; None: the base weights."""
+        return self.sampler.version
+
+    @version.setter
+    def version(self, version: str | None) -> None:
+        self.sampler.set_version(version)
+
+    @property
+    def load(self) -> int:
+        """Sequences on their way, and those that wait."""
+        return len(self.sampler.active) + len(self.sampler.waiting)
+
+    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed` where it draws no more."""
+        while True:
+            sampler = self.sampler
+            try:
+                return sampler.submit(asked, listener)
+            except SamplerClosed:
+                if sampler is self.sampler:
+                    raise
+                # Another has taken over between the look and the asking.
+
+    @contextmanager
+    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
+        """Keep sampling still while the weights change; see `Policy.exclusive`."""
+        with self._changing:
+            if in_flight:
+                with self.sampler.between_steps():
+                    yield
+                    self.sampler.slots.forget()
+                return
+            successor = self._successor()
+            with (successor or self.sampler).exclusive():
+                if successor is not None:
+                    self._retiring, self.sampler = self.sampler, successor
+                    self._retiring.hand_over(successor, copied(self.decoder))
+                yield
+                self.sampler.slots.forget()
+
+    def _successor(self) -> Sampler | None:
+        """Return a sampler that goes on while this one draws what it has begun; None where that is not worth it."""
+        retiring = self._retiring is not None and bool(self._retiring.active)
+        if retiring or not self.sampler.active or self._copy_bytes() > HAND_OVER_BYTES:
+            return None
+        return Sampler(self.decoder, slots=self.slots, version=self.version)
+
+    def _copy_bytes(self) -> int:
+        changing = lora_parameters(self.decoder).values() or self.decoder.parameters()
+        cache = self.sampler.cache
+        return cache.keys.nbytes + cache.values.nbytes + sum(one.nbytes for one in changing)
+
+    def revive(self) -> None:
+        """Sample again with the same weights, where the sampler failed or was closed."""
+        if self.sampler.closed:
+            self.sampler = Sampler(self.decoder, slots=self.slots, version=self.version)
+
+    def close(self) -> None:
+        """Stop sampling."""
+        self.sampler.close()
+        if self._retiring is not None:
+            self._retiring.close()
+
+
+def copied(decoder: AnyDecoder) -> AnyDecoder:
+    """Return a copy that keeps its weights when those of `decoder` change; of an adapted one they share the base's."""
+    adapter = {id(parameter) for parameter in lora_parameters(decoder).values()}
+    kept = (one for one in decoder.parameters() if adapter and id(one) not in adapter)
+    return sharing(decoder, kept)
