@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from hud.engine.cpu.threads import use_at_most
+from hud.engine.threads import use_at_most
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.platform import Platform
 from hud.platform.records import ModelRecord

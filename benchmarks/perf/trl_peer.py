@@ -30,10 +30,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig
-from hud.engine.cpu.threads import use_at_most
 from hud.engine.learn.trainer import Trainer
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
+from hud.engine.threads import use_at_most
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.train.batches import make_batch, payload_of
 from hud.train.datums import Datum, datums_of

@@ -35,6 +35,10 @@ class Settings:
     """Addresses and networks that the platform may call besides public ones (`HUD_REACH`), separated by commas."""
     shared_keys: frozenset[str] = frozenset()
     """Variables with providers' keys that every team may use at the provider's own address (`HUD_SHARED_KEYS`)."""
+    cpu_kernels: bool = True
+    """False (`HUD_CPU_KERNELS=0`): compute on a CPU with the reference decoder alone, slower."""
+    cuda_kernels: bool = True
+    """False (`HUD_CUDA_KERNELS=0`): compute on a GPU without recorded graphs and kernels of our own, slower."""
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     """Everything that is set, for names that only a configuration knows: the variables of providers' keys."""
 
@@ -63,6 +67,8 @@ def load() -> Settings:
         shared_keys=frozenset(
             name.strip() for name in values.get("HUD_SHARED_KEYS", "").split(",") if name.strip()
         ),
+        cpu_kernels=values.get("HUD_CPU_KERNELS") != "0",
+        cuda_kernels=values.get("HUD_CUDA_KERNELS") != "0",
         environment=values,
     )
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 
@@ -20,10 +21,15 @@ CONFIG = DecoderConfig(
 )
 
 
-def random_decoder(seed: int = 0, *, spread: float = 0.0, **options: object) -> Decoder:
-    """Return one of `CONFIG`, with `options` of it changed; `spread` is how far scales and biases are from 1 and 0."""
+def random_decoder(
+    seed: int = 0, *, spread: float = 0.0, kind: type[Decoder] | None = None, **options: object
+) -> Decoder:
+    """Return a decoder of `CONFIG`, with `options` of it changed; scales and biases are up to `spread` from 1 and 0.
+
+    `kind` None: the class that this machine trains.
+    """
     torch.manual_seed(seed)
-    decoder = Decoder(replace(CONFIG, **options))
+    decoder = (kind or decoder_type("cpu"))(replace(CONFIG, **options))
     for parameter in decoder.parameters():
         if parameter.dim() > 1:
             parameter.data.normal_(0, 0.25)  # Distributions that are far from even.

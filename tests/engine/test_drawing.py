@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.engine.sample.token_sampling import draw
+from hud.engine.sample.token_sampling import sample_tokens
 from hud.trace import SamplingParams
 
 PLAIN = SamplingParams(max_tokens=1)
@@ -17,7 +17,7 @@ both_ways = pytest.mark.parametrize("params", [PLAIN, UNCUT], ids=["compiled", "
 
 def drawn(logits, uniforms, params=PLAIN):
     rows = torch.tensor(np.asarray(logits), dtype=torch.float32).expand(len(uniforms), -1)
-    return draw(rows.clone(), [params] * len(uniforms), uniforms)
+    return sample_tokens(rows.clone(), [params] * len(uniforms), uniforms)
 
 
 @both_ways
@@ -93,5 +93,5 @@ def test_greedy_takes_the_likeliest_with_the_logprob_of_temperature_one():
 def test_rows_may_differ_in_temperature():
     logits = torch.tensor([[0.0, 1.0], [0.0, 1.0]])
     params = [SamplingParams(max_tokens=1, temperature=t) for t in (1.0, 0.25)]
-    _, logprobs = draw(logits, params, [0.999, 0.999])
+    _, logprobs = sample_tokens(logits, params, [0.999, 0.999])
     assert logprobs == pytest.approx([-np.log1p(np.exp(-1)), -np.log1p(np.exp(-4))], abs=1e-6)

@@ -10,9 +10,10 @@ from small_decoder import random_datum
 from tests.engine.random_decoder import random_decoder
 
 from hud.engine.cpu import chunked_layers as layer_chunks
-from hud.engine.cpu.threads import side_by_side
+from hud.engine.cpu.decoder import CpuDecoder
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach
+from hud.engine.threads import side_by_side
 
 LENGTHS = [50, 7, 40, 31]
 PREFIXES = [-1, -1, 0, 1]
@@ -28,7 +29,7 @@ def one_thread(monkeypatch):
     torch.set_num_threads(before)
 
 
-drawn_decoder = partial(random_decoder, spread=0.2)
+drawn_decoder = partial(random_decoder, spread=0.2, kind=CpuDecoder)
 
 
 def computed(decoder, dtype=torch.float32):

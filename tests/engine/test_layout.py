@@ -4,7 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud.engine.attention import BLOCK, Layout, OneCore, SharedLayout, Unpadded, layout_of
+from hud.engine.attention import Packing, SharedPacking
+from hud.engine.cpu.packing import BLOCK, OneCore, Unpadded, packing_of
 
 HEADS, KV_HEADS, SIZE = 4, 2, 16
 
@@ -13,14 +14,14 @@ def ends(lengths):
     return torch.tensor([0, *lengths]).cumsum(0)
 
 
-def attended(layout, tokens, rows=None):
+def attended(packing, tokens, rows=None):
     """What comes out, and the gradients of queries, keys and values, all of them random."""
     generator = torch.manual_seed(0)
     parts = [
         torch.randn(tokens, heads, SIZE, generator=generator).requires_grad_()
         for heads in (HEADS, KV_HEADS, KV_HEADS)
     ]
-    found = layout.attend(*parts, rows)
+    found = packing.attend(*parts, rows)
     weights = torch.randn(found.shape, generator=generator)
     return [found, *torch.autograd.grad((found * weights).sum(), parts)]
 
@@ -34,36 +35,40 @@ def test_however_they_are_laid_out_they_attend_to_the_same(alone, continued):
     lengths = [*alone, *(length for _, length in continued)]
     prefixes = [*[-1] * len(alone), *(row % len(alone) for row, _ in continued)]
     places = ends(lengths)
-    beside = SharedLayout(places, torch.tensor(prefixes)) if continued else Layout(places)
+    beside = SharedPacking(places, torch.tensor(prefixes)) if continued else Packing(places)
     apart = Unpadded(places.tolist(), prefixes if continued else None)
     by_one_core = OneCore(places, torch.tensor(prefixes) if continued else None)
     tokens = sum(lengths)
     some = torch.randint(0, tokens, (tokens // 2 + 1,), generator=torch.manual_seed(tokens))
     for rows in (None, some.sort().values):
         wanted = attended(beside, tokens, rows)
-        for layout in (apart, by_one_core):
-            for one, other in zip(attended(layout, tokens, rows), wanted, strict=True):
+        for packing in (apart, by_one_core):
+            for one, other in zip(attended(packing, tokens, rows), wanted, strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
 
 
 def test_sequences_of_one_length_are_computed_at_once_and_unlike_ones_are_not_padded():
-    assert isinstance(layout_of(ends([40] * 8), None), Layout)
-    assert isinstance(layout_of(ends([20, *[30] * 8]), torch.tensor([-1, *[0] * 8])), SharedLayout)
-    assert isinstance(layout_of(ends([40, 500, 90, 200]), None), Unpadded)
+    assert isinstance(packing_of(ends([40] * 8), None), Packing)
+    assert isinstance(
+        packing_of(ends([20, *[30] * 8]), torch.tensor([-1, *[0] * 8])), SharedPacking
+    )
+    assert isinstance(packing_of(ends([40, 500, 90, 200]), None), Unpadded)
     unlike = [170, *[40, 400, 200]]
-    assert isinstance(layout_of(ends(unlike), torch.tensor([-1, 0, 0, 0])), Unpadded)
+    assert isinstance(packing_of(ends(unlike), torch.tensor([-1, 0, 0, 0])), Unpadded)
 
 
 def test_no_tokens_attend_to_nothing():
     """As in a rank that has no sequences, and only keeps the others company."""
-    layout = layout_of(ends([]), None, on_one_core=True)
-    assert [one.numel() for one in attended(layout, 0, torch.empty(0, dtype=torch.long))] == [0] * 4
-    assert [one.numel() for one in attended(layout, 0)] == [0] * 4
+    packing = packing_of(ends([]), None, on_one_core=True)
+    assert [one.numel() for one in attended(packing, 0, torch.empty(0, dtype=torch.long))] == [
+        0
+    ] * 4
+    assert [one.numel() for one in attended(packing, 0)] == [0] * 4
 
 
 def test_where_nobody_asks_nothing_is_computed():
-    layout = OneCore(ends([3, 4]), None)
+    packing = OneCore(ends([3, 4]), None)
     nobody = torch.empty(0, dtype=torch.long)
-    found, *gradients = attended(layout, 7, nobody)
+    found, *gradients = attended(packing, 7, nobody)
     assert found.shape == (0, HEADS * SIZE)
     assert all(not one.any() for one in gradients)

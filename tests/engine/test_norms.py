@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud.engine.cpu.norms import Normed, NormedRotated, rotate
-from hud.engine.decoder import RMSNorm
+from hud.engine.cpu.norms import Normed, NormedRotated, normed, normed_rotated
+from hud.engine.decoder import RMSNorm, rotate
 
 EPS = 1e-6
 
@@ -48,8 +48,8 @@ def test_norms_and_rotations_are_to_the_bit_the_plain_ones(tokens, heads, half, 
     x = drawn(tokens, heads, 2 * half, dtype=torch.float32, scale=scale)
     cos, sin = angles(tokens, 2 * half, torch.float32)
     with torch.no_grad():
-        plain = norm(x), norm.rotated(x, cos, sin)
-    found = norm(x), norm.rotated(x, cos, sin)
+        plain = norm(x), rotate(norm(x), cos, sin)
+    found = normed(norm, x), normed_rotated(norm, x, cos, sin)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, plain, strict=True))
     # In fp32 gradients are sums in another order.
     upstream = drawn(tokens, heads, 2 * half, seed=2, dtype=torch.float32).detach()
@@ -67,7 +67,7 @@ def test_what_is_frozen_gets_no_gradient(trained):
     x.requires_grad_(trained == "x")
     norm.weight.requires_grad_(trained == "weight")
     cos, sin = angles(3, 8, torch.float32)
-    (norm(x) + norm.rotated(x, cos, sin)).sum().backward()
+    (normed(norm, x) + normed_rotated(norm, x, cos, sin)).sum().backward()
     assert (x.grad is not None) == (trained == "x")
     assert (norm.weight.grad is not None) == (trained == "weight")
 

@@ -31,7 +31,7 @@ from tests.engine.vllm_transfer import ReceivingHalf
 
 from hud.engine.lora import load_adapter
 from hud.engine.pretrained import load_decoder, load_weights
-from hud.engine.sample.token_sampling import Uniforms, draw, likeliest_tokens
+from hud.engine.sample.token_sampling import Uniforms, likeliest_tokens, sample_tokens
 from hud.trace import SamplingParams
 
 
@@ -357,7 +357,7 @@ class StandIn:
         hidden = decoder.hidden_packed(torch.tensor(list(itertools.chain(*rows))), positions, ends)
         logits = decoder.logits(hidden[ends[1:] - 1])
         params = [one.params for one in batch]
-        tokens, logprobs = draw(logits, params, [one.uniforms.next() for one in batch])
+        tokens, logprobs = sample_tokens(logits, params, [one.uniforms.next() for one in batch])
         most = max(one.asked.logprobs or 0 for one in batch)
         likeliest = likeliest_tokens(logits, params, most) if most else [[] for _ in batch]
         raw = logits.float().log_softmax(-1)

@@ -1,8 +1,8 @@
-"""The decoder: Llama, Qwen2 and Qwen3, read top to bottom.
+"""The reference decoder: Llama, Qwen2 and Qwen3 in plain PyTorch, read top to bottom.
 
-Two ways through the same weights: packed sequences without padding (training), and new tokens on top of a
-key-value cache (sampling). It knows token ids and positions; it knows nothing of text, requests or losses.
-Module names are those of Hugging Face checkpoints, so a state dict needs no renaming.
+Two ways through the same weights: packed sequences without padding (training), and new tokens on top of a key-value cache
+(sampling). It knows token ids and positions; it knows nothing of text, requests or losses. Module names are those of Hugging
+Face checkpoints, so a state dict needs no renaming. Faster layers replace these from outside (`engine/cpu`, `engine/cuda`).
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from hud.engine.attention import AnyLayout, OneCore, chosen, layout_of
+from hud.engine.attention import AnyPacking, chosen, packing_of
 from hud.engine.config import DecoderConfig
-from hud.engine.cpu.chunked_layers import LARGEST, Finished, Heads, Projected
-from hud.engine.cpu.norms import Normed, NormedRotated, rotate, written_out
 from hud.engine.sample.kv_cache import KVCache
 
 
@@ -32,31 +31,18 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        if written_out(x):
-            output: Tensor = Normed.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
-            return output
         if x.dtype == torch.float32:
             normed: Tensor = F.rms_norm(x, self.weight.shape, self.weight, self.eps)
             return normed
         # Hugging Face rounds to the weights' type before the scale; equal logits need the same order.
         return self.weight * F.rms_norm(x.float(), self.weight.shape, None, self.eps).to(x.dtype)
 
-    @property
-    def small(self) -> float:
-        """What is added to the square of a row's length."""
-        return self.weight.shape[0] * self.eps
 
-    @property
-    def scale(self) -> Tensor:
-        """What a row with a length of 1 is multiplied by, (H,)."""
-        return self.weight * math.sqrt(self.weight.shape[0])
-
-    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return the norm of x (N, heads, D), positions applied."""
-        if written_out(x):
-            output: Tensor = NormedRotated.apply(x, self.weight, cos, sin, self.eps)  # type: ignore[no-untyped-call]
-            return output
-        return rotate(self(x), cos, sin)
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply rotary positions to x (N, heads, D) (Su et al. 2021, in the half-split order of Hugging Face)."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + turned * sin
 
 
 class Attention(nn.Module):
@@ -75,8 +61,6 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
             self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
         self.normalized = config.query_key_norm
-        small = config.head_dim * config.rms_norm_eps if self.normalized else -1.0
-        self.shape = Heads(self.heads, self.kv_heads, self.head_dim, small)
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (N, heads, D), k and v (N, kv_heads, D) of x (N, H), positions applied."""
@@ -84,37 +68,8 @@ class Attention(nn.Module):
         k = self.k_proj(x).view(-1, self.kv_heads, self.head_dim)
         v = self.v_proj(x).view(-1, self.kv_heads, self.head_dim)
         if self.normalized:
-            return self.q_norm.rotated(q, cos, sin), self.k_norm.rotated(k, cos, sin), v
+            q, k = self.q_norm(q), self.k_norm(k)
         return rotate(q, cos, sin), rotate(k, cos, sin), v
-
-    def heads_scale(self) -> Tensor:
-        """Return what queries and keys that have a length of 1 are scaled by, (heads + kv_heads, D); 1 without norms."""
-        if not self.normalized:
-            return torch.ones(self.heads + self.kv_heads, self.head_dim)
-        norms = ((self.q_norm, self.heads), (self.k_norm, self.kv_heads))
-        return torch.cat([one.scale.expand(count, -1) for one, count in norms])
-
-    def projected(
-        self, x: Tensor, norm: RMSNorm, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what `project` does of what `norm` makes of x (N, H), in chunks."""
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        bias = None
-        if self.q_proj.bias is not None:
-            bias = torch.cat([one.bias for one in projections])
-        once = self.head_dim // 2  # Both halves of a head turn by the same angles.
-        found: tuple[Tensor, Tensor, Tensor] = Projected.apply(  # type: ignore[no-untyped-call]
-            x,
-            norm.scale,
-            norm.small,
-            bias,
-            self.heads_scale(),
-            cos[:, 0, :once].contiguous().numpy(),
-            sin[:, 0, :once].contiguous().numpy(),
-            self.shape,
-            *(one.weight for one in projections),
-        )
-        return found
 
 
 class MLP(nn.Module):
@@ -144,76 +99,39 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        widest = max(config.intermediate_size, config.num_attention_heads * config.head_dim)
-        self._small = (
-            config.hidden_size * widest <= LARGEST
-            and not config.output_bias
-            and not config.mlp_bias
-        )
 
     def packed(
         self,
         x: Tensor,
         cos: Tensor,
         sin: Tensor,
-        layout: AnyLayout,
+        packing: AnyPacking,
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the layer's output for packed sequences x (T, H), or for `rows` (N,) of them alone."""
-        if self._in_chunks(x):
-            q, k, v = self.self_attn.projected(x, self.input_layernorm, cos, sin)
-            return self._finish_in_chunks(chosen(rows, x), layout.attend(q, k, v, rows))
         q, k, v = self.self_attn.project(self.input_layernorm(x), cos, sin)
-        return self._finish(chosen(rows, x), layout.attend(q, k, v, rows))
+        return self.finish(chosen(rows, x), packing.attend(q, k, v, rows))
 
     def cached(self, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache, layer: int) -> Tensor:
-        """Return the layer's output for new tokens x (N, H), which the cache then holds too."""
-        attention = self.self_attn
-        q, k, v = attention.project(self.input_layernorm(x), cos, sin)
+        """Return the layer's output for new tokens x (N, H), whose keys and values the cache then holds too."""
+        q, k, v = self.self_attn.project(self.input_layernorm(x), cos, sin)
         cache.write(layer, k, v)
-        return self._finish(x, cache.attend(layer, q))
+        return self.finish(x, cache.attend(layer, q))
 
-    def _finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return x with what was attended to, and what the MLP makes of it, added."""
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Return the layer's output (N, H) from its input x (N, H) and the heads' output (N, heads * D)."""
         x = x + self.self_attn.o_proj(attended)
         output: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return output
-
-    def _finish_in_chunks(self, x: Tensor, attended: Tensor) -> Tensor:
-        norm, mlp = self.post_attention_layernorm, self.mlp
-        output: Tensor = Finished.apply(  # type: ignore[no-untyped-call]
-            x,
-            attended,
-            norm.scale,
-            norm.small,
-            self.self_attn.o_proj.weight,
-            mlp.gate_proj.weight,
-            mlp.up_proj.weight,
-            mlp.down_proj.weight,
-        )
-        return output
-
-    def _in_chunks(self, x: Tensor) -> bool:
-        """Return whether the layer is better computed in chunks: by one thread, small, and as it was made."""
-        return (
-            self._small
-            and by_one_core(x)
-            and all(type(one) is nn.Linear for one in self._projections())
-        )
-
-    def _projections(self) -> tuple[nn.Module, ...]:
-        attention, mlp = self.self_attn, self.mlp
-        of_attention = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-        return (*of_attention, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
 
 
 class Body(nn.Module):
     """Everything below the vocabulary projection; its name in checkpoints is `model`."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: DecoderConfig, layer: type[Layer]) -> None:
         super().__init__()
         self.embed_tokens = _embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(layer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
 
@@ -230,12 +148,13 @@ def _embedding(count: int, size: int) -> nn.Embedding:
 class Decoder(nn.Module):
     """A decoder of the family."""
 
+    layer_type: ClassVar[type[Layer]] = Layer
     rotary: Tensor
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.model = Body(config)
+        self.model = Body(config, self.layer_type)
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         frequencies = inverse_frequencies(config).to(self.device)
@@ -270,15 +189,18 @@ class Decoder(nn.Module):
         """
         cos, sin = self._angles(positions)
         x = self.model.embed_tokens(input_ids)
-        one_core = by_one_core(x) and OneCore.takes(self.config.head_dim)
-        layout = layout_of(cu_seqlens, prefixes, on_one_core=one_core)
-        # What the last layer makes of other tokens nobody asks for: only their keys and values are.
+        packing = self.packing(cu_seqlens, prefixes)
+        # The last layer computes its output for `rows` alone; of other tokens only keys and values are needed.
         *lower, last = self.model.layers
         for layer in lower:
-            x = self._packed(layer)(x, cos, sin, layout)
-        x = self._packed(last)(x, cos, sin, layout, rows)
+            x = self._packed(layer)(x, cos, sin, packing)
+        x = self._packed(last)(x, cos, sin, packing, rows)
         hidden: Tensor = self.model.norm(x)
         return hidden
+
+    def packing(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyPacking:
+        """Return how packed sequences attend; see `hidden_packed` for the arguments."""
+        return packing_of(cu_seqlens, prefixes)
 
     checkpointed = False
     """True: recompute each layer in the backward pass instead of keeping its activations."""
@@ -312,11 +234,6 @@ class Decoder(nn.Module):
         angles = positions[:, None].float() * self.rotary
         both = torch.cat((angles, angles), dim=-1).unsqueeze(1)
         return both.cos().to(self.dtype), both.sin().to(self.dtype)
-
-
-def by_one_core(x: Tensor) -> bool:
-    """Return whether one core alone computes with such numbers, for which there is compiled code."""
-    return x.dtype == torch.float32 and x.device.type == "cpu" and torch.get_num_threads() == 1
 
 
 def inverse_frequencies(config: DecoderConfig) -> Tensor:

@@ -1,7 +1,7 @@
 """Decoders outside our family, computed by `transformers` and attended by us.
 
 Any causal language model whose attention goes through `transformers`' attention interface runs here: its own
-code projects, rotates and mixes; what its tokens attend to is our packed layout or our cache. So it samples with
+code projects, rotates and mixes; what its tokens attend to is our packed packing or our cache. So it samples with
 continuous batching and trains on packed sequences like the others, more slowly.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.utils import logging
 
-from hud.engine.attention import Layout, SharedLayout
+from hud.engine.attention import Packing, SharedPacking
 from hud.engine.config import DecoderConfig
 from hud.engine.sample.kv_cache import KVCache
 from hud.errors import StoreError
@@ -74,8 +74,8 @@ class ForeignDecoder(nn.Module):
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the last hidden states (T, H) of packed sequences; see `Decoder.hidden_packed`."""
-        layout = Layout(cu_seqlens) if prefixes is None else SharedLayout(cu_seqlens, prefixes)
-        hidden = self._hidden(input_ids, positions, lambda layer, q, k, v: layout.attend(q, k, v))
+        packing = Packing(cu_seqlens) if prefixes is None else SharedPacking(cu_seqlens, prefixes)
+        hidden = self._hidden(input_ids, positions, lambda layer, q, k, v: packing.attend(q, k, v))
         return hidden if rows is None else hidden.index_select(0, rows)
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:

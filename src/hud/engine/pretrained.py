@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.tensor_file import write_tensors
@@ -43,7 +44,7 @@ def load_decoder(
 
         return load_foreign(folder, config, dtype=dtype or stored, device=device)
     with torch.device("meta"):
-        decoder = Decoder(config)
+        decoder = decoder_type(device)(config)
     state = read_weights(folder, device)
     if config.tie_word_embeddings:
         state.pop("lm_head.weight", None)

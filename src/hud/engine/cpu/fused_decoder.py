@@ -22,11 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from hud.engine.cpu.decode_kernels import PANEL, Given, draw_on, forward, lay_out, project
+from hud.engine.cpu.decoder import heads_of, heads_scale, scale_of, squared_epsilon
 from hud.engine.cpu.kernels import Doubles, Flags, Floats, Integers
-from hud.engine.cpu.threads import SMALL_PARAMETERS
 from hud.engine.cpu.tiles import COLUMNS
 from hud.engine.decoder import Decoder, Layer, RMSNorm
 from hud.engine.lora import LoraLinear
+from hud.engine.threads import SMALL_PARAMETERS
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
@@ -38,10 +39,10 @@ class FusedDecoder:
 
     def __init__(self, decoder: Decoder) -> None:
         self.config = decoder.config
-        self._small = decoder.model.norm.small
+        self._small = squared_epsilon(decoder.model.norm)
         first = decoder.model.layers[0]
         assert isinstance(first, Layer)
-        self._small_heads = first.self_attn.shape.small
+        self._small_heads = heads_of(first.self_attn).small
         self._rotary = decoder.rotary
         self._cos = self._sin = np.empty((0, len(decoder.rotary)), np.float32)
         self._ends: tuple[frozenset[int], Flags] = (
@@ -68,7 +69,7 @@ class FusedDecoder:
         """Lay out a decoder's weights as they are now. Nothing may be computing meanwhile."""
         layers = [layer for layer in decoder.model.layers if isinstance(layer, Layer)]
         self._embedding = decoder.model.embed_tokens.weight.detach().clone().numpy()
-        self._scales = np.stack([layer.self_attn.heads_scale().numpy() for layer in layers])
+        self._scales = np.stack([heads_scale(layer.self_attn).numpy() for layer in layers])
         tied = self.config.tie_word_embeddings
         head = decoder.model.embed_tokens if tied else decoder.lm_head
         _lay_out([head], decoder.model.norm, self._head)
@@ -230,7 +231,7 @@ def _parts(layer: Layer) -> list[tuple[list[nn.Module], RMSNorm | None]]:
 
 def _lay_out(modules: Sequence[nn.Module], norm: RMSNorm | None, panels: Floats) -> None:
     """Write the matrix of several layers at once, behind a norm, into panels (panels, in, PANEL)."""
-    scale = torch.ones(panels.shape[1]) if norm is None else norm.scale
+    scale = torch.ones(panels.shape[1]) if norm is None else scale_of(norm)
     first = 0
     for module in modules:
         weight = _weight_and_bias(module)[0].detach().contiguous()

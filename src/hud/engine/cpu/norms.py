@@ -13,15 +13,27 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary positions to x (N, heads, D) (Su et al. 2021, in the half-split order of Hugging Face)."""
-    half = x.shape[-1] // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return x * cos + turned * sin
+from hud.engine.decoder import RMSNorm, rotate
 
 
-def written_out(x: Tensor) -> bool:
+def normed(norm: RMSNorm, x: Tensor) -> Tensor:
+    """Return what `norm` makes of x (..., H)."""
+    if _written_out(x):
+        output: Tensor = Normed.apply(x, norm.weight, norm.eps)  # type: ignore[no-untyped-call]
+        return output
+    plain: Tensor = norm(x)
+    return plain
+
+
+def normed_rotated(norm: RMSNorm, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return the norm of x (N, heads, D), positions applied."""
+    if _written_out(x):
+        output: Tensor = NormedRotated.apply(x, norm.weight, cos, sin, norm.eps)  # type: ignore[no-untyped-call]
+        return output
+    return rotate(norm(x), cos, sin)
+
+
+def _written_out(x: Tensor) -> bool:
     """Return whether the functions below are the better way to compute with x."""
     return (
         x.dtype == torch.float32

@@ -9,9 +9,10 @@ from time import perf_counter
 import torch
 import torch.nn.functional as F
 
+from hud import settings
 from hud.engine.config import DecoderConfig
-from hud.engine.cpu.threads import SMALL_PARAMETERS
 from hud.engine.decoder import Decoder
+from hud.engine.threads import SMALL_PARAMETERS
 
 WIDEST_BYTES = 2 << 30
 """Weights of more bytes than this keep their type: they would take as many again."""
@@ -65,7 +66,7 @@ def _bytes_of(folder: Path) -> int:
 def _compiled(folder: Path) -> bool:
     """Return whether passes of a folder's model are computed in compiled code."""
     config = DecoderConfig.from_folder(folder)
-    if not config.ours:
+    if not config.ours or not settings.load().cpu_kernels:
         return False
     with torch.device("meta"):
         return sum(one.numel() for one in Decoder(config).parameters()) <= SMALL_PARAMETERS

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
+from hud.engine.cpu.decoder import CpuDecoder
 from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.lora import LoraConfig, attach, lora_layers
 
@@ -96,7 +97,7 @@ class SharedWeights:
 def decoder_over(plan: Plan, descriptor: int) -> Decoder:
     """Return a decoder that computes with somebody else's parameters."""
     with torch.device("meta"):
-        decoder = Decoder(plan.config)
+        decoder = CpuDecoder(plan.config)
     if plan.lora is not None:
         attach(decoder, plan.lora)
     for one, tensor in zip(plan.parameters, plan.tensors(descriptor), strict=True):

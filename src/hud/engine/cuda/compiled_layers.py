@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hud.engine.attention import AnyLayout, chosen
+from hud.engine.attention import AnyPacking, chosen
 from hud.engine.decoder import Decoder, Layer
 from hud.errors import UsageError
 
@@ -38,11 +38,11 @@ def compile_layers(decoder: AnyDecoder) -> None:
         x: Tensor,
         cos: Tensor,
         sin: Tensor,
-        layout: AnyLayout,
+        packing: AnyPacking,
         rows: Tensor | None = None,
     ) -> Tensor:
         q, k, v = before(layer, x, cos, sin)
-        output: Tensor = after(layer, chosen(rows, x), layout.attend(q, k, v, rows))
+        output: Tensor = after(layer, chosen(rows, x), packing.attend(q, k, v, rows))
         return output
 
     for layer in decoder.model.layers:
@@ -55,4 +55,4 @@ def _before(layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, 
 
 
 def _after(layer: Layer, x: Tensor, attended: Tensor) -> Tensor:
-    return layer._finish(x, attended)
+    return layer.finish(x, attended)

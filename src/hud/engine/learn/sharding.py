@@ -14,6 +14,7 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 
+from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
 from hud.engine.cuda.compiled_layers import compile_layers
 from hud.engine.decoder import Decoder, inverse_frequencies
@@ -31,7 +32,7 @@ def sharded_decoder(
 ) -> Decoder:
     """Return a decoder of which this rank holds its part, weights still to be filled in by `take_weights`."""
     with torch.device("meta"):
-        decoder = Decoder(config).to(dtype)
+        decoder = decoder_type(ranks.device)(config).to(dtype)
     if lora is not None:
         attach(decoder, lora)
     if compiled:  # Before layers are sharded: borrowing weights is not part of what is compiled.

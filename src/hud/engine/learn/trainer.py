@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hud.engine.cpu.threads import for_training, on_all_cores, passes_at_once, side_by_side
 from hud.engine.cuda.compiled_layers import compile_layers
 from hud.engine.decoder import Decoder
 from hud.engine.learn.flops import pass_flops
@@ -33,6 +32,7 @@ from hud.engine.learn.ranks import Alone, Ranks
 from hud.engine.learn.step_meter import Meter
 from hud.engine.learn.training_pass import Beside, Compute, Found, first_free, learned, looked_at
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
+from hud.engine.threads import for_training, on_all_cores, passes_at_once, side_by_side
 from hud.errors import ConflictError, UsageError
 from hud.train.datums import Datum, Floats
 from hud.train.loss_config import LossConfig, Normalization, parse_loss

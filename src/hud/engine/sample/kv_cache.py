@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -72,12 +71,6 @@ def bytes_for(config: DecoderConfig, pages: int, page_tokens: int, dtype: torch.
     """Return the size of so many pages in bytes."""
     elements = config.num_hidden_layers * pages * config.num_key_value_heads * page_tokens
     return 2 * elements * config.head_dim * dtype.itemsize
-
-
-def kernel_for(config: DecoderConfig, device: torch.device) -> bool:
-    """Return True where `paged_attention` can attend for such a decoder."""
-    fits = config.ours and config.head_dim >= 16 and config.head_dim.bit_count() == 1
-    return fits and device.type == "cuda" and find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
@@ -239,7 +232,7 @@ class KVCache:
         """Return what the new tokens' queries (B * width, heads, D) attend to: (B * width, heads * D)."""
         heads, dim = q.shape[1], q.shape[2]
         if self._tables is not None:
-            from hud.engine.cuda.paged_attention import paged_attention  # Not everybody has triton.
+            from hud.engine.cuda.paged_attention import paged_attention  # Needs triton.
 
             found = paged_attention(q, self.keys[layer], self.values[layer], *self._tables)
             return found.view(self.rows, heads * dim)

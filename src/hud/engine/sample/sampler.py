@@ -17,17 +17,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hud.engine.cpu.fused_decoder import FusedDecoder, can_be_fused
-from hud.engine.cpu.threads import SMALL_PARAMETERS, for_sampling
-from hud.engine.cuda.decode_graphs import DecodeGraphs
-from hud.engine.decoder import Decoder
-from hud.engine.sample.forward_passes import decode, draw_on, prefill
-from hud.engine.sample.kv_cache import CacheSize, KVCache, kernel_for
+from hud.engine.acceleration import runner_type
+from hud.engine.sample.kv_cache import CacheSize, KVCache
 from hud.engine.sample.pages import Pages
 from hud.engine.sample.request import Asked, Drawn, Request, SamplerClosed, wait_for_turn
 from hud.engine.sample.scheduler import PASS_TOKENS, SamplerStatistics, Schedule
 from hud.engine.sample.slots import Slots
-from hud.engine.sample.token_sampling import Uniforms, draw, likeliest_tokens
+from hud.engine.sample.token_sampling import Uniforms, likeliest_tokens
+from hud.engine.threads import SMALL_PARAMETERS, for_sampling
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
@@ -63,29 +60,23 @@ class Sampler:
     ) -> None:
         """With `bank`, whose decoder it is, each turn is drawn with the adapter of its fork."""
         self.decoder = decoder
-        self._bank = bank
-        self._fuses = bank is None and can_be_fused(decoder)
-        self._fused: FusedDecoder | None = None
-        """What small models are computed with: from the first step on."""
-        self._stale = True
-        """True where the weights may have changed since they were last looked at."""
         self.version = version
-        # A recorded graph would compute every row with the adapters that it was recorded with.
-        tables = bank is None and kernel_for(decoder.config, decoder.device)
+        runner = runner_type(decoder, bank)
         size = CacheSize.within(
             cache_bytes,
             decoder.config,
             decoder.dtype,
             slots=slots,
             max_context=max_context,
-            tables=tables or self._fuses,
+            tables=runner.page_tables,
         )
         self.max_context = size.max_context
         self.cache = KVCache(decoder.config, size, decoder.dtype, decoder.device)
         self.slots = Slots(Pages(size.pages), size.page_tokens)
         self._schedule = Schedule(self.slots, slots)
-        self._most = slots
-        self._graphs = self._graphs_of(decoder) if tables else None
+        self._runner = runner(decoder, self.cache, slots, bank)
+        self._stale = True
+        """True where the weights may have changed since the runner last looked at them."""
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
         small = self._parameters < SMALL_PARAMETERS or decoder.device.type != "cpu"
         self._chunk = CHUNK_TOKENS_SMALL if small else CHUNK_TOKENS
@@ -192,7 +183,7 @@ class Sampler:
         """Draw what is in flight to its end with `decoder`, a copy; whoever waits is drawn by `successor`."""
         with self.between_steps(), self._changed:
             self.decoder = decoder
-            self._graphs = self._graphs_of(decoder) if self._graphs is not None else None
+            self._runner.use(decoder)
             self._retired = True
             waiting, self._schedule.waiting = self._schedule.waiting, deque()
         if waiting:
@@ -236,8 +227,7 @@ class Sampler:
         with self._changed:
             self.version = version
             self.slots.forget()
-            if self._graphs is not None:
-                self._graphs.check()
+            self._stale = True
             for request in self.active:
                 request.swap(version)
 
@@ -248,15 +238,6 @@ class Sampler:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-
-    @property
-    def _computing(self) -> AnyDecoder | FusedDecoder:
-        """What forward passes are computed with."""
-        return self._fused or self.decoder
-
-    def _graphs_of(self, decoder: AnyDecoder) -> DecodeGraphs:
-        assert isinstance(decoder, Decoder)
-        return DecodeGraphs(decoder, self.cache, self._most)
 
     # -- the thread ---------------------------------------------------------------------------------
 
@@ -289,23 +270,14 @@ class Sampler:
             if not self.active:
                 for_sampling(self._parameters)  # A training pass may have been here meanwhile.
             if self._stale and not self._closed:
-                self._look_at_weights()
+                # Nobody changes the weights before `_changed` is free.
+                self._stale = False
+                self._runner.refresh()
             return not self._closed and bool(self.active or not self._retired)
 
     def _due(self) -> bool:
         wanted = self.active or self._retired or (self.waiting and not self._paused)
         return self._closed or bool(wanted and not self._held)
-
-    def _look_at_weights(self) -> None:
-        """Lay them out anew, where a copy of them is computed with; nobody changes them before `_changed` is free."""
-        self._stale = False
-        if not self._fuses:
-            return
-        assert isinstance(self.decoder, Decoder)
-        if self._fused is None:
-            self._fused = FusedDecoder(self.decoder)
-        else:
-            self._fused.refresh(self.decoder)
 
     def _step(self) -> None:
         """Go on with prompts, as far as others do not wait too long for it, and draw a token for everybody else."""
@@ -327,7 +299,7 @@ class Sampler:
             batches = self._schedule.prefill(budget)
         computed = 0
         for batch in batches:
-            whole, hidden = prefill(self._computing, self.cache, batch, self._bank)
+            whole, hidden = self._runner.prefill(batch)
             count = sum(one.count for one in batch)
             self._schedule.counts.prefilled += count
             computed += count
@@ -342,20 +314,20 @@ class Sampler:
             if not batch:
                 return
             count = 0
-            if self._fused is not None:
+            if self._runner.several_tokens:
                 count = self._schedule.tokens_at_once(batch, self._most_at_once(len(batch)))
             hurried = bool(self._schedule.waiting)
         # Of a prompt that was found whole, the last token is computed here.
         self._schedule.counts.prefilled += sum(not request.token_ids for request in batch)
         began, before = perf_counter(), self.steps
-        if self._fused is not None and count:
-            found = draw_on(self._fused, self.cache, batch, count, until_end=hurried)
+        if count:
+            found = self._runner.sample_ahead(batch, count, until_end=hurried)
             for request, (ids, logprobs) in zip(batch, found, strict=True):
                 self._take(request, ids, logprobs)
             self._tell(batch)
             self.steps += max(len(ids) for ids, _ in found)
         else:
-            self._draw(*decode(self._computing, self.cache, batch, self._bank, self._graphs))
+            self._draw(*self._runner.decode(batch))
             self.steps += 1
         self._pace = (perf_counter() - began) / (self.steps - before), len(batch)
 
@@ -368,13 +340,13 @@ class Sampler:
         """Draw a token for each of some sequences from their last hidden states (B, H)."""
         if not batch:
             return
-        logits = self._computing.logits(hidden)
-        params = [request.params for request in batch]
+        logits = self._runner.logits(hidden)
         for row, request in enumerate(batch):
             if request.constraint is not None:
                 request.constraint.allow(logits[row])
-        ids, logprobs = draw(logits, params, [request.uniforms.next() for request in batch])
+        ids, logprobs = self._runner.sample(logits, batch)
         if any(request.top for request in batch):
+            params = [request.params for request in batch]
             for request, likeliest in zip(
                 batch, likeliest_tokens(logits, params, max(r.top for r in batch)), strict=True
             ):

@@ -17,13 +17,14 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from hud import settings
 from hud.engine.cpu.shared_weights import SharedWeights
-from hud.engine.cpu.threads import passes_under_way, sampling_processes
 from hud.engine.cpu.worker_process import SideProcess
 from hud.engine.decoder import Decoder
 from hud.engine.sample.prefix_index import BLOCK, Beginnings, chain_of
 from hud.engine.sample.request import Asked, Request, SamplerClosed
 from hud.engine.sample.weight_swap import SwappingSampler
+from hud.engine.threads import passes_under_way, sampling_processes
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
@@ -52,6 +53,7 @@ class Samplers:
         self._closed = False
         parameters = sum(parameter.numel() for parameter in decoder.parameters())
         ours = isinstance(decoder, Decoder) and decoder.device.type == "cpu"
+        ours = ours and settings.load().cpu_kernels
         processes = sampling_processes(parameters) if ours else 1
         self._wanted = processes if processes > 1 else 0
         self._training_until = 0.0

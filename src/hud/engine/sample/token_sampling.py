@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hud.engine.cpu.kernels import draw_rows
 from hud.trace import SamplingParams
 
 _BLOCK = 64
@@ -54,7 +53,7 @@ class Uniforms:
         self._block[:0] = self._generator.random(_BLOCK).tolist()[::-1]
 
 
-def draw(
+def sample_tokens(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
     """Draw one token for each row of logits (B, V); returns the ids and their natural-log probabilities.
@@ -62,8 +61,6 @@ def draw(
     A row with temperature 0 takes its likeliest token, with the logprob of temperature 1.
     """
     logits = logits.float()
-    if logits.device.type == "cpu" and not any(param.truncates for param in params):
-        return _draw_rows(logits, params, uniforms)
     temperatures = [param.temperature or 1.0 for param in params]
     if any(temperature != 1.0 for temperature in temperatures):
         logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
@@ -79,17 +76,6 @@ def draw(
     # One copy, as each waits for a GPU to be done; float64 holds ids exactly.
     both = torch.cat((ids.double(), chosen.double()), dim=-1).T.tolist()
     return [int(token) for token in both[0]], both[1]
-
-
-def _draw_rows(
-    logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
-) -> tuple[list[int], list[float]]:
-    ids = np.empty(len(params), np.int64)
-    logprobs = np.empty(len(params), np.float64)
-    temperatures = np.array([param.effective_temperature for param in params], np.float32)
-    size, numbers = logits.shape[1], np.array(uniforms)
-    draw_rows(logits.contiguous().numpy(), size, temperatures, numbers, ids, logprobs)
-    return ids.tolist(), logprobs.tolist()
 
 
 def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,52 @@
+"""Which layers and runners replace the reference's, by device and setting.
+
+`HUD_CPU_KERNELS=0` and `HUD_CUDA_KERNELS=0` switch `engine/cpu` and `engine/cuda` off: everything is then computed with the
+reference decoder, slower.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+
+from hud import settings
+from hud.engine.decoder import Decoder
+from hud.engine.sample.runner import Runner
+
+if TYPE_CHECKING:
+    from hud.engine.pretrained import AnyDecoder
+    from hud.engine.sample.adapter_bank import AdapterBank
+
+
+def decoder_type(device: torch.device | str) -> type[Decoder]:
+    """Return the class of decoders that are trained on `device`."""
+    if torch.device(device).type == "cpu" and settings.load().cpu_kernels:
+        from hud.engine.cpu.decoder import CpuDecoder
+
+        return CpuDecoder
+    return Decoder
+
+
+def runner_type(decoder: AnyDecoder, bank: AdapterBank | None = None) -> type[Runner]:
+    """Return the class that computes a sampler's passes with `decoder`."""
+    now = settings.load()
+    if decoder.device.type == "cpu" and now.cpu_kernels:
+        from hud.engine.cpu.fused_decoder import can_be_fused
+        from hud.engine.cpu.runner import CpuRunner, FusedRunner
+
+        return FusedRunner if bank is None and can_be_fused(decoder) else CpuRunner
+    # A recorded graph would compute every row with the adapters that it was recorded with.
+    if decoder.device.type == "cuda" and now.cuda_kernels and bank is None and _paged(decoder):
+        from hud.engine.cuda.runner import CudaRunner
+
+        return CudaRunner
+    return Runner
+
+
+def _paged(decoder: AnyDecoder) -> bool:
+    """Return whether `engine/cuda/paged_attention.py` takes the decoder's heads."""
+    size = decoder.config.head_dim
+    fits = isinstance(decoder, Decoder) and size >= 16 and size.bit_count() == 1
+    return fits and find_spec("triton") is not None
