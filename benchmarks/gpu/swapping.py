@@ -12,7 +12,7 @@ import torch
 from measure import verdict
 from qwen3 import random_decoder
 
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import Policy
 from hud.engine.tiny import create_tiny

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hud.engine.config import DecoderConfig
 from hud.engine import threads
+from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.learn.distributed import follow, leading, open_trainer
 from hud.engine.learn.optimizer_state import OptimizerOptions

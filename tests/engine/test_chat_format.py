@@ -6,7 +6,7 @@ import pytest
 from tests.engine.tiny_policy import TOOLS, tiny_folder
 from transformers import AutoTokenizer
 
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.errors import UsageError
 from hud.trace import Continuation

@@ -7,7 +7,7 @@ import torch
 from tests.engine.tiny_policy import lesson, tiny_folder
 from tests.engine.waiting import until
 
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.policy import Policy

@@ -6,7 +6,7 @@ import pytest
 from tests.engine.published import PUBLISHED, no_weights, published_format
 from tests.engine.splitting import LOOK, samples, table, turn
 
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.trace import Continuation
 
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}]

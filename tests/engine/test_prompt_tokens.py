@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.engine.tiny_policy import TOOLS, tiny_folder
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from hud.engine.chat import ChatFormat
-from hud.engine.chat_template import ChatTemplate
+from hud.engine.chat.chat_format import ChatFormat
+from hud.engine.chat.chat_template import ChatTemplate
+from hud.engine.chat.prompt_tokens import PromptTokenizer
+from hud.engine.chat.template_text import TemplateText, joined
 from hud.engine.config import DecoderConfig
-from hud.engine.prompt_tokens import PromptTokenizer
-from hud.engine.template_text import TemplateText, joined
 from hud.errors import UsageError
 
 OWN, TOLD = st.text("AB <|>", max_size=6), st.text("ab <|>", max_size=6)

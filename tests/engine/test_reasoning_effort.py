@@ -10,7 +10,7 @@ from hud import Environment
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import OpenAIChatConfig
 from hud.client import disconnect
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import Policy
 from hud.errors import UsageError

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.template_folders import PUBLISHED, template_chat, template_text
 
-from hud.engine.toolcalls import (
+from hud.engine.chat.tool_calls import (
     FORMATS,
     HERMES,
     Said,

@@ -2,7 +2,7 @@
 
 from tests.engine.tiny_policy import tiny_folder
 
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.lora import attach, lora_parameters
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder

@@ -12,7 +12,7 @@ from tests.engine.template_folders import PUBLISHED, template_chat, template_fol
 from tests.engine.tiny_policy import tiny_folder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from hud.engine.grammars import grammars_of
+from hud.engine.chat.grammars import grammars_of
 from hud.platform.gateway.detokenizing import Vocabulary
 from hud.platform.gateway.events import CallArguments, CallBegun, Finished, TextDelta
 from hud.platform.gateway.formats import format_of

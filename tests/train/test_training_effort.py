@@ -5,7 +5,7 @@ from tests.engine.reasoning_template import worded_template
 
 from hud import Environment
 from hud.client import connect, disconnect
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.errors import UsageError
 from hud.eval import Taskset
 from hud.train.config import TrainConfig, load_config

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
+from hud.engine.chat.grammars import Constraint, grammars_of
+from hud.engine.chat.tool_calls import Parsed
 from hud.engine.cpu.precision import computing_type
-from hud.engine.grammars import Constraint, grammars_of
 from hud.engine.pretrained import load_decoder
 from hud.engine.sample.request import Asked, Drawn, Request, wait_for_turn
 from hud.engine.sample.sampler_pool import Samplers
-from hud.engine.toolcalls import Parsed
 from hud.trace import (
     ChatMessage,
     Completion,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.cpu.precision import computing_type
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions

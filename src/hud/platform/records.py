@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from hud.engine.toolcalls import format_named
+from hud.engine.chat.tool_calls import format_named
 from hud.errors import UsageError
 
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
@@ -90,7 +90,7 @@ class ModelConfig(BaseModel):
     recompute_layers: bool = False
     """Keep less of each pass in memory, and compute it again for the gradient."""
     tool_call_parser: str | None = None
-    """Name of the format in which it writes tool calls (`hud.engine.toolcalls`); None: the one of its chat template."""
+    """Name of the format in which it writes tool calls (`hud.engine.chat.tool_calls`); None: the one of its chat template."""
     origin_checkpoint: str | None = None
     """Of a fork: the checkpoint of another model that it began at."""
     source: str | None = None

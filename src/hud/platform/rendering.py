@@ -13,7 +13,7 @@ from hud.errors import UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
 
 if TYPE_CHECKING:
-    from hud.engine.chat import ChatFormat
+    from hud.engine.chat.chat_format import ChatFormat
 
 
 def render_conversation(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hud.engine.chat import ChatFormat
+from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.engine.vllm.publishing import Publisher

@@ -27,7 +27,9 @@ class CpuRunner(Runner):
         if any(request.params.truncates for request in batch):
             return super().sample(logits, batch)
         ids, logprobs = np.empty(len(batch), np.int64), np.empty(len(batch), np.float64)
-        temperatures = np.array([request.params.effective_temperature for request in batch], np.float32)
+        temperatures = np.array(
+            [request.params.effective_temperature for request in batch], np.float32
+        )
         numbers = np.array([request.uniforms.next() for request in batch])
         rows = logits.float().contiguous().numpy()
         draw_rows(rows, logits.shape[1], temperatures, numbers, ids, logprobs)

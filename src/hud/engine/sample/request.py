@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hud.engine.grammars import Constraint
+from hud.engine.chat.grammars import Constraint
 from hud.engine.sample.adapter_bank import Adapter
 from hud.engine.sample.slots import Slot
 from hud.engine.sample.token_sampling import Uniforms

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hud.platform.gateway.detokenizing import Vocabulary
 
 if TYPE_CHECKING:
-    from hud.engine.chat import ChatFormat
+    from hud.engine.chat.chat_format import ChatFormat
 
 _MOST_FORMATS = 64
 
@@ -29,7 +29,7 @@ class Format:
 def format_of(folder: Path, tool_call_parser: str | None = None) -> Format:
     """Return the format of a model folder; reading one takes a moment, so do it off the event loop."""
     # Needs a tokenizer and a template engine, which a server of nothing but providers' models does without.
-    from hud.engine.chat import ChatFormat
+    from hud.engine.chat.chat_format import ChatFormat
     from hud.engine.config import DecoderConfig
 
     config = DecoderConfig.from_folder(folder)

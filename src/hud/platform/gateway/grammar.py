@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from hud.engine.toolcalls.json_calls import json_rule
+from hud.engine.chat.tool_calls.json_calls import json_rule
 from hud.platform.gateway.requests import GenerationRequest
 
 if TYPE_CHECKING:
-    from hud.engine.chat import ChatFormat
+    from hud.engine.chat.chat_format import ChatFormat
 
 
 def grammar_of(chat: ChatFormat, request: GenerationRequest, *, opened: bool) -> str | None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import orjson
 
-from hud.engine.toolcalls import Parsed, Piece, Said, TurnParser, parse_output
+from hud.engine.chat.tool_calls import Parsed, Piece, Said, TurnParser, parse_output
 from hud.platform.gateway.events import (
     CallArguments,
     CallBegun,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hud.engine.toolcalls.marked import held_back
+from hud.engine.chat.tool_calls.marked import held_back
 
 
 class StopScanner:

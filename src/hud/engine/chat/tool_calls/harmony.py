@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from hud.engine.toolcalls.format import Mark, Piece, Said
-from hud.engine.toolcalls.json_calls import by_tool, call, loaded, quoted
-from hud.engine.toolcalls.marked import held_back
+from hud.engine.chat.tool_calls.format import Mark, Piece, Said
+from hud.engine.chat.tool_calls.json_calls import by_tool, call, loaded, quoted
+from hud.engine.chat.tool_calls.marked import held_back
 from hud.trace import ToolSpec
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hud.engine.toolcalls.json_calls import loaded
+from hud.engine.chat.tool_calls.json_calls import loaded
 from hud.trace import ToolSpec
 
 _DEEPEST, _MOST_BRANCHES = 4, 16

@@ -14,7 +14,7 @@ from itertools import compress
 
 from tokenizers import AddedToken, Encoding, Tokenizer
 
-from hud.engine.template_text import Span, TemplateText
+from hud.engine.chat.template_text import Span, TemplateText
 from hud.errors import UsageError
 
 _CACHED = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hud.engine.toolcalls.format import Mark
-from hud.engine.toolcalls.json_calls import quoted, value_rule
-from hud.engine.toolcalls.typed import schema_types
+from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.json_calls import quoted, value_rule
+from hud.engine.chat.tool_calls.typed import schema_types
 from hud.trace import ToolSpec
 
 

@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from hud.engine.toolcalls.format import Mark
-from hud.engine.toolcalls.json_calls import call, known, quoted, value_rule
-from hud.engine.toolcalls.marked import MarkedFormat
-from hud.engine.toolcalls.typed import coerced, is_json, parameters_of
+from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.json_calls import call, known, quoted, value_rule
+from hud.engine.chat.tool_calls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.typed import coerced, is_json, parameters_of
 from hud.trace import ToolCall, ToolSpec
 
 PYTHON_START, PYTHON_END = "<|python_start|>", "<|python_end|>"

@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hud.engine.toolcalls.format import Mark
-from hud.engine.toolcalls.json_calls import call, quoted
-from hud.engine.toolcalls.marked import MarkedFormat
-from hud.engine.toolcalls.typed import parameters_of, typed_value
-from hud.engine.toolcalls.typed_rules import value_rules
+from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.json_calls import call, quoted
+from hud.engine.chat.tool_calls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.typed import parameters_of, typed_value
+from hud.engine.chat.tool_calls.typed_rules import value_rules
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"

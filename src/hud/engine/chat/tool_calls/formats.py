@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from hud.engine.toolcalls.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
-from hud.engine.toolcalls.format import ToolFormat
-from hud.engine.toolcalls.glm45 import GLM45
-from hud.engine.toolcalls.harmony import HARMONY
-from hud.engine.toolcalls.hermes import HERMES, JSON
-from hud.engine.toolcalls.llama3_json import LLAMA3_JSON
-from hud.engine.toolcalls.mistral import MISTRAL
-from hud.engine.toolcalls.pythonic import LLAMA4_PYTHONIC, PYTHONIC
-from hud.engine.toolcalls.qwen3_coder import QWEN3_CODER
+from hud.engine.chat.tool_calls.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
+from hud.engine.chat.tool_calls.format import ToolFormat
+from hud.engine.chat.tool_calls.glm45 import GLM45
+from hud.engine.chat.tool_calls.harmony import HARMONY
+from hud.engine.chat.tool_calls.hermes import HERMES, JSON
+from hud.engine.chat.tool_calls.llama3_json import LLAMA3_JSON
+from hud.engine.chat.tool_calls.mistral import MISTRAL
+from hud.engine.chat.tool_calls.pythonic import LLAMA4_PYTHONIC, PYTHONIC
+from hud.engine.chat.tool_calls.qwen3_coder import QWEN3_CODER
 from hud.errors import UsageError
 
 FORMATS: tuple[ToolFormat, ...] = (

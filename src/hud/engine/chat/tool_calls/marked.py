@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hud.engine.toolcalls.format import THINK, THOUGHT, Mark, Piece, Said
+from hud.engine.chat.tool_calls.format import THINK, THOUGHT, Mark, Piece, Said
 from hud.trace import ToolCall, ToolSpec
 
 _MOST_ENDS = 16

@@ -16,11 +16,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from hud.engine.chat_template import ChatTemplate
+from hud.engine.chat.chat_template import ChatTemplate
+from hud.engine.chat.prompt_tokens import PromptTokenizer
+from hud.engine.chat.template_text import Span, TemplateText
+from hud.engine.chat.tool_calls import Parsed, format_named, format_of_template, parse_output
 from hud.engine.config import DecoderConfig
-from hud.engine.prompt_tokens import PromptTokenizer
-from hud.engine.template_text import Span, TemplateText
-from hud.engine.toolcalls import Parsed, format_named, format_of_template, parse_output
 from hud.errors import NotFoundError, StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
 
@@ -36,7 +36,7 @@ class ChatFormat:
     def __init__(
         self, folder: Path, config: DecoderConfig, *, tool_call_parser: str | None = None
     ) -> None:
-        """`tool_call_parser` names a format of `hud.engine.toolcalls`; None: the one that the chat template writes."""
+        """`tool_call_parser` names a format of `hud.engine.chat.tool_calls`; None: the one that the chat template writes."""
         self.folder = folder
         try:
             self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

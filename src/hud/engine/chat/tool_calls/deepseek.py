@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hud.engine.toolcalls.format import Mark
-from hud.engine.toolcalls.json_calls import by_tool, call, loaded, quoted
-from hud.engine.toolcalls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.json_calls import by_tool, call, loaded, quoted
+from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.trace import ToolCall, ToolSpec
 
 GROUP, GROUP_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"

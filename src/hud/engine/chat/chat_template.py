@@ -21,8 +21,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup, escape
 
-from hud.engine.reasoning_effort import reasoning_switch
-from hud.engine.template_text import SUMMED, TemplateText, joined
+from hud.engine.chat.reasoning_effort import reasoning_switch
+from hud.engine.chat.template_text import SUMMED, TemplateText, joined
 from hud.errors import StoreError, UsageError
 
 

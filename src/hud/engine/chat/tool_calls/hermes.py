@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hud.engine.toolcalls.format import Mark
-from hud.engine.toolcalls.json_calls import (
+from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.json_calls import (
     call_of,
     call_schema,
     calls_of,
@@ -13,7 +13,7 @@ from hud.engine.toolcalls.json_calls import (
     known,
     loaded,
 )
-from hud.engine.toolcalls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"

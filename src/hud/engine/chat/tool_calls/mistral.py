@@ -9,8 +9,8 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from hud.engine.toolcalls.format import Mark
-from hud.engine.toolcalls.json_calls import (
+from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.json_calls import (
     by_tool,
     call,
     call_of,
@@ -19,7 +19,7 @@ from hud.engine.toolcalls.json_calls import (
     loaded,
     quoted,
 )
-from hud.engine.toolcalls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"

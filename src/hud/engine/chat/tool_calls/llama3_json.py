@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hud.engine.toolcalls.format import Mark
-from hud.engine.toolcalls.json_calls import call_schema, calls_of, json_rule, known, loaded
-from hud.engine.toolcalls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.json_calls import call_schema, calls_of, json_rule, known, loaded
+from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.trace import ToolCall, ToolSpec
 
 PYTHON_TAG = "<|python_tag|>"
