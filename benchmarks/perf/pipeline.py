@@ -27,7 +27,7 @@ from statistics import fmean
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hud.train.progress import SilentReporter
+from hud.train.monitoring.progress import SilentReporter
 
 if TYPE_CHECKING:
     from hud.eval import StopSignal

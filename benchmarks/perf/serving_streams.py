@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 from hud.engine.threads import use_at_most
+from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.platform import Platform
 from hud.platform.records import ModelRecord
@@ -20,7 +21,6 @@ from hud.platform.serving.tokens import TokenDelta, TokenRequest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams
 from hud.train import TrajectoryPayload, TrajectorySample
-from hud.train.types import ForwardBackwardRequest, OptimStepRequest
 
 STREAMS, PROMPT, NEW, ROUNDS = 256, 32, 64, 5
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeiou"]

@@ -11,8 +11,8 @@ import numpy as np
 
 from hud.engine.policy import Policy
 from hud.engine.tiny import create_tiny
+from hud.learning.datums import Datum
 from hud.trace import SamplingParams
-from hud.train.datums import Datum
 
 ROLES = ("api", "db", "cache", "queue", "search", "mailer", "ledger", "proxy")
 PLACES = ("oslo", "lima", "kyoto", "cairo", "quito", "perth", "turin", "dakar")

@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM
 
 from hud.engine.learn.trainer import Trainer
 from hud.engine.pretrained import load_decoder
-from hud.train.datums import Datum
+from hud.learning.datums import Datum
 
 BAR_SECONDS = 1.5
 ROUNDS = 5

@@ -35,9 +35,9 @@ from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.engine.threads import use_at_most
 from hud.eval import Job, LocalRuntime, Taskset
-from hud.train.batches import make_batch, payload_of
-from hud.train.datums import Datum, datums_of
-from hud.train.types import TrajectoryPayload, TrajectorySample
+from hud.learning.batches import make_batch, payload_of
+from hud.learning.datums import Datum, datums_of
+from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 
 PROMPTS, GROUP = 8, 8
 RATE, CLIP, MAX_NORM = 1e-5, 0.2, 1.0

@@ -31,11 +31,11 @@ from hud.cli.train_panel import Lines
 from hud.client import connect
 from hud.eval import Job, StopSignal
 from hud.eval.intervals import with_interval
-from hud.train.corpus import texts_of_messages
-from hud.train.progress import Score
+from hud.train.monitoring.progress import Score
 from hud.train.recipe import Stage, StageReport, follow, load_recipe
-from hud.train.recorded import conversation_of
-from hud.train.warm_up import warm_up
+from hud.train.supervised.corpus import texts_of_messages
+from hud.train.supervised.recorded_runs import conversation_of
+from hud.train.supervised.warm_up import warm_up
 
 HERE = Path(__file__).parent
 INTERRUPTED = 130

@@ -20,9 +20,9 @@ import players
 
 from hud.client import connect
 from hud.eval import LocalRuntime, NullRecorder, Run, Taskset
-from hud.train.corpus import texts_of_messages
-from hud.train.recorded import conversation_of
-from hud.train.warm_up import warm_up
+from hud.train.supervised.corpus import texts_of_messages
+from hud.train.supervised.recorded_runs import conversation_of
+from hud.train.supervised.warm_up import warm_up
 
 HERE = Path(__file__).parent
 SIZES = {"vocab_size": 2048, "hidden": 128, "layers": 3, "max_context": 8192}

@@ -33,10 +33,10 @@ from hud.cli.main import report as explain
 from hud.client import connect
 from hud.eval import Job, Run, StopSignal
 from hud.train.config import TrainConfig
-from hud.train.corpus import texts_of_messages
 from hud.train.loop import train
-from hud.train.recorded import conversation_of
-from hud.train.warm_up import warm_up
+from hud.train.supervised.corpus import texts_of_messages
+from hud.train.supervised.recorded_runs import conversation_of
+from hud.train.supervised.warm_up import warm_up
 
 HERE = Path(__file__).parent
 INTERRUPTED = 130

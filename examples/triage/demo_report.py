@@ -12,7 +12,7 @@ from typing import Any
 from hud.cli.main import run as hud
 from hud.eval.intervals import with_interval
 from hud.train.loop import TrainReport
-from hud.train.progress import Phase, Score
+from hud.train.monitoring.progress import Phase, Score
 
 BARS = "▁▂▃▄▅▆▇█"
 EVERY = 100
@@ -20,7 +20,7 @@ EVERY = 100
 
 
 class Narrator:
-    """Hears how training goes (`hud.train.progress.Reporter`), and prints a line for what matters."""
+    """Hears how training goes (`hud.train.monitoring.progress.Reporter`), and prints a line for what matters."""
 
     def __init__(self) -> None:
         self.steps = 0

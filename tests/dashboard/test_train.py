@@ -9,8 +9,8 @@ from tests.dashboard.conftest import browse, sign_in
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.pages.train_form import config_of, fields
 from hud.platform.training_runs import TrainingRuns
-from hud.train.alarms import alarms
-from hud.train.progress import Score
+from hud.train.monitoring.alarms import alarms
+from hud.train.monitoring.progress import Score
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

@@ -18,7 +18,7 @@ from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.process_group import join, leave
 from hud.engine.lora import LoraConfig
 from hud.errors import ConflictError, UsageError
-from hud.train.datums import Datum
+from hud.learning.datums import Datum
 
 VOCABULARY = 61
 STEPS = 2

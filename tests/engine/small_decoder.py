@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hud.train.datums import Datum
+from hud.learning.datums import Datum
 
 
 class SmallDecoder(nn.Module):

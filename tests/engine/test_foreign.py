@@ -13,8 +13,8 @@ from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.kv_cache import CacheSize, KVCache
 from hud.engine.sample.sampler import Sampler
 from hud.errors import UsageError
+from hud.learning.datums import Datum
 from hud.trace import SamplingParams
-from hud.train.datums import Datum
 
 SMALL = {
     "vocab_size": 97,

@@ -14,7 +14,7 @@ from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, load_adapter, save_adapter
 from hud.engine.pretrained import save_decoder
 from hud.errors import UsageError
-from hud.train.datums import Datum
+from hud.learning.datums import Datum
 
 VOCABULARY = 61
 

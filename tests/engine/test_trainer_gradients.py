@@ -10,8 +10,8 @@ from small_decoder import SmallDecoder, random_datum
 from hud.engine.learn import logprobs
 from hud.engine.learn.trainer import Trainer
 from hud.errors import UsageError
-from hud.train.losses import LOSSES
-from hud.train.types import BuiltinLoss
+from hud.learning.losses import LOSSES
+from hud.learning.wire_types import BuiltinLoss
 
 ALL_KEYS = {
     "importance_sampling": {"tis_token_cap": 2.0, "kl_coef": 0.1, "entropy_coef": 0.01},

@@ -11,7 +11,7 @@ from hud.engine.learn.flops import ceiling, pass_flops
 from hud.engine.learn.packed_pass import lay_out
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
-from hud.train.metrics import merge
+from hud.learning.metrics import merge
 
 CPU = torch.device("cpu")
 EVERY_STEP = {

@@ -14,8 +14,8 @@ from tests.engine.waiting import until
 from hud.engine.learn.trainer import Trainer
 from hud.engine.sample.request import Asked
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
+from hud.learning.datums import Datum
 from hud.trace import SamplingParams
-from hud.train.datums import Datum
 
 LONG = SamplingParams(max_tokens=40, seed=1)
 PROMPT = [5 + place % 40 for place in range(40)]

@@ -8,8 +8,8 @@ import numpy as np
 
 from hud.engine.policy import Policy
 from hud.engine.tiny import create_tiny
+from hud.learning.datums import Datum
 from hud.trace import ToolSpec
-from hud.train.datums import Datum
 
 TOOLS = [
     ToolSpec(

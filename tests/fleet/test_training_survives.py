@@ -12,7 +12,7 @@ from tests.train.test_loop_steps import SIZES, SMALL, TEXTS, say, tasks_of
 
 from hud.client import connect, disconnect
 from hud.errors import ConflictError, PlatformError
-from hud.train import updating
+from hud.train import optimizer_step as updating
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 

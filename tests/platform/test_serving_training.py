@@ -16,12 +16,12 @@ from tests.platform.engine_server import SIZES, TEXTS, drawn, engine_of, request
 from tests.platform.test_serving_streams import revived, until
 
 from hud.errors import ConflictError, NotFoundError
+from hud.learning.wire_types import BackwardRequest, ForwardBackwardRequest, OptimStepRequest
 from hud.platform.serving import remote
 from hud.platform.serving.tokens import EngineDownError
 from hud.platform.serving.training import OpenRequest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.train import TrajectoryPayload, TrajectorySample
-from hud.train.types import BackwardRequest, ForwardBackwardRequest, OptimStepRequest
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.train.advantages import compute_advantages
-from hud.train.types import AdvantageOptions
+from hud.learning.advantages import compute_advantages
+from hud.learning.wire_types import AdvantageOptions
 
 reward = st.floats(-1, 1, width=32)
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
+from hud.learning.batches import make_batch, payload_of
+from hud.learning.datums import DatumCounts, datums_of
+from hud.learning.metrics import merge
+from hud.learning.packing import Cost, pack, tokens_of
+from hud.learning.schedules import learning_rate
+from hud.learning.wire_types import AdvantageOptions, TrajectoryPayload, TrajectorySample
 from hud.trace import AgentStep, Sample, Trace
-from hud.train.batches import make_batch, payload_of
-from hud.train.datums import DatumCounts, datums_of
-from hud.train.metrics import merge
-from hud.train.packing import Cost, pack, tokens_of
-from hud.train.schedules import learning_rate
-from hud.train.types import AdvantageOptions, TrajectoryPayload, TrajectorySample
 
 token = st.integers(0, 99)
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
+from hud.learning.groups import NOT_THE_AGENTS, counted_runs, failure_of, group_labels
+from hud.learning.wire_types import AdvantageOptions
 from hud.train.config import TrainConfig
-from hud.train.groups import NOT_THE_AGENTS, counted_runs, failure_of, group_labels
-from hud.train.types import AdvantageOptions
 
 names = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
 

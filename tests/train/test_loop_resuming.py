@@ -28,9 +28,9 @@ SCRIPT = textwrap.dedent(
     from hud.platform.trained import TrainedModel
     from hud.platform.tree import Tree
     from hud.train.config import TrainConfig
-    from hud.train.journal import TrainingRun
+    from hud.train.run_journal import TrainingRun
     from hud.train.loop import train
-    from hud.train.progress import SilentReporter
+    from hud.train.monitoring.progress import SilentReporter
 
     env = Environment("letters")
 

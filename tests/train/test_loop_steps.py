@@ -18,9 +18,9 @@ from hud.eval import StopSignal, Taskset
 from hud.platform.dashboard.pages.models import node_shown
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train, warm_up
+from hud.train.monitoring.progress import SilentReporter
 from hud.train.planning.simulation import simulate
-from hud.train.progress import SilentReporter
-from hud.train.seeds import draw_tasks, seed_of
+from hud.train.rollouts.seeds import draw_tasks, seed_of
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

@@ -12,11 +12,11 @@ from hud.eval.grade import Grade
 from hud.eval.job import Job
 from hud.eval.run import Run
 from hud.trace import AgentStep, Sample
-from hud.train.casting import Cast
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train
-from hud.train.pipeline import GroupStream
-from hud.train.progress import SilentReporter
+from hud.train.monitoring.progress import SilentReporter
+from hud.train.rollouts.pipeline import GroupStream
+from hud.train.rollouts.roles import Cast
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

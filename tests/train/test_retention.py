@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
+from hud.train.checkpoint_retention import expendable_of
 from hud.train.config import make_config
-from hud.train.progress import Score
-from hud.train.pruning import expendable_of
+from hud.train.monitoring.progress import Score
 
 
 def config(**values):

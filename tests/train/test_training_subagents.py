@@ -18,12 +18,12 @@ from hud.eval import StopSignal
 from hud.eval.recording import NullRecorder
 from hud.trace import Completion, ToolCall
 from hud.train.config import TrainConfig
-from hud.train.corpus import texts_of_messages
 from hud.train.learner import Lesson
 from hud.train.loop import train, warm_up
-from hud.train.progress import SilentReporter
+from hud.train.monitoring.progress import SilentReporter
 from hud.train.recipe import Recipe, follow, is_recipe, load_recipe, make_recipe
-from hud.train.recorded import conversation_of
+from hud.train.supervised.corpus import texts_of_messages
+from hud.train.supervised.recorded_runs import conversation_of
 
 SIZES = {
     "vocab_size": 320,

@@ -8,8 +8,8 @@ from hud.agents import ScriptedAgent
 from hud.errors import UsageError
 from hud.eval import Taskset
 from hud.trace import ToolCall
-from hud.train.recorded import conversation_of
-from hud.train.warm_up import warm_up
+from hud.train.supervised.recorded_runs import conversation_of
+from hud.train.supervised.warm_up import warm_up
 
 __all__ = ["home"]
 

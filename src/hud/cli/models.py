@@ -388,9 +388,9 @@ def compare(
     from dataclasses import asdict
 
     from hud.eval import Taskset
-    from hud.train.comparison import compare as compare_checkpoints
     from hud.train.config import make_config
-    from hud.train.runtimes import runtime_named
+    from hud.train.monitoring.comparison import compare as compare_checkpoints
+    from hud.train.rollouts.runtimes import runtime_named
 
     values = {"model": slug, "eval_group": group, "max_turns": max_turns, "max_tokens": max_tokens}
     config = make_config({**values, "seed": seed})
@@ -473,9 +473,9 @@ async def _create(
     """Return the model, and the commands that train it from here."""
     from hud.client import connect
     from hud.eval import Taskset
-    from hud.train.corpus import texts_of, texts_of_job
-    from hud.train.demonstrations import job_of, warm_up_commands
-    from hud.train.runtimes import runtime_named
+    from hud.train.rollouts.runtimes import runtime_named
+    from hud.train.supervised.corpus import texts_of, texts_of_job
+    from hud.train.supervised.demonstrations import job_of, warm_up_commands
 
     tasks = Taskset.from_file(source)
     texts = await texts_of(tasks, runtime=runtime_named(runtime, list(tasks)))

@@ -21,9 +21,9 @@ from hud.eval.intervals import with_interval
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig
     from hud.train.loop import TrainReport
-    from hud.train.progress import Reporter
+    from hud.train.monitoring.progress import Reporter
     from hud.train.recipe import Recipe, StageReport
-    from hud.train.warm_up import WarmUpReport
+    from hud.train.supervised.warm_up import WarmUpReport
 
 _REPEATED = {"loss_config": "KEY=NUMBER", "subagents": "NAME=MODEL", "joined": "MODEL"}
 _WARM_UP_ONLY = ("epochs", "batch", "min_reward")
@@ -231,8 +231,8 @@ def _learn_from(
     from hud.client import connect
     from hud.errors import UsageError
     from hud.eval import Taskset
-    from hud.train.demonstrations import LATEST, job_of
-    from hud.train.warm_up import warm_up
+    from hud.train.supervised.demonstrations import LATEST, job_of
+    from hud.train.supervised.warm_up import warm_up
 
     if values.pop("loss", "cross_entropy") != "cross_entropy":
         raise UsageError("--from-job learns by cross_entropy; leave --loss out.")

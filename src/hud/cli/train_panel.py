@@ -15,8 +15,8 @@ from rich.text import Text
 
 from hud.cli.output import Column, about, console, count, header, number, row, seconds
 from hud.eval.intervals import bounds, with_interval
-from hud.train.plots import loss_per_token
-from hud.train.progress import Phase, Reporter, Score, SilentReporter
+from hud.train.monitoring.plots import loss_per_token
+from hud.train.monitoring.progress import Phase, Reporter, Score, SilentReporter
 
 if TYPE_CHECKING:
     from hud.eval import StopSignal

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hud.errors import UsageError
+from hud.learning.batches import payload_of
+from hud.learning.datums import Datum, Floats
+from hud.learning.groups import failure_of
+from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
 from hud.platform.store import reading
 from hud.platform.store.trainer_logprobs import ComputedRun
 from hud.trace import parse_trace
 from hud.trace.columns import pack_ids, pack_logprobs
 from hud.trace.ids import trace_id_of
-from hud.train.batches import payload_of
-from hud.train.datums import Datum, Floats
-from hud.train.groups import failure_of
-from hud.train.types import DatumTensors, TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:
     from hud.platform.store import Store

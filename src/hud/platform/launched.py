@@ -22,7 +22,7 @@ from hud import settings
 from hud.errors import HudError
 from hud.eval import StopSignal, Taskset
 from hud.eval.syncing import task_of
-from hud.train.progress import Phase, Score
+from hud.train.monitoring.progress import Phase, Score
 
 TOLD_SECONDS = 0.4
 """Between two words about how many rollouts have been played."""
@@ -94,8 +94,8 @@ async def train_launched(work: dict[str, Any], teller: Teller, stop: StopSignal)
 
 async def evaluate_launched(work: dict[str, Any], teller: Teller, stop: StopSignal) -> None:
     """Play the same tasks, on the same seeds, with each checkpoint that `work` names."""
-    from hud.train.comparison import play
     from hud.train.config import TrainConfig
+    from hud.train.monitoring.comparison import play
 
     config = TrainConfig(**work["config"])
     tasks = _tasks(work["tasks"])

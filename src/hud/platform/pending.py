@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hud.errors import ConflictError
+from hud.learning.wire_types import DiscardedGradient
 from hud.platform.accumulation import Accumulated
 from hud.platform.leases import MOST_LOST, Pending
 from hud.platform.records import BASE
-from hud.train.types import DiscardedGradient
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -17,18 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, HudError, NotFoundError
-from hud.platform.accumulation import Accumulated, as_tensors, computed_runs, resolve_inputs
-from hud.platform.checkpoints import SAMPLER, STATE
-from hud.platform.pending import PendingGradient
-from hud.platform.records import CheckpointRecord, ModelRecord
-from hud.platform.rendering import render_conversation
-from hud.platform.store.trainer_logprobs import PassWeights, record_pass
-from hud.platform.trained import TrainedModel
-from hud.trace import new_id
-from hud.train.batches import Batch, make_batch
-from hud.train.datums import Datum, Floats
-from hud.train.loss_config import parse_loss
-from hud.train.types import (
+from hud.learning.batches import Batch, make_batch
+from hud.learning.datums import Datum, Floats
+from hud.learning.loss_config import parse_loss
+from hud.learning.wire_types import (
     BackwardRequest,
     BuiltinLoss,
     DiscardedGradient,
@@ -40,6 +32,14 @@ from hud.train.types import (
     OptimStepResult,
     TrajectoryPayload,
 )
+from hud.platform.accumulation import Accumulated, as_tensors, computed_runs, resolve_inputs
+from hud.platform.checkpoints import SAMPLER, STATE
+from hud.platform.pending import PendingGradient
+from hud.platform.records import CheckpointRecord, ModelRecord
+from hud.platform.rendering import render_conversation
+from hud.platform.store.trainer_logprobs import PassWeights, record_pass
+from hud.platform.trained import TrainedModel
+from hud.trace import new_id
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform

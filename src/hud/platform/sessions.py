@@ -16,9 +16,9 @@ from hud.platform.records import ModelRecord
 from hud.platform.session import Session
 
 if TYPE_CHECKING:
+    from hud.learning.wire_types import DiscardedGradient
     from hud.platform.platform import Platform
     from hud.train.contributor import Contributor
-    from hud.train.types import DiscardedGradient
 
 __all__ = ["Session", "Sessions"]
 

@@ -20,14 +20,14 @@ from hud.engine.learn.distributed import open_trainer
 from hud.engine.pretrained import load_decoder
 from hud.engine.tensor_file import write_tensors
 from hud.errors import HudError, NotFoundError, StoreError
+from hud.learning.metrics import merge
+from hud.learning.wire_types import OptimStepRequest
 from hud.platform.accumulation import Accumulated
 from hud.platform.checkpoints import SAMPLER, STATE, Manifest, write_checkpoint
 from hud.platform.policies import lora_config, trainer_options, write_policy
 from hud.platform.records import CheckpointRecord, ModelRecord
 from hud.platform.tree import node_name
 from hud.trace import new_id
-from hud.train.metrics import merge
-from hud.train.types import OptimStepRequest
 
 if TYPE_CHECKING:
     from hud.platform.policies import Policies

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hud.train.types import (
+from hud.learning.wire_types import (
     AdvantageOptions,
     BackwardRequest,
     BuiltinLoss,
@@ -31,23 +31,23 @@ from hud.train.types import (
 )
 
 if TYPE_CHECKING:
-    from hud.train.advantages import compute_advantages
-    from hud.train.batches import Batch, make_batch, payload_of
+    from hud.learning.advantages import compute_advantages
+    from hud.learning.batches import Batch, make_batch, payload_of
+    from hud.learning.datums import Datum
+    from hud.learning.loss_config import available_losses, parse_loss
+    from hud.learning.schedules import learning_rate
     from hud.train.client import TrainingClient
-    from hud.train.datums import Datum
-    from hud.train.loss_config import available_losses, parse_loss
-    from hud.train.schedules import learning_rate
 
 _HOMES = {
     "TrainingClient": "hud.train.client",
-    "Batch": "hud.train.batches",
-    "Datum": "hud.train.datums",
-    "available_losses": "hud.train.loss_config",
-    "compute_advantages": "hud.train.advantages",
-    "learning_rate": "hud.train.schedules",
-    "make_batch": "hud.train.batches",
-    "parse_loss": "hud.train.loss_config",
-    "payload_of": "hud.train.batches",
+    "Batch": "hud.learning.batches",
+    "Datum": "hud.learning.datums",
+    "available_losses": "hud.learning.loss_config",
+    "compute_advantages": "hud.learning.advantages",
+    "learning_rate": "hud.learning.schedules",
+    "make_batch": "hud.learning.batches",
+    "parse_loss": "hud.learning.loss_config",
+    "payload_of": "hud.learning.batches",
 }
 
 __all__ = [

@@ -14,11 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hud.client import Client, connect
-from hud.trace import plain
-from hud.train.contributor import Contributor
-from hud.train.custom_loss import CustomLoss, checked_loss
-from hud.train.inputs import Prepared, TrainingWarning, prepare, warn_without_signal
-from hud.train.types import (
+from hud.learning.wire_types import (
     AdvantageOptions,
     BackwardRequest,
     BuiltinLoss,
@@ -36,6 +32,10 @@ from hud.train.types import (
     StepResult,
     TrainInput,
 )
+from hud.trace import plain
+from hud.train.contributor import Contributor
+from hud.train.custom_loss import CustomLoss, checked_loss
+from hud.train.inputs import Prepared, TrainingWarning, prepare, warn_without_signal
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

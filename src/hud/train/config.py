@@ -17,10 +17,10 @@ from pydantic import (
 )
 
 from hud.errors import UsageError
+from hud.learning.loss_config import parse_loss
+from hud.learning.schedules import ScheduleName, learning_rate
+from hud.learning.wire_types import AdvantageOptions, FailedRuns
 from hud.trace import ReasoningEffort
-from hud.train.loss_config import parse_loss
-from hud.train.schedules import ScheduleName, learning_rate
-from hud.train.types import AdvantageOptions, FailedRuns
 
 
 class SubagentConfig(BaseModel):

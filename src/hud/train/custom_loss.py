@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hud.errors import UsageError
-from hud.train.types import DatumTensors
+from hud.learning.wire_types import DatumTensors
 
 if TYPE_CHECKING:
     from torch import Tensor

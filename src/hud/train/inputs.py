@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
-from hud.train.batches import payload_of
-from hud.train.groups import failure_of, group_labels
-from hud.train.types import TrainInput, TrajectoryPayload
+from hud.learning.batches import payload_of
+from hud.learning.groups import failure_of, group_labels
+from hud.learning.wire_types import TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -48,7 +48,7 @@ def prepare(
     """Return what is sent for `trajectories`: runs, trace ids and payloads, in any mixture.
 
     Groups go by `group_ids`, else by the runs' own ids, else by contiguous slices of `group_size`
-    (`hud.train.groups`); the groups of trace ids are known where their traces are stored.
+    (`hud.learning.groups`); the groups of trace ids are known where their traces are stored.
     """
     if not trajectories:
         raise UsageError("The batch is empty; give at least one run.")

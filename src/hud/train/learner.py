@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from hud.client import Client
 from hud.errors import HudError, UsageError
+from hud.train.checkpoint_retention import expendable_of, prune
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
-from hud.train.journal import TrainingRun, open_run
-from hud.train.pruning import expendable_of, prune
-from hud.train.updating import Update
+from hud.train.optimizer_step import Update
+from hud.train.run_journal import TrainingRun, open_run
 
 if TYPE_CHECKING:
     from hud.eval.run import Run

@@ -21,15 +21,15 @@ from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.scheduling import StopSignal
 from hud.eval.taskset import Taskset
-from hud.train.casting import Cast, cast_of, refuse_efforts, subagents_of
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.demonstrations import advice_for
 from hud.train.learner import Learner, Lesson
-from hud.train.pipeline import GroupStream
-from hud.train.plots import draw_curves
-from hud.train.progress import Reporter, Score, SilentReporter, Stopwatch
-from hud.train.sampling import Player, Sampled, check_tasks, fitted, of_subagent
-from hud.train.warm_up import WarmUpReport, warm_up
+from hud.train.monitoring.plots import draw_curves
+from hud.train.monitoring.progress import Reporter, Score, SilentReporter, Stopwatch
+from hud.train.rollouts.pipeline import GroupStream
+from hud.train.rollouts.roles import Cast, cast_of, refuse_efforts, subagents_of
+from hud.train.rollouts.sampling import Player, Sampled, check_tasks, fitted, of_subagent
+from hud.train.supervised.demonstrations import advice_for
+from hud.train.supervised.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -166,7 +166,7 @@ class _Loop:
         subagents = subagents_of(config, [*chosen, *scored], played_as)
         await refuse_efforts(connect(), config, subagents)
         if runtime is None:
-            from hud.train.runtimes import runtime_named  # Loads sockets and processes.
+            from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
 
             runtime = runtime_named(config.runtime, [*chosen, *scored])
         learners = [await Learner.open(config, connect(), fresh=fresh)]

@@ -32,8 +32,8 @@ from hud.client import Client, connect
 from hud.errors import NotFoundError, UsageError
 from hud.train.config import SubagentConfig, TrainConfig, make_config, read_toml
 from hud.train.loop import TrainReport, train
-from hud.train.progress import Reporter, Score, SilentReporter
-from hud.train.scoring import score
+from hud.train.monitoring.progress import Reporter, Score, SilentReporter
+from hud.train.monitoring.scoring import score
 
 if TYPE_CHECKING:
     from hud.eval.scheduling import StopSignal

@@ -26,7 +26,7 @@ from hud.engine.learn.trainer import PASS_TOKENS, Trainer
 from hud.engine.learn.training_pass import Beside
 from hud.engine.lora import LoraConfig, attach
 from hud.errors import ConflictError, HudError, UsageError
-from hud.train.datums import Datum, Floats
+from hud.learning.datums import Datum, Floats
 
 if TYPE_CHECKING:
     from hud.engine.learn.process_group import Joined

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from hud.errors import UsageError
-from hud.train.action_tokens import ActionTokens
-from hud.train.datums import Datum, Ids
-from hud.train.packing import Cost
+from hud.learning.action_tokens import ActionTokens
+from hud.learning.datums import Datum, Ids
+from hud.learning.packing import Cost
 
 SHARED_FROM = 16
 """Fewest tokens of a common prompt that are worth a row of their own."""

@@ -34,9 +34,9 @@ from hud.engine.learn.training_pass import Beside, Compute, Found, first_free, l
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.engine.threads import for_training, on_all_cores, passes_at_once, side_by_side
 from hud.errors import ConflictError, UsageError
-from hud.train.datums import Datum, Floats
-from hud.train.loss_config import LossConfig, Normalization, parse_loss
-from hud.train.packing import deal, pack, tokens_of
+from hud.learning.datums import Datum, Floats
+from hud.learning.loss_config import LossConfig, Normalization, parse_loss
+from hud.learning.packing import deal, pack, tokens_of
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hud.errors import HudError
+from hud.learning.advantages import compute_advantages
 from hud.platform.store.trace_windows import Drawn
-from hud.train.advantages import compute_advantages
 
 if TYPE_CHECKING:
     from hud.platform.gateway.detokenizing import Vocabulary

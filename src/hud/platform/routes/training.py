@@ -15,6 +15,17 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
+from hud.learning.loss_config import available_losses
+from hud.learning.wire_types import (
+    BackwardRequest,
+    ForwardBackwardRequest,
+    ForwardBackwardResult,
+    ForwardRequest,
+    ForwardResult,
+    LossesResult,
+    OptimStepRequest,
+    OptimStepResult,
+)
 from hud.platform.access import caller, needs
 from hud.platform.access.audit import noted
 from hud.platform.serving.training import (
@@ -26,17 +37,6 @@ from hud.platform.serving.training import (
 )
 from hud.platform.training_runs import TrainingRuns
 from hud.train.contributor import HEADER, read_contributor
-from hud.train.loss_config import available_losses
-from hud.train.types import (
-    BackwardRequest,
-    ForwardBackwardRequest,
-    ForwardBackwardResult,
-    ForwardRequest,
-    ForwardResult,
-    LossesResult,
-    OptimStepRequest,
-    OptimStepResult,
-)
 
 if TYPE_CHECKING:
     from hud.platform.application import Platform

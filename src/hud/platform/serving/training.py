@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_json
 
-from hud.platform.records import ModelRecord
-from hud.trace import ToolSpec
-from hud.train.contributor import Contributor
-from hud.train.types import (
+from hud.learning.wire_types import (
     BackwardRequest,
     ForwardBackwardRequest,
     ForwardRequest,
     OptimStepRequest,
 )
+from hud.platform.records import ModelRecord
+from hud.trace import ToolSpec
+from hud.train.contributor import Contributor
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform

@@ -16,8 +16,8 @@ from functools import partial
 from statistics import fmean
 
 from hud.errors import UsageError
-from hud.train.group_order import begins_another, next_group
 from hud.train.planning.measured import DecodeCost, Measured, Shape
+from hud.train.rollouts.group_order import begins_another, next_group
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from hud.platform.launch_training import refuse_trained
 from hud.platform.store.checkpoint_rewards import rewards_of
 from hud.platform.training_runs import TrainingRuns
 from hud.platform.tree import is_named
-from hud.train.plots import loss_per_token
+from hud.train.monitoring.plots import loss_per_token
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform

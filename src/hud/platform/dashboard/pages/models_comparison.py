@@ -22,7 +22,7 @@ from hud.platform.playable import Playable
 from hud.platform.records import BASE
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
 from hud.platform.taskset_rows import TasksetRows
-from hud.train.comparison import Comparison, compared
+from hud.train.monitoring.comparison import Comparison, compared
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform

@@ -28,8 +28,8 @@ from hud.platform.dashboard.rendering import page
 from hud.platform.launch_training import resume_training, why_not_resumed
 from hud.platform.training_jobs import TrainingJobs
 from hud.platform.training_runs import TrainingRuns
-from hud.train.alarms import alarms
-from hud.train.progress import Score
+from hud.train.monitoring.alarms import alarms
+from hud.train.monitoring.progress import Score
 
 if TYPE_CHECKING:
     from hud.platform.launching import Launch

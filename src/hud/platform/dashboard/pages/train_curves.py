@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hud.train.plots import loss_per_token, smoothed
+from hud.train.monitoring.plots import loss_per_token, smoothed
 
 Metrics = Mapping[str, float]
 Value = Callable[[Metrics], float | None]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, Literal
 
-from hud.train.progress import Score
+from hud.train.monitoring.progress import Score
 
 WIDTH = 5
 """Steps that are looked at together: one step's rewards are noise."""

@@ -14,7 +14,7 @@ from hud.client import Client
 from hud.errors import UsageError
 from hud.eval.rollouts import provider_for
 from hud.trace import ChatMessage, ToolSpec, text_of
-from hud.train.recorded import conversation_of, recorded_examples
+from hud.train.supervised.recorded_runs import conversation_of, recorded_examples
 
 if TYPE_CHECKING:
     from hud.environment import Task

@@ -17,15 +17,20 @@ from typing import TYPE_CHECKING, Any
 from hud.client import Client, connect
 from hud.errors import UsageError
 from hud.eval.failures import causes
-from hud.train.batches import payload_of
+from hud.learning.batches import payload_of
+from hud.learning.schedules import ScheduleName, learning_rate
+from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
+from hud.train.checkpoint_retention import prune
 from hud.train.client import TrainingClient
-from hud.train.journal import discarded_note
-from hud.train.progress import Reporter, SilentReporter
-from hud.train.pruning import prune
-from hud.train.recorded import Example, conversation_of, examples_of, recorded_examples
-from hud.train.schedules import ScheduleName, learning_rate
-from hud.train.seeds import seed_of
-from hud.train.types import TrajectoryPayload, TrajectorySample
+from hud.train.monitoring.progress import Reporter, SilentReporter
+from hud.train.rollouts.seeds import seed_of
+from hud.train.run_journal import discarded_note
+from hud.train.supervised.recorded_runs import (
+    Example,
+    conversation_of,
+    examples_of,
+    recorded_examples,
+)
 
 if TYPE_CHECKING:
     from hud.eval.run import Run

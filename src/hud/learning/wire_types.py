@@ -4,7 +4,7 @@ Plain data; this module needs no torch. Requests refuse unknown fields. Results 
 HUD's client expects, because it refuses any other.
 
 A **trajectory** is one run: its samples (one for each turn of the model) and its reward. The trainer turns it
-into one or more **datums** (`hud.train.datums`).
+into one or more **datums** (`hud.learning.datums`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hud.train.progress import Score
+from hud.train.monitoring.progress import Score
 
 _BLUE, _ORANGE, _GREY = "#2a6fbb", "#d9772b", "#9aa5b1"
 

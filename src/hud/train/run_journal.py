@@ -14,11 +14,11 @@ from typing import Any
 from hud import settings
 from hud.client import Client
 from hud.errors import StoreError
+from hud.learning.wire_types import DiscardedGradient
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.contributor import Contributor
-from hud.train.progress import Score
-from hud.train.types import DiscardedGradient
+from hud.train.monitoring.progress import Score
 
 
 @dataclass

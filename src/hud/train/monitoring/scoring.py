@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from hud.client import connect
 from hud.eval.scheduling import StopSignal
-from hud.train.casting import cast_of, refuse_efforts, subagents_of
 from hud.train.config import TrainConfig
 from hud.train.loop import load_tasks
-from hud.train.progress import Reporter, Score, SilentReporter
-from hud.train.sampling import Player
+from hud.train.monitoring.progress import Reporter, Score, SilentReporter
+from hud.train.rollouts.roles import cast_of, refuse_efforts, subagents_of
+from hud.train.rollouts.sampling import Player
 
 if TYPE_CHECKING:
     from hud.eval.rollouts import Provider
@@ -29,7 +29,7 @@ async def score(
     tasks = load_tasks(held_out, config.held_out or "", "held-out tasks")
     subagents = subagents_of(config, tasks)
     if runtime is None:
-        from hud.train.runtimes import runtime_named  # Loads sockets and processes.
+        from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
 
         runtime = runtime_named(config.runtime, tasks)
     client = connect()

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 from hud.eval.job import Job
 from hud.eval.run import Run
 from hud.trace import AgentStep
-from hud.train.casting import Cast
-from hud.train.group_order import begins_another, next_group
-from hud.train.sampling import Player, Sampled, sort, subagents_runs
-from hud.train.seeds import draw_tasks
+from hud.train.rollouts.group_order import begins_another, next_group
+from hud.train.rollouts.roles import Cast
+from hud.train.rollouts.sampling import Player, Sampled, sort, subagents_runs
+from hud.train.rollouts.seeds import draw_tasks
 
 if TYPE_CHECKING:
     from hud.environment import Task

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hud.errors import UsageError
-from hud.train.types import TrajectoryPayload, TrajectorySample
+from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

@@ -22,11 +22,11 @@ from hud.eval.run import Run
 from hud.eval.scheduling import StopSignal, make_ready, plan, run_planned
 from hud.eval.taskset import Taskset
 from hud.graders.shaping import FADE
-from hud.train.casting import Cast, cast_agent
+from hud.learning.groups import counted_runs, failure_of
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.groups import counted_runs, failure_of
-from hud.train.progress import Reporter, Score
-from hud.train.seeds import draw_tasks
+from hud.train.monitoring.progress import Reporter, Score
+from hud.train.rollouts.roles import Cast, cast_agent
+from hud.train.rollouts.seeds import draw_tasks
 
 if TYPE_CHECKING:
     from hud.environment import Task

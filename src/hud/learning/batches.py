@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hud.errors import UsageError
-from hud.trace import AgentStep, Trace
-from hud.train.advantages import (
+from hud.learning.advantages import (
     AdvantageFunction,
     compute_advantages,
     reward_metrics,
 )
-from hud.train.datums import Datum, DatumCounts, datums_of
-from hud.train.groups import group_labels
-from hud.train.types import (
+from hud.learning.datums import Datum, DatumCounts, datums_of
+from hud.learning.groups import group_labels
+from hud.learning.wire_types import (
     AdvantageOptions,
     BuiltinLoss,
     Failure,
     TrajectoryPayload,
     TrajectorySample,
 )
+from hud.trace import AgentStep, Trace
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hud.client import Client
 
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig
-    from hud.train.progress import Score
+    from hud.train.monitoring.progress import Score
 
 _FEWEST_BETWEEN = 10
 _KEPT_OF_A_RUN = 20

@@ -15,7 +15,7 @@ from hud.environment import AgentTool
 from hud.errors import UsageError
 from hud.trace import ChatModel, SamplingParams
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.seeds import SeededAgent
+from hud.train.rollouts.seeds import SeededAgent
 
 if TYPE_CHECKING:
     from hud.client import Client

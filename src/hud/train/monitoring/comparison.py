@@ -12,10 +12,10 @@ from hud.errors import UsageError
 from hud.eval.intervals import clustered_interval
 from hud.eval.job import Job
 from hud.eval.scheduling import StopSignal
-from hud.train.casting import cast_of, refuse_efforts, subagents_of
 from hud.train.config import TrainConfig
-from hud.train.progress import Reporter, SilentReporter
-from hud.train.sampling import Player, check_tasks
+from hud.train.monitoring.progress import Reporter, SilentReporter
+from hud.train.rollouts.roles import cast_of, refuse_efforts, subagents_of
+from hud.train.rollouts.sampling import Player, check_tasks
 
 if TYPE_CHECKING:
     from hud.eval.rollouts import Provider

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from hud.errors import UsageError
-from hud.train.types import AdvantageOptions, Failure
+from hud.learning.wire_types import AdvantageOptions, Failure
 
 NOT_THE_AGENTS: tuple[Failure, ...] = ("environment", "grader", "infrastructure", "timeout")
 """Failures that say nothing about the policy. An agent's own failure counts with the reward it got."""

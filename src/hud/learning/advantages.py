@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hud.errors import UsageError
-from hud.train.groups import NOT_THE_AGENTS, counted_runs
-from hud.train.types import AdvantageOptions
+from hud.learning.groups import NOT_THE_AGENTS, counted_runs
+from hud.learning.wire_types import AdvantageOptions
 
 AdvantageFunction = Callable[[list[float]], Sequence[float]]
 """The rewards of one group's runs to their advantages, in the same order."""
