@@ -30,7 +30,7 @@ from hud.cli.main import report as explain
 from hud.cli.train_panel import Lines
 from hud.client import connect
 from hud.eval import Job, StopSignal
-from hud.eval.intervals import with_interval
+from hud.eval.results.intervals import with_interval
 from hud.train.monitoring.progress import Score
 from hud.train.recipe import Stage, StageReport, follow, load_recipe
 from hud.train.supervised.corpus import texts_of_messages

@@ -21,7 +21,7 @@ from typing import Any
 from hud.agents import Agent, create_agent
 from hud.cli.player import player
 from hud.eval import Job, LocalRuntime, Run, Taskset
-from hud.eval.intervals import clustered_interval, with_interval
+from hud.eval.results.intervals import clustered_interval, with_interval
 
 HERE = Path(__file__).parent
 AREAS = ("errors", "metrics", "database", "changes", "queue", "containers")

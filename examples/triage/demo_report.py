@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hud.cli.main import run as hud
-from hud.eval.intervals import with_interval
+from hud.eval.results.intervals import with_interval
 from hud.train.loop import TrainReport
 from hud.train.monitoring.progress import Phase, Score
 

@@ -20,7 +20,7 @@ from hud.environment.channel import RemoteConnection
 from hud.environment.channel.framing import ChannelError
 from hud.environment.channel.tunnels import Tunnels
 from hud.errors import HudError, NotFoundError, RolloutError, UsageError
-from hud.eval.clients import connect_client
+from hud.eval.runtimes.capability_clients import connect_client
 from hud.eval.runtimes.remote import Runtime
 
 READY_SECONDS = 240.0

@@ -20,7 +20,7 @@ from hud.agents import Agent, OpenAIAgent, OperatorAgent
 from hud.agents.responses.computer import arguments_of
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
-from hud.eval.rollouts import rollout
+from hud.eval.rollout import rollout
 from hud.trace import ImageContent, TextContent, ToolResult, ToolSpec
 
 PICTURE = f"data:image/png;base64,{PNG}"

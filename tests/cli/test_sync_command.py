@@ -102,7 +102,7 @@ def test_eval_names_both_places_it_looked(capsys):
 
 
 async def test_from_api_works_inside_a_running_loop(capsys, rows):
-    from hud.eval.syncing import send
+    from hud.eval.tasksets.synchronization import send
 
     await send("mine", list(Taskset.from_file(rows)))
     assert Taskset.from_api("mine").taskset_id is not None

@@ -4,8 +4,8 @@ from math import comb
 
 import pytest
 
-from hud.eval.pairing import chance_of, pair
-from hud.eval.summary import RunSummary
+from hud.eval.results.pairing import chance_of, pair
+from hud.eval.results.run_summary import RunSummary
 
 
 def runs(**rewards):

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud.eval.intervals import Interval, bounds, clustered_interval, interval_of_sums, with_interval
-from hud.eval.statistics import (
+from hud.eval.results.intervals import (
+    Interval,
+    bounds,
+    clustered_interval,
+    interval_of_sums,
+    with_interval,
+)
+from hud.eval.results.run_summary import RunSummary
+from hud.eval.results.statistics import (
     ModelPrice,
     job_statistics,
     pass_at_k,
@@ -18,7 +25,6 @@ from hud.eval.statistics import (
     percentiles,
     run_cost,
 )
-from hud.eval.summary import RunSummary
 
 rewards = st.floats(0.0, 1.0, allow_nan=False)
 clusters = st.lists(st.lists(rewards, min_size=1, max_size=5), min_size=2, max_size=12)

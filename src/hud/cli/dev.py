@@ -18,7 +18,7 @@ import click
 from hud import settings
 
 if TYPE_CHECKING:
-    from hud.eval.live import LiveEnvironment
+    from hud.eval.development.live_environment import LiveEnvironment
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 """What coding agents do not take in the name of a server."""
@@ -50,7 +50,7 @@ def command(
     It is loaded afresh whenever it is saved; a version that cannot be loaded is told, and the last good one goes
     on. Every client's session has a run, and so a state, of its own.
     """
-    from hud.eval.developing import serve_stdio, serve_web
+    from hud.eval.development.server import serve_stdio, serve_web
 
     if stdio:
         if inspect:

@@ -16,7 +16,7 @@ from hud.cli.main import INTERRUPTED
 if TYPE_CHECKING:
     from hud.cli.command_line import EvalCommand
     from hud.eval import Taskset
-    from hud.eval.rollouts import Provider
+    from hud.eval.rollout import Provider
 
 RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
 MANY_PAID_RUNS = 50
@@ -159,7 +159,7 @@ def command(
 
 def _warn_of_shells(tasks: Taskset) -> None:
     """Say where an agent would execute commands on this machine as the user who runs this."""
-    from hud.eval.exposure import shells_outside
+    from hud.eval.runtimes.exposure import shells_outside
 
     for name, tools in shells_outside(tasks).items():
         click.echo(
@@ -242,7 +242,7 @@ async def _play(
     from hud.cli.output import console, print_json
     from hud.cli.resuming import open_job
     from hud.eval import HostedRuntime
-    from hud.eval.rollouts import prepare
+    from hud.eval.rollout import prepare
 
     await prepare(who)  # An agent that cannot be made ready must leave no empty job behind.
     job, finished = await open_job(resume, tasks, group, who.model_name)

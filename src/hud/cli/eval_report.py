@@ -10,8 +10,8 @@ from hud import settings
 from hud.cli.command_line import EvalCommand
 from hud.cli.output import console, count, number, seconds, some, wrapped
 from hud.eval import Job, JobStatistics, RunSummary, job_statistics
-from hud.eval.failures import FailedRun, causes
-from hud.eval.intervals import with_interval
+from hud.eval.results.failures import FailedRun, causes
+from hud.eval.results.intervals import with_interval
 
 
 def statistics(job: Job, finished: Sequence[RunSummary]) -> JobStatistics:

@@ -56,8 +56,8 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
     from hud.cli.output import console, count, print_json
     from hud.cli.running import pages
     from hud.client import connect
-    from hud.eval.failures import FailedRun
-    from hud.eval.intervals import with_interval
+    from hud.eval.results.failures import FailedRun
+    from hud.eval.results.intervals import with_interval
 
     job = await connect().get(f"/v2/jobs/{reference}")
     runs = [run async for run in pages(f"/v2/jobs/{job['id']}/traces", limit)]
@@ -104,7 +104,7 @@ def _table(runs: list[dict[str, Any]]) -> list[str]:
 def _cells(run: dict[str, Any], most: int | None, priced: bool) -> list[str]:
     from hud.cli.output import number, seconds
     from hud.environment.task import task_label
-    from hud.eval.summary import elapsed
+    from hud.eval.results.run_summary import elapsed
 
     task = run["task"] or {}
     label = task_label(run["slug"] or "–", task.get("id") or "", task.get("args") or {}, most)

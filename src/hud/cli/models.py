@@ -18,7 +18,7 @@ import click
 from hud.cli import models_vllm
 from hud.cli.output import console, print_json, table
 from hud.errors import ConflictError, NotFoundError, PlatformError
-from hud.eval.intervals import with_interval
+from hud.eval.results.intervals import with_interval
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any
 from hud.client import connect, recorder
 from hud.errors import UsageError
 from hud.eval import Job, RunSummary, Taskset
-from hud.eval.summary import elapsed
+from hud.eval.results.run_summary import elapsed
 
 PAGE = 1000
 """Runs asked for at a time."""

@@ -14,7 +14,7 @@ from hud.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.eval.syncing import SyncPlan
+    from hud.eval.tasksets.synchronization import SyncPlan
 
 
 _MOST_SHOWN = 20
@@ -139,7 +139,7 @@ async def _send(
 ) -> None:
     from hud.cli.links import link
     from hud.eval import Taskset
-    from hud.eval.syncing import plan, send
+    from hud.eval.tasksets.synchronization import plan, send
 
     local = Taskset.from_file(source)
     if only is not None:
@@ -170,7 +170,7 @@ async def _send(
 
 
 async def _export(taskset: str | None, source: Path, target: Path, as_json: bool) -> None:
-    from hud.eval.syncing import fetch
+    from hud.eval.tasksets.synchronization import fetch
 
     found = await fetch(taskset or await _linked(source))
     if target.suffix == ".csv":

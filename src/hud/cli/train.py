@@ -16,7 +16,7 @@ import click
 from hud.cli.command_line import command_line
 from hud.cli.main import INTERRUPTED
 from hud.cli.output import console, number, print_json, seconds
-from hud.eval.intervals import with_interval
+from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hud.cli.output import Column, about, console, count, header, number, row, seconds
-from hud.eval.intervals import bounds, with_interval
+from hud.eval.results.intervals import bounds, with_interval
 from hud.train.monitoring.plots import loss_per_token
 from hud.train.monitoring.progress import Phase, Reporter, Score, SilentReporter
 

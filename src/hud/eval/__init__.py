@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from hud.eval.grade import Grade
     from hud.eval.job import Job
     from hud.eval.recording import NullRecorder, Recorder
-    from hud.eval.rollouts import Provider, rollout
+    from hud.eval.results.run_summary import RunSummary
+    from hud.eval.results.statistics import JobStatistics, job_statistics
+    from hud.eval.rollout import Provider, rollout
     from hud.eval.run import Run
     from hud.eval.runtimes import (
         ForkRuntime,
@@ -38,13 +40,11 @@ if TYPE_CHECKING:
         Shared,
         SubprocessRuntime,
     )
-    from hud.eval.scheduling import StopSignal, plan_missing
+    from hud.eval.scheduler import StopSignal, plan_missing
     from hud.eval.session import evaluate
-    from hud.eval.statistics import JobStatistics, job_statistics
-    from hud.eval.summary import RunSummary
-    from hud.eval.syncing import SyncPlan
     from hud.eval.task import Task
-    from hud.eval.taskset import Taskset
+    from hud.eval.tasksets.synchronization import SyncPlan
+    from hud.eval.tasksets.taskset import Taskset
 
 _HOMES = {
     "Chat": "chat",
@@ -53,24 +53,24 @@ _HOMES = {
     "HostedRuntime": "runtimes",
     "Grade": "grade",
     "Job": "job",
-    "JobStatistics": "statistics",
+    "JobStatistics": "results.statistics",
     "LocalRuntime": "runtimes",
     "NullRecorder": "recording",
-    "Provider": "rollouts",
+    "Provider": "rollout",
     "Recorder": "recording",
     "Run": "run",
-    "RunSummary": "summary",
+    "RunSummary": "results.run_summary",
     "Runtime": "runtimes",
     "Shared": "runtimes",
-    "StopSignal": "scheduling",
+    "StopSignal": "scheduler",
     "SubprocessRuntime": "runtimes",
-    "SyncPlan": "syncing",
+    "SyncPlan": "tasksets.synchronization",
     "Task": "task",
-    "Taskset": "taskset",
+    "Taskset": "tasksets.taskset",
     "evaluate": "session",
-    "job_statistics": "statistics",
-    "plan_missing": "scheduling",
-    "rollout": "rollouts",
+    "job_statistics": "results.statistics",
+    "plan_missing": "scheduler",
+    "rollout": "rollout",
 }
 
 _REQUIREMENTS = {

@@ -12,7 +12,7 @@ from hud.eval.run import Run
 from hud.trace import new_id
 
 if TYPE_CHECKING:
-    from hud.eval.statistics import JobStatistics
+    from hud.eval.results.statistics import JobStatistics
 
 
 @dataclass(eq=False, repr=False)
@@ -80,7 +80,7 @@ class Job:
     @property
     def statistics(self) -> JobStatistics:
         """Means, intervals, pass@k and costs of the runs so far."""
-        from hud.eval.statistics import job_statistics  # NumPy loads when it is needed.
+        from hud.eval.results.statistics import job_statistics  # NumPy loads when it is needed.
 
         return job_statistics([run.summary() for run in self.runs])
 

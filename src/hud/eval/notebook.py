@@ -7,8 +7,8 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from hud.eval.failures import FailedRun, causes
-from hud.eval.intervals import clustered_interval, with_interval
+from hud.eval.results.failures import FailedRun, causes
+from hud.eval.results.intervals import clustered_interval, with_interval
 
 if TYPE_CHECKING:
     from hud.environment import Task

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hud.agents.budget import Budget
 from hud.errors import FailureKind, GraderFault
-from hud.eval.clients import OpenClients
 from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder, Recorder
-from hud.eval.summary import RunSummary
+from hud.eval.results.run_summary import RunSummary
+from hud.eval.runtimes.capability_clients import OpenClients
 from hud.trace import (
     Message,
     Step,
@@ -423,7 +423,7 @@ class Run:
 
     async def play(self, agent: Player) -> None:
         """Have `agent` play and the environment grade; failures are left in `error`, not raised."""
-        from hud.eval.rollouts import play  # The order of things is there, and it knows runs.
+        from hud.eval.rollout import play  # The order of things is there, and it knows runs.
 
         await play(self, agent)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hud.eval.intervals import with_interval
+from hud.eval.results.intervals import with_interval
 from hud.train.monitoring.comparison import Comparison, compared
 
 FEWEST_TASKS = 8

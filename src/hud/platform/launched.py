@@ -21,7 +21,7 @@ import orjson
 from hud import settings
 from hud.errors import HudError
 from hud.eval import StopSignal, Taskset
-from hud.eval.syncing import task_of
+from hud.eval.tasksets.synchronization import task_of
 from hud.train.monitoring.progress import Phase, Score
 
 TOLD_SECONDS = 0.4

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
-from hud.eval.nearness import did_you_mean
+from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.leases import Leases
 from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig, VllmConfig, Weights
 from hud.platform.secrets import Secrets

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
-from hud.eval.nearness import did_you_mean
+from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.checkpoints import SAMPLER, remove_unfinished, verify_checkpoint
 from hud.platform.records import BASE, CheckpointRecord, ModelRecord, Weights
 from hud.platform.store import tables

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
-from hud.eval.scheduling import StopSignal
-from hud.eval.taskset import Taskset
+from hud.eval.scheduler import StopSignal
+from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.learner import Learner, Lesson
 from hud.train.monitoring.plots import draw_curves
@@ -33,7 +33,7 @@ from hud.train.supervised.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.eval.rollouts import Provider
+    from hud.eval.rollout import Provider
     from hud.eval.run import Run
 
 __all__ = ["Score", "TrainReport", "WarmUpReport", "train", "warm_up"]

@@ -36,8 +36,8 @@ from hud.train.monitoring.progress import Reporter, Score, SilentReporter
 from hud.train.monitoring.scoring import score
 
 if TYPE_CHECKING:
-    from hud.eval.scheduling import StopSignal
-    from hud.eval.taskset import Taskset
+    from hud.eval.scheduler import StopSignal
+    from hud.eval.tasksets.taskset import Taskset
 
 _HANDED_ON = ("max_turns", "max_tokens", "system_prompt", "reasoning_effort")
 """Settings with which a subagent plays as it does in the stage that trained it."""

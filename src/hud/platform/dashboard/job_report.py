@@ -8,8 +8,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from hud.errors import UsageError
-from hud.eval.failures import FailedRun, causes
-from hud.eval.statistics import job_statistics
+from hud.eval.results.failures import FailedRun, causes
+from hud.eval.results.statistics import job_statistics
 from hud.platform.store.job_runs import summary
 
 BINS = 20

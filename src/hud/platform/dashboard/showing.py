@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from hud.eval.intervals import bounds, with_interval
+from hud.eval.results.intervals import bounds, with_interval
 from hud.platform.dashboard.trace_values import as_json
 
 NOTHING = "–"

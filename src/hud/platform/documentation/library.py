@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hud.errors import NotFoundError, UsageError
-from hud.eval.nearness import did_you_mean
+from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.documentation.pages import Page
 
 _WORD = re.compile(r"\w+")

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hud.eval.summary import RunSummary
+from hud.eval.results.run_summary import RunSummary
 from hud.platform.store import tables
 from hud.platform.store.store import Store
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hud.eval.intervals import interval_of_sums
+from hud.eval.results.intervals import interval_of_sums
 from hud.platform.store import tables
 from hud.platform.store.tables import Moment
 

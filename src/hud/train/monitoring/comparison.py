@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from hud.client import connect
 from hud.errors import UsageError
-from hud.eval.intervals import clustered_interval
 from hud.eval.job import Job
-from hud.eval.scheduling import StopSignal
+from hud.eval.results.intervals import clustered_interval
+from hud.eval.scheduler import StopSignal
 from hud.train.config import TrainConfig
 from hud.train.monitoring.progress import Reporter, SilentReporter
 from hud.train.rollouts.roles import cast_of, refuse_efforts, subagents_of
 from hud.train.rollouts.sampling import Player, check_tasks
 
 if TYPE_CHECKING:
-    from hud.eval.rollouts import Provider
-    from hud.eval.taskset import Taskset
+    from hud.eval.rollout import Provider
+    from hud.eval.tasksets.taskset import Taskset
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hud.client import connect
-from hud.eval.scheduling import StopSignal
+from hud.eval.scheduler import StopSignal
 from hud.train.config import TrainConfig
 from hud.train.loop import load_tasks
 from hud.train.monitoring.progress import Reporter, Score, SilentReporter
@@ -13,8 +13,8 @@ from hud.train.rollouts.roles import cast_of, refuse_efforts, subagents_of
 from hud.train.rollouts.sampling import Player
 
 if TYPE_CHECKING:
-    from hud.eval.rollouts import Provider
-    from hud.eval.taskset import Taskset
+    from hud.eval.rollout import Provider
+    from hud.eval.tasksets.taskset import Taskset
 
 
 async def score(

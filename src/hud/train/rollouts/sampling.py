@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from hud.agents import Agent
 from hud.errors import UsageError
-from hud.eval.intervals import clustered_interval
 from hud.eval.job import Job
-from hud.eval.rollouts import provider_for, release
+from hud.eval.results.intervals import clustered_interval
+from hud.eval.rollout import provider_for, release
 from hud.eval.run import Run
-from hud.eval.scheduling import StopSignal, make_ready, plan, run_planned
-from hud.eval.taskset import Taskset
+from hud.eval.scheduler import StopSignal, make_ready, plan, run_planned
+from hud.eval.tasksets.taskset import Taskset
 from hud.graders.shaping import FADE
 from hud.learning.groups import counted_runs, failure_of
 from hud.train.config import SubagentConfig, TrainConfig
@@ -30,7 +30,7 @@ from hud.train.rollouts.seeds import draw_tasks
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.eval.rollouts import Provider
+    from hud.eval.rollout import Provider
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hud.agents.conversation import call_message, opening_messages, tool_message
 from hud.client import Client
-from hud.eval.failures import FailedRun
+from hud.eval.results.failures import FailedRun
 from hud.trace import (
     AgentStep,
     ChatMessage,
@@ -24,7 +24,7 @@ from hud.trace import (
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
-    from hud.eval.taskset import Taskset
+    from hud.eval.tasksets.taskset import Taskset
 
 _PAGE = 500
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client, connect
 from hud.errors import UsageError
-from hud.eval.failures import causes
+from hud.eval.results.failures import causes
 from hud.learning.batches import payload_of
 from hud.learning.schedules import ScheduleName, learning_rate
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
@@ -34,7 +34,7 @@ from hud.train.supervised.recorded_runs import (
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
-    from hud.eval.taskset import Taskset
+    from hud.eval.tasksets.taskset import Taskset
 
 _RENDERED_AT_ONCE = 200
 _CAUSES_SHOWN = 3

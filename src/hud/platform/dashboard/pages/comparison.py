@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from hud.errors import UsageError
-from hud.eval.pairing import LEVEL, Pairing, pair
+from hud.eval.results.pairing import LEVEL, Pairing, pair
 from hud.platform.access import caller
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page

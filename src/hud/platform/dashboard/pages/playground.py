@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 
 from hud.errors import HudError, NotFoundError, UsageError
-from hud.eval.syncing import task_of
+from hud.eval.tasksets.synchronization import task_of
 from hud.platform.access import caller, needs
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from hud.eval.intervals import Interval, clustered_interval
-from hud.eval.statistics import Floats, rewards_by_task
-from hud.eval.summary import RunSummary
+from hud.eval.results.intervals import Interval, clustered_interval
+from hud.eval.results.run_summary import RunSummary
+from hud.eval.results.statistics import Floats, rewards_by_task
 
 LEVEL = 0.05
 """A task that did not change is called better or worse this often, at most."""

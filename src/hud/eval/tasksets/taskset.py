@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
-from hud.eval.nearness import did_you_mean
 from hud.eval.recording import Recorder
-from hud.eval.rollouts import Provider, provider_for, release
+from hud.eval.rollout import Provider, provider_for, release
 from hud.eval.run import Player, Run
-from hud.eval.scheduling import Finished, StopSignal, make_ready, plan_missing, run_planned
+from hud.eval.scheduler import Finished, StopSignal, make_ready, plan_missing, run_planned
+from hud.eval.tasksets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -48,7 +48,7 @@ class Taskset:
         From Python come the tasks that the module defines at its top level, or, where it defines none, one
         task of each template that needs no arguments.
         """
-        from hud.eval.sources import (
+        from hud.eval.tasksets.sources import (
             load_tasks,
         )  # Runs user code: nothing that an import should know.
 
@@ -58,20 +58,20 @@ class Taskset:
     @classmethod
     def from_module(cls, source: str | Path) -> Taskset:
         """Load the tasks of a Python file, or of an importable module by its dotted name."""
-        from hud.eval.sources import load_module_tasks
+        from hud.eval.tasksets.sources import load_module_tasks
 
         return cls(str(source).rpartition(".")[2] or "tasks", load_module_tasks(source))
 
     @classmethod
     def from_api(cls, name: str) -> Taskset:
         """Fetch the platform's taskset of this name or id. Blocks; raises `NotFoundError` where there is none."""
-        from hud.eval.syncing import fetch_blocking
+        from hud.eval.tasksets.synchronization import fetch_blocking
 
         return fetch_blocking(name)
 
     def to_file(self, path: str | Path) -> None:
         """Write the tasks as `.json` or `.jsonl`, by the path's ending."""
-        from hud.eval.sources import save_tasks
+        from hud.eval.tasksets.sources import save_tasks
 
         save_tasks(self.tasks, Path(path))
 

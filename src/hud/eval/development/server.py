@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.errors import UsageError
-from hud.eval.live import LiveEnvironment
+from hud.eval.development.live_environment import LiveEnvironment
 
 if TYPE_CHECKING:
     from hud.environment.mcp.served import EnvironmentServer

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from hud.environment import Task
 from hud.errors import NotFoundError, UsageError
-from hud.eval.taskset import Taskset, slug_of
+from hud.eval.tasksets.taskset import Taskset, slug_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from hud.environment import Environment, Task
 from hud.environment.loading import load_file
 from hud.errors import NotFoundError, UsageError
-from hud.eval.taskset import Taskset
+from hud.eval.tasksets.taskset import Taskset
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
 _EXPORTED = {"scenario": "id", "task_id": "id", "name": "slug"}

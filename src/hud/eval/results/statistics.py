@@ -14,8 +14,8 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
-from hud.eval.intervals import Interval, clustered_interval
-from hud.eval.summary import RunSummary
+from hud.eval.results.intervals import Interval, clustered_interval
+from hud.eval.results.run_summary import RunSummary
 
 Floats = npt.NDArray[np.float64]
 
