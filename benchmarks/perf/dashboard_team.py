@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from hud.platform.records import ModelConfig
+from hud.platform.models.records import ModelConfig
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 

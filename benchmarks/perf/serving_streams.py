@@ -15,8 +15,8 @@ from time import perf_counter
 from hud.engine.threads import use_at_most
 from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
 from hud.platform.application import PlatformConfig, create_app
+from hud.platform.models.records import ModelRecord
 from hud.platform.platform import Platform
-from hud.platform.records import ModelRecord
 from hud.platform.serving.tokens import TokenDelta, TokenRequest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams

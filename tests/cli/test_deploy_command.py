@@ -12,9 +12,9 @@ import websockets
 import hud.client
 from hud.cli.main import run
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.environments import Environments
+from hud.platform.environments.archives import unpack
+from hud.platform.environments.registry import Environments
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.unpacking import unpack
 
 ENV = """
 from hud import Environment

@@ -10,15 +10,15 @@ import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 
 from hud.errors import UsageError
-from hud.platform import environment_reports as reports
 from hud.platform.access.teams import Teams
 from hud.platform.baseline import sitting as sittings
 from hud.platform.baseline.screen import screen_arguments
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
-from hud.platform.environments import Environments
+from hud.platform.environments import reports
+from hud.platform.environments.registry import Environments
 from hud.platform.store import reading, tables
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets import Tasksets, row_of
+from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import ToolSpec, new_id
 
 ENV = '''

@@ -7,12 +7,12 @@ from tests.dashboard.test_train import TASKS, ended, make_model, score
 
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.model_tree import rows_of
-from hud.platform.gate_verdict import verdict_of
-from hud.platform.records import CheckpointRecord
+from hud.platform.models.checkpoint_tree import node_name
+from hud.platform.models.promotion_gate import verdict_of
+from hud.platform.models.records import CheckpointRecord
 from hud.platform.store import tables
 from hud.platform.store.checkpoint_rewards import rewards_of
-from hud.platform.training_runs import TrainingRuns
-from hud.platform.tree import node_name
+from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, now
 
 

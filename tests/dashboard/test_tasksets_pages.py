@@ -8,10 +8,10 @@ import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 
 from hud.platform.access.teams import Teams
-from hud.platform.environments import Environments
+from hud.platform.environments.registry import Environments
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets import Tasksets, row_of
+from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import new_id, plain
 
 SCHEMA = {

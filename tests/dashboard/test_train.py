@@ -8,7 +8,7 @@ from tests.dashboard.conftest import browse, sign_in
 
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.pages.train_form import config_of, fields
-from hud.platform.training_runs import TrainingRuns
+from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.alarms import alarms
 from hud.train.monitoring.progress import Score
 

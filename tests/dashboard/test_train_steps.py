@@ -14,7 +14,7 @@ from hud.platform.dashboard.pages.train_curves import charts
 from hud.platform.store import tables
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.training_runs import TrainingRuns
+from hud.platform.training.runs import TrainingRuns
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ from hud.environment import Task
 from hud.errors import NotFoundError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
-from hud.platform import rollouts as queue
-from hud.platform.rollouts import MOST_ATTEMPTS, Rollouts
+from hud.platform.rollouts import queue
+from hud.platform.rollouts.queue import MOST_ATTEMPTS, Rollouts
 from hud.platform.store import Store, reading
 from hud.trace import Step, Trace, new_id
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hud.client.archives import pack
 from hud.errors import UsageError
-from hud.platform.unpacking import unpack
+from hud.platform.environments.archives import unpack
 
 
 def write(path, *members, mode="w:gz"):

@@ -9,9 +9,9 @@ import pytest
 
 from hud.client.archives import pack
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.builds import Builds
-from hud.platform.environments import Environments, normalized
-from hud.platform.installing import requirements
+from hud.platform.environments.build_queue import Builds
+from hud.platform.environments.registry import Environments, normalized
+from hud.platform.environments.virtual_environment import requirements
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 
@@ -147,7 +147,7 @@ def test_a_build_whose_worker_died_is_taken_again_once_its_lease_is_over(tmp_pat
     held = builds.take("one")
     assert held is not None
     assert builds.take("two") is None
-    monkeypatch.setattr("hud.platform.builds.LEASE_SECONDS", -1.0)
+    monkeypatch.setattr("hud.platform.environments.build_queue.LEASE_SECONDS", -1.0)
     assert builds.renew(held, "one")
     again = builds.take("two")
     assert again is not None

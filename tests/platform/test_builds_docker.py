@@ -13,7 +13,7 @@ from hud.environment import Task
 from hud.errors import UsageError
 from hud.fleet.docker import ImageRuntime
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.environments import Environments
+from hud.platform.environments.registry import Environments
 from hud.platform.store.tables import LOCAL_TEAM
 
 ENV = """
@@ -157,7 +157,7 @@ async def test_a_build_or_an_image_that_fails_says_why(server, docker, tmp_path)
 
 async def test_a_container_that_does_not_serve_is_taken_away(server, docker, tmp_path, monkeypatch):
     api, _ = server
-    monkeypatch.setattr("hud.platform.containers.READY_SECONDS", 3.0)
+    monkeypatch.setattr("hud.platform.environments.container_images.READY_SECONDS", 3.0)
     state, lines = await deploy(api, tmp_path, text="raise ValueError('no shop today')")
     assert "does not serve its environment" in state["error_message"]
     assert any("no shop today" in line for line in lines)

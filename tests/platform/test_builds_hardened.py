@@ -20,12 +20,12 @@ import hud
 from hud.client.archives import pack
 from hud.client.presence import process_started
 from hud.errors import HudError, UsageError
-from hud.platform import build_log
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.builds import Builds
 from hud.platform.config import BuildLimits
-from hud.platform.environments import Environments
-from hud.platform.installing import requirements
+from hud.platform.environments import build_log
+from hud.platform.environments.build_queue import Builds
+from hud.platform.environments.registry import Environments
+from hud.platform.environments.virtual_environment import requirements
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 

@@ -13,7 +13,7 @@ from tests.platform.gateway_server import serving
 from hud.agents.openai_dialect import OpenAIChatModel
 from hud.client import connect, disconnect
 from hud.platform.gateway.formats import format_of
-from hud.platform.rendering import render_conversation
+from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import SamplingParams, ToolSpec
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
 

@@ -12,9 +12,9 @@ from tests.platform.test_serving_training import a_pass, a_step, ask, batch, kil
 from hud.client import connect, disconnect
 from hud.client.presence import process_started
 from hud.errors import ConflictError
-from hud.platform import session as session_module
 from hud.platform.serving.training import CloseRequest, HoldRequest, OpenRequest
-from hud.platform.trained import TrainedModel
+from hud.platform.training import session as session_module
+from hud.platform.training.trained_model import TrainedModel
 from hud.train import TrainingClient
 from hud.train.contributor import Contributor
 

@@ -4,7 +4,7 @@ import pytest
 from tests.platform.engine_server import SIZES, TEXTS, drawn, engine_of, request
 from tests.platform.test_serving_training import a_pass, a_step, ask
 
-from hud.platform.records import ModelConfig
+from hud.platform.models.records import ModelConfig
 from hud.platform.store.tables import LOCAL_TEAM
 
 pytestmark = pytest.mark.timeout(180)

@@ -32,7 +32,7 @@ from hud.platform.gateway.dialects.openai_responses import ResponsesDialect
 from hud.platform.gateway.fields import Fields
 from hud.platform.gateway.formats import Format
 from hud.platform.gateway.local import LocalModel, prompts_of
-from hud.platform.rendering import render_conversation
+from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import Continuation, SamplingParams
 
 DIALECTS = {

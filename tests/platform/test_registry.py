@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
-from hud.platform.checkpoints import Manifest, write_checkpoint
-from hud.platform.records import CheckpointRecord, ModelConfig
-from hud.platform.registry import Registry, slug_of
+from hud.platform.models.checkpoint_files import Manifest, write_checkpoint
+from hud.platform.models.checkpoint_tree import node_name
+from hud.platform.models.records import CheckpointRecord, ModelConfig
+from hud.platform.models.registry import Registry, slug_of
 from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tree import node_name
 from hud.trace import dashed, new_id
 
 QWEN3 = {

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 from hud.platform.access import admission
 from hud.platform.access.web_sessions import COOKIE
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.builds import Builds
+from hud.platform.environments.build_queue import Builds
 from hud.platform.gateway.formats import format_of
 from hud.platform.serving.tokens import TokenDelta
 from hud.platform.store.tables import LOCAL_TEAM

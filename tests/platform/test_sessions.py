@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from hud.client import connect, disconnect
 from hud.engine import tensor_file
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
-from hud.platform.leases import Leases
 from hud.platform.store import Store
+from hud.platform.training.lease import Leases
 from hud.trace import SamplingParams, plain
 from hud.train import AdvantageOptions, TrainingClient, TrajectoryPayload, TrajectorySample
 

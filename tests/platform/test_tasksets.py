@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets import Tasksets, row_of
+from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import new_id
 
 

@@ -9,7 +9,7 @@ import pytest
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets import Tasksets, row_of
+from hud.platform.tasksets.versions import Tasksets, row_of
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import zlib
 import httpx
 import pytest
 
-from hud.platform import intake
 from hud.platform.application import PlatformConfig, create_app
+from hud.platform.store import telemetry_admission as intake
 from hud.platform.store.attachments import LARGE_CHARACTERS
 from hud.trace import dashed, new_id
 

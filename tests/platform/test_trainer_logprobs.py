@@ -6,10 +6,10 @@ import pytest
 
 from hud.client import connect, disconnect
 from hud.errors import StoreError
-from hud.platform import session as session_module
 from hud.platform.store import tables
 from hud.platform.store.ingest import Attempt, ingest, ingest_attempt
 from hud.platform.store.trainer_logprobs import gaps_of, logprobs_between
+from hud.platform.training import session as session_module
 from hud.trace import Continuation, SamplingParams, dashed, new_id, plain
 from hud.trace.journal import encode_event
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample

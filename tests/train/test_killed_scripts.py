@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.fleet.live_server import LiveServer
 
-from hud.platform.checkpoints import SAMPLER, STATE
+from hud.platform.models.checkpoint_files import SAMPLER, STATE
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -62,8 +62,8 @@ SCRIPT = textwrap.dedent(
 
     def die_inside():
         from hud.engine.learn.trainer import Trainer
-        from hud.platform.trained import TrainedModel
-        from hud.platform.tree import Tree
+        from hud.platform.training.trained_model import TrainedModel
+        from hud.platform.models.checkpoint_tree import Tree
 
         def dying(kind, name, place):
             work = getattr(kind, name)

@@ -11,7 +11,7 @@ from hud.cli.main import run
 from hud.client import connect, disconnect
 from hud.errors import InfrastructureFault, PlatformError, UsageError
 from hud.eval import Taskset
-from hud.platform.records import VllmConfig
+from hud.platform.models.records import VllmConfig
 from hud.trace import SamplingParams
 from hud.train.config import TrainConfig
 from hud.train.loop import train

@@ -14,7 +14,7 @@ from hud.errors import UsageError
 def command(port: int, no_browser: bool) -> None:
     """Open the dashboard over what was recorded on this machine; no server is needed."""
     from hud.platform.config import PlatformConfig
-    from hud.platform.viewing import view
+    from hud.platform.local_server import view
 
     now = settings.load()
     if not now.embedded:

@@ -17,15 +17,15 @@ from hud.errors import HudError, PlatformError, StoreError
 from hud.platform.access import LOCAL
 from hud.platform.access.bodies import NO_TEXT, Bodies
 from hud.platform.access.middleware import Door, retry_headers
-from hud.platform.building import Builder
 from hud.platform.config import PlatformConfig
 from hud.platform.dashboard import Dashboard
+from hud.platform.environments.builder import Builder
 from hud.platform.gateway.absent import tell_absent
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.metrics import Measured
 from hud.platform.platform import Platform
+from hud.platform.rollouts.worker_processes import Workers
 from hud.platform.routes import ROUTERS
-from hud.platform.workers import Workers
 
 __all__ = ["LOCAL", "Platform", "PlatformConfig", "create_app"]
 

@@ -14,24 +14,24 @@ from hud.platform.access.limits import Limits, Visitors
 from hud.platform.access.passes import Passes
 from hud.platform.access.web_sessions import WebSessions
 from hud.platform.config import PlatformConfig
-from hud.platform.intake import Intake
 from hud.platform.metrics import Metrics
 from hud.platform.secrets import Secrets
 from hud.platform.serving.tokens import EngineDownError
-from hud.platform.steps import StepsInFlight
 from hud.platform.store import Store
 from hud.platform.store.ingest import recover
+from hud.platform.store.telemetry_admission import Intake
+from hud.platform.training.optimizer_steps import StepsInFlight
 
 if TYPE_CHECKING:
     from hud.platform.baseline.sittings import Sittings
+    from hud.platform.environments.playground import Worlds
+    from hud.platform.environments.runtime_sessions import RuntimeSessions
     from hud.platform.gateway.gateway import Gateway
-    from hud.platform.launching import Launches
-    from hud.platform.policies import Policies
-    from hud.platform.registry import Registry
-    from hud.platform.runtime_sessions import RuntimeSessions
+    from hud.platform.models.loaded_policies import Policies
+    from hud.platform.models.registry import Registry
     from hud.platform.serving.tokens import TokenEngine
-    from hud.platform.sessions import Sessions
-    from hud.platform.worlds import Worlds
+    from hud.platform.training.launcher import Launches
+    from hud.platform.training.open_sessions import Sessions
     from hud.trace import ChatModel
 
 
@@ -70,13 +70,13 @@ class Platform:
     @cached_property
     def registry(self) -> Registry:
         """Models and checkpoints of every team, for parts that were told which by a team's registry."""
-        from hud.platform.registry import Registry
+        from hud.platform.models.registry import Registry
 
         return Registry(self.store, self.home, team=None)
 
     def registry_of(self, team: str) -> Registry:
         """Models and checkpoints as one team sees them."""
-        from hud.platform.registry import Registry
+        from hud.platform.models.registry import Registry
 
         return Registry(self.store, self.home, team=team)
 
@@ -87,14 +87,14 @@ class Platform:
     @cached_property
     def policies(self) -> Policies:
         """The policies that are loaded."""
-        from hud.platform.policies import Policies
+        from hud.platform.models.loaded_policies import Policies
 
         return Policies(self.registry)
 
     @cached_property
     def sessions(self) -> Sessions:
         """The training sessions that are open."""
-        from hud.platform.sessions import Sessions
+        from hud.platform.training.open_sessions import Sessions
 
         return Sessions(self)
 
@@ -136,21 +136,21 @@ class Platform:
     @cached_property
     def launches(self) -> Launches:
         """Training runs and evaluations that were launched from the dashboard."""
-        from hud.platform.launching import Launches
+        from hud.platform.training.launcher import Launches
 
         return Launches(self)
 
     @cached_property
     def worlds(self) -> Worlds:
         """Environments that are open in the playground."""
-        from hud.platform.worlds import Worlds
+        from hud.platform.environments.playground import Worlds
 
         return Worlds(self)
 
     @cached_property
     def runtime_sessions(self) -> RuntimeSessions:
         """Environments that run here while their agent plays elsewhere."""
-        from hud.platform.runtime_sessions import RuntimeSessions
+        from hud.platform.environments.runtime_sessions import RuntimeSessions
 
         return RuntimeSessions(self)
 

@@ -15,7 +15,7 @@ import uvicorn
 from hud.errors import StoreError, UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.application import Platform, PlatformConfig, create_app
-from hud.platform.connections import Bounds, allowed_connections, settings_of
+from hud.platform.http_connections import Bounds, allowed_connections, settings_of
 
 GRACE_SECONDS = 30
 """How long requests that are being answered are waited for."""

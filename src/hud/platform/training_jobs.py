@@ -11,7 +11,7 @@ from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.platform.store.job_status import statuses
 from hud.platform.store.job_sums import JobSums, sums_of
-from hud.platform.training_runs import TrainingRuns
+from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.progress import Score
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from hud.platform.rollouts import Rollouts
-from hud.platform.runtime_sessions import MOST_SESSIONS
+from hud.platform.environments.runtime_sessions import MOST_SESSIONS
+from hud.platform.rollouts.queue import Rollouts
 from hud.platform.store import tables
 
 if TYPE_CHECKING:

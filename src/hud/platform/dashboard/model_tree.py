@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hud.platform.records import CheckpointRecord
+from hud.platform.models.records import CheckpointRecord
 
 SHORTEST_FOLD = 4
 MOST_LANES = 12

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hud.errors import UsageError
-from hud.platform.manifests import faults
+from hud.platform.environments.manifests import faults
 
 PREFIX = "arg."
 """Before the names of fields, so that arguments of any name are told from the form's own."""

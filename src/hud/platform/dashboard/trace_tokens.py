@@ -17,7 +17,7 @@ from hud.platform.store.trace_windows import Drawn
 
 if TYPE_CHECKING:
     from hud.platform.gateway.detokenizing import Vocabulary
-    from hud.platform.registry import Registry
+    from hud.platform.models.registry import Registry
     from hud.platform.store.trainer_logprobs import PassWeights
 
 MOST_TOKENS = 2_000

@@ -19,7 +19,7 @@ from hud.platform.gateway.providers import (
     provider_of,
     registered_model,
 )
-from hud.platform.records import BASE, ModelRecord
+from hud.platform.models.records import BASE, ModelRecord
 from hud.platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hud.errors import NotFoundError
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.providers import builtin_records, find_builtin
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 
 if TYPE_CHECKING:
     from hud.platform.gateway.catalogue import Catalogue

@@ -21,7 +21,7 @@ from hud.platform.gateway.merging import merged
 from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.reading import Prompt, TurnReader
 from hud.platform.gateway.requests import GenerationRequest
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 from hud.platform.serving.tokens import TokenDelta, TokenRequest
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hud.agents.prices import price_of
 from hud.errors import UsageError
 from hud.outbound import Reach
 from hud.platform.gateway.dialects.dialect import Family
-from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig
+from hud.platform.models.records import ModelConfig, ModelRecord, ProviderConfig
 from hud.platform.secrets import Secrets, operator_reach
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import plain

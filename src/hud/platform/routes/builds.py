@@ -17,9 +17,9 @@ from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.platform.access import LOCAL, Identity, caller, needs
 from hud.platform.access.admission import ACCESS_DENIED
 from hud.platform.access.audit import noted
-from hud.platform.builds import FAILED, Builds
-from hud.platform.environments import SUCCEEDED
-from hud.platform.tasksets import is_text
+from hud.platform.environments.build_queue import FAILED, Builds
+from hud.platform.environments.registry import SUCCEEDED
+from hud.platform.tasksets.versions import is_text
 from hud.trace import new_id, plain
 
 router = APIRouter(tags=["environments"])

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 
 from hud.errors import StoreError
 from hud.platform.metrics import CONTENT_TYPE
-from hud.platform.queues import measure_queues
+from hud.platform.rollouts.queue_lengths import measure_queues
 
 router = APIRouter(tags=["health"])
 

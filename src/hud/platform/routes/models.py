@@ -20,7 +20,7 @@ from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access import caller, needs
 from hud.platform.access.audit import noted
 from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
-from hud.platform.records import (
+from hud.platform.models.records import (
     CheckpointRecord,
     ModelConfig,
     ModelRecord,
@@ -33,7 +33,7 @@ from hud.train.contributor import HEADER, read_contributor
 
 if TYPE_CHECKING:
     from hud.platform.application import Platform
-    from hud.platform.registry import Registry
+    from hud.platform.models.registry import Registry
 
 router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=[Depends(needs("read"))])
 _TRAIN = [Depends(needs("train"))]

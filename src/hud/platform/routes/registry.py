@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 
 from hud.platform.access import caller, needs
-from hud.platform.environments import Environments
+from hud.platform.environments.registry import Environments
 
 router = APIRouter(
     prefix="/v2/registry", tags=["environments"], dependencies=[Depends(needs("read"))]

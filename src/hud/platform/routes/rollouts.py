@@ -19,8 +19,8 @@ from hud.environment.requirements import refuse_unsupported, run_seconds_of
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.fleet.players import refuse_unplayable
 from hud.platform.access import Identity, caller, needs
-from hud.platform.environments import Environments, RunnableEnvironment
-from hud.platform.rollouts import LEASE_SECONDS, Rollouts, Taken, spec_of
+from hud.platform.environments.registry import Environments, RunnableEnvironment
+from hud.platform.rollouts.queue import LEASE_SECONDS, Rollouts, Taken, spec_of
 from hud.trace import dashed, plain
 
 router = APIRouter(prefix="/v2/rollouts", tags=["rollouts"], dependencies=[Depends(needs("run"))])

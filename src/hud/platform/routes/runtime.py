@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from hud.errors import HudError, NotFoundError
 from hud.platform.access import LOCAL, Identity, caller, needs
 from hud.platform.access.admission import ACCESS_DENIED
-from hud.platform.environments import Environments
-from hud.platform.runtime_sessions import RuntimeSessions
+from hud.platform.environments.registry import Environments
+from hud.platform.environments.runtime_sessions import RuntimeSessions
 
 router = APIRouter(prefix="/runtime", tags=["environments"])
 _RUN = [Depends(needs("run"))]

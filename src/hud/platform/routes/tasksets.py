@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from hud.platform.access import caller, needs
 from hud.platform.access.audit import noted
-from hud.platform.taskset_rows import checked
-from hud.platform.tasksets import Tasksets
+from hud.platform.tasksets.rows import checked
+from hud.platform.tasksets.versions import Tasksets
 
 router = APIRouter(prefix="/v2", tags=["tasksets"])
 _READ = [Depends(needs("read"))]

@@ -15,9 +15,9 @@ from fastapi import APIRouter, Depends, Request
 
 from hud.errors import UsageError
 from hud.platform.access import caller, needs
-from hud.platform.intake import Upload
 from hud.platform.store import Store
 from hud.platform.store.telemetry import ingest_spans
+from hud.platform.store.telemetry_admission import Upload
 from hud.trace import trace_id_of
 
 router = APIRouter(tags=["traces"])

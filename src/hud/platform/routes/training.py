@@ -35,12 +35,12 @@ from hud.platform.serving.training import (
     OpenRequest,
     RenderRequest,
 )
-from hud.platform.training_runs import TrainingRuns
+from hud.platform.training.runs import TrainingRuns
 from hud.train.contributor import HEADER, read_contributor
 
 if TYPE_CHECKING:
     from hud.platform.application import Platform
-    from hud.platform.records import ModelRecord
+    from hud.platform.models.records import ModelRecord
 
 router = APIRouter(tags=["training"], dependencies=[Depends(needs("train"))])
 _TRAIN = "/v1/models/{model_id}/train"

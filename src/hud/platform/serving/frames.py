@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from hud import errors
 from hud.errors import HudError, PlatformError
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 from hud.platform.serving.tokens import EngineDownError, OverloadedError, TokenRequest
 from hud.trace import SamplingParams
 

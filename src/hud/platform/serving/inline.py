@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from hud.engine.sample.request import Asked, Request, SamplerClosed
 from hud.errors import NotFoundError
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 from hud.platform.serving.tokens import (
     OverloadedError,
     TokenDelta,

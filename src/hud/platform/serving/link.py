@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from hud.errors import HudError
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 from hud.platform.serving.frames import pack, pack_model, pack_request, read_error, read_frame
 from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
 

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from hud.platform.config import PlatformConfig
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 from hud.platform.serving.remote import WorkerEngine
 from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
 from hud.train.contributor import UNNAMED, Contributor

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from hud.platform.config import PlatformConfig
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 from hud.platform.serving.frames import pack, pack_model, read_frame
 from hud.platform.serving.link import Link
 from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest

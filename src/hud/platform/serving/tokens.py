@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel
 
 from hud.errors import HudError
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 from hud.trace import SamplingParams
 from hud.train.contributor import UNNAMED, Contributor
 

@@ -13,7 +13,7 @@ from hud.learning.wire_types import (
     ForwardRequest,
     OptimStepRequest,
 )
-from hud.platform.records import ModelRecord
+from hud.platform.models.records import ModelRecord
 from hud.trace import ToolSpec
 from hud.train.contributor import Contributor
 

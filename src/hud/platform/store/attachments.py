@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from hud.errors import NotFoundError
-from hud.platform.storage import Blobs
+from hud.platform.store.blobs import Blobs
 
 LARGE_CHARACTERS = 32_768
 """Attachments whose base64 is shorter stay in their step."""

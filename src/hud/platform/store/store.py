@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from hud.errors import StoreAwayError, StoreError, UsageError
-from hud.platform.storage import Blobs
 from hud.platform.store import tables
+from hud.platform.store.blobs import Blobs
 from hud.trace.journal import free_space
 
 _log = logging.getLogger(__name__)

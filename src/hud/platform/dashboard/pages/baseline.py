@@ -25,8 +25,8 @@ from hud.platform.dashboard.schema_forms import fields_of, read_arguments
 from hud.platform.dashboard.trace_values import as_json
 from hud.platform.store import reading
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.taskset_rows import TasksetRows
-from hud.platform.tasksets import Tasksets
+from hud.platform.tasksets.rows import TasksetRows
+from hud.platform.tasksets.versions import Tasksets
 from hud.trace import TextContent, ToolSpec, plain
 
 router = Pages()

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from hud.platform import environment_reports as reports
 from hud.platform.access import caller
 from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
-from hud.platform.environments import Environments
+from hud.platform.environments import reports
+from hud.platform.environments.registry import Environments
 from hud.trace import plain
 
 router = Pages()

@@ -13,15 +13,15 @@ from hud.errors import NotFoundError, UsageError
 from hud.platform.access import caller
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
-from hud.platform.launch_training import begin_evaluation, chosen_source
-from hud.platform.playable import Playable, Source
-from hud.platform.records import BASE
-from hud.platform.training_runs import TrainingRuns
+from hud.platform.models.records import BASE
+from hud.platform.tasksets.playable import Playable, Source
+from hud.platform.training.launch_request import begin_evaluation, chosen_source
+from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig, make_config
 
 if TYPE_CHECKING:
+    from hud.platform.models.records import ModelRecord
     from hud.platform.platform import Platform
-    from hud.platform.records import ModelRecord
 
 router = Pages()
 MOST_CHECKPOINTS = 200

@@ -14,8 +14,8 @@ from hud.platform.dashboard import job_report
 from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
-from hud.platform.hosted_jobs import HostedJobs
-from hud.platform.rollouts import Rollouts
+from hud.platform.rollouts.hosted_jobs import HostedJobs
+from hud.platform.rollouts.queue import Rollouts
 from hud.platform.store import job_listing, reading
 from hud.platform.store.job_runs import job_runs
 from hud.platform.training_jobs import TrainingJobs

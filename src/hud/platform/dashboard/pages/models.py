@@ -15,16 +15,16 @@ from hud.platform.access.audit import noted
 from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
-from hud.platform.gate_verdict import verdict_of
-from hud.platform.launch_training import refuse_trained
+from hud.platform.models.checkpoint_tree import is_named
+from hud.platform.models.promotion_gate import verdict_of
 from hud.platform.store.checkpoint_rewards import rewards_of
-from hud.platform.training_runs import TrainingRuns
-from hud.platform.tree import is_named
+from hud.platform.training.launch_request import refuse_trained
+from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.plots import loss_per_token
 
 if TYPE_CHECKING:
+    from hud.platform.models.records import CheckpointRecord, ModelRecord
     from hud.platform.platform import Platform
-    from hud.platform.records import CheckpointRecord, ModelRecord
 
 router = Pages()
 ROWS_PER_PAGE = 100

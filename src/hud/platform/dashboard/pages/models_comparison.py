@@ -17,16 +17,16 @@ from hud.platform.dashboard.pages.evaluation import begun, settings_of
 from hud.platform.dashboard.pages.models import is_behind, model_shown
 from hud.platform.dashboard.pages.train import launch_shown
 from hud.platform.dashboard.rendering import page
-from hud.platform.gate_verdict import verdict_of
-from hud.platform.playable import Playable
-from hud.platform.records import BASE
+from hud.platform.models.promotion_gate import verdict_of
+from hud.platform.models.records import BASE
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
-from hud.platform.taskset_rows import TasksetRows
+from hud.platform.tasksets.playable import Playable
+from hud.platform.tasksets.rows import TasksetRows
 from hud.train.monitoring.comparison import Comparison, compared
 
 if TYPE_CHECKING:
+    from hud.platform.models.records import CheckpointRecord, ModelRecord
     from hud.platform.platform import Platform
-    from hud.platform.records import CheckpointRecord, ModelRecord
 
 router = Pages()
 MOST_TASKS = 40

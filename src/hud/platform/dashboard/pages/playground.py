@@ -21,11 +21,11 @@ from hud.platform.access import caller, needs
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
 from hud.platform.dashboard.trace_grades import grade_of
-from hud.platform.environments import Environments
+from hud.platform.environments.registry import Environments
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.providers import builtin_records
-from hud.platform.playable import Playable
-from hud.platform.taskset_rows import TasksetRows
+from hud.platform.tasksets.playable import Playable
+from hud.platform.tasksets.rows import TasksetRows
 from hud.trace import Message
 
 if TYPE_CHECKING:

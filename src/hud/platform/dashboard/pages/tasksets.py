@@ -15,8 +15,8 @@ from hud.platform.access.audit import noted
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.store.difficulty import Difficulty, difficulties, recent_runs
-from hud.platform.taskset_rows import TasksetRows
-from hud.platform.tasksets import Tasksets
+from hud.platform.tasksets.rows import TasksetRows
+from hud.platform.tasksets.versions import Tasksets
 from hud.trace import plain
 
 router = Pages()

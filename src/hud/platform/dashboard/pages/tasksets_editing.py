@@ -13,9 +13,9 @@ from hud.platform.access import caller
 from hud.platform.access.audit import noted
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
-from hud.platform.environments import Environments
-from hud.platform.taskset_rows import TasksetRows
-from hud.platform.tasksets import FIELDS
+from hud.platform.environments.registry import Environments
+from hud.platform.tasksets.rows import TasksetRows
+from hud.platform.tasksets.versions import FIELDS
 
 router = Pages()
 MOST_ENVIRONMENTS = 200

@@ -25,15 +25,15 @@ from hud.platform.dashboard.pages.train_curves import (
 from hud.platform.dashboard.pages.train_form import changed
 from hud.platform.dashboard.pages.train_steps import step_rows
 from hud.platform.dashboard.rendering import page
-from hud.platform.launch_training import resume_training, why_not_resumed
+from hud.platform.training.launch_request import resume_training, why_not_resumed
+from hud.platform.training.runs import TrainingRuns
 from hud.platform.training_jobs import TrainingJobs
-from hud.platform.training_runs import TrainingRuns
 from hud.train.monitoring.alarms import alarms
 from hud.train.monitoring.progress import Score
 
 if TYPE_CHECKING:
-    from hud.platform.launching import Launch
     from hud.platform.platform import Platform
+    from hud.platform.training.launcher import Launch
 
 router = Pages()
 PER_PAGE = 50

@@ -14,12 +14,12 @@ from hud.platform.access import caller
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.pages import train_form
 from hud.platform.dashboard.rendering import page
-from hud.platform.launch_training import begin_training, chosen_source
-from hud.platform.playable import Playable, Source
+from hud.platform.tasksets.playable import Playable, Source
+from hud.platform.training.launch_request import begin_training, chosen_source
 
 if TYPE_CHECKING:
+    from hud.platform.models.records import ModelRecord
     from hud.platform.platform import Platform
-    from hud.platform.records import ModelRecord
 
 router = Pages()
 

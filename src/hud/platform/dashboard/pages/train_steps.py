@@ -12,8 +12,8 @@ from hud.platform.access import caller
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
 from hud.platform.store.run_search import texts_of
+from hud.platform.training.runs import TrainingRuns
 from hud.platform.training_jobs import TrainingJobs
-from hud.platform.training_runs import TrainingRuns
 
 if TYPE_CHECKING:
     from hud.platform.store import Store

@@ -24,15 +24,15 @@ from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, m
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.forks import Bases
-from hud.platform.checkpoints import SAMPLER, link_or_copy
-from hud.platform.records import BASE, ModelConfig, ModelRecord, Weights
+from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
+from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
+from hud.platform.models.vllm_servers import policy_on_servers
 from hud.platform.serving.tokens import OverloadedError
-from hud.platform.vllm import policy_on_servers
 
 if TYPE_CHECKING:
     from hud.engine.learn.distributed import AnyTrainer
     from hud.engine.pretrained import AnyDecoder
-    from hud.platform.registry import Registry
+    from hud.platform.models.registry import Registry
     from hud.trace import ChatModel
 
 MOST_PINNED = 2

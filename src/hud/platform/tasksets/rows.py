@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from hud.errors import ConflictError, NotFoundError, UsageError
-from hud.platform.environments import Environments
-from hud.platform.manifests import misfits
+from hud.platform.environments.manifests import misfits
+from hud.platform.environments.registry import Environments
 from hud.platform.store import tables
-from hud.platform.tasksets import Tasksets, problems_of, row_of
+from hud.platform.tasksets.versions import Tasksets, problems_of, row_of
 from hud.trace import plain
 
 if TYPE_CHECKING:

@@ -32,13 +32,18 @@ from hud.learning.wire_types import (
     OptimStepResult,
     TrajectoryPayload,
 )
-from hud.platform.accumulation import Accumulated, as_tensors, computed_runs, resolve_inputs
-from hud.platform.checkpoints import SAMPLER, STATE
-from hud.platform.pending import PendingGradient
-from hud.platform.records import CheckpointRecord, ModelRecord
-from hud.platform.rendering import render_conversation
+from hud.platform.models.checkpoint_files import SAMPLER, STATE
+from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.store.trainer_logprobs import PassWeights, record_pass
-from hud.platform.trained import TrainedModel
+from hud.platform.training.gradient_accumulation import (
+    Accumulated,
+    as_tensors,
+    computed_runs,
+    resolve_inputs,
+)
+from hud.platform.training.pending_gradients import PendingGradient
+from hud.platform.training.supervised_rendering import render_conversation
+from hud.platform.training.trained_model import TrainedModel
 from hud.trace import new_id
 
 if TYPE_CHECKING:

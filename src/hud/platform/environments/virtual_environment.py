@@ -19,8 +19,8 @@ from pathlib import Path
 
 import hud
 from hud.errors import UsageError
-from hud.platform.build_log import BuildLog
-from hud.platform.commands import run
+from hud.platform.environments.build_commands import run
+from hud.platform.environments.build_log import BuildLog
 
 _OURS = re.compile(r"^\s*(hud|hud[-_.]python|openhud)(?![-\w.])", re.IGNORECASE)
 """Requirements that the server's own package satisfies."""

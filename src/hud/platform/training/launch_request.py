@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, UsageError
 from hud.platform.gateway.formats import format_of
-from hud.platform.launching import Launch
-from hud.platform.playable import Playable, Source, file_source, refuse_shared
-from hud.platform.training_runs import TrainingRuns
+from hud.platform.tasksets.playable import Playable, Source, file_source, refuse_shared
+from hud.platform.training.launcher import Launch
+from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from hud.platform.access import Identity
+    from hud.platform.models.records import ModelRecord
     from hud.platform.platform import Platform
-    from hud.platform.records import ModelRecord
 
 
 async def begin_training(

@@ -19,13 +19,13 @@ import orjson
 from hud.client.presence import presence
 from hud.environment.declared import declared_names, entry_of
 from hud.errors import HudError, UsageError
-from hud.platform import containers
-from hud.platform.build_log import BuildLog
-from hud.platform.builds import MOST_ATTEMPTS, Build, Builds
-from hud.platform.commands import run
-from hud.platform.environments import VARIABLES, interpreter, normalized
-from hud.platform.installing import clean_variables, install, requirements
-from hud.platform.unpacking import unpack
+from hud.platform.environments import container_images as containers
+from hud.platform.environments.archives import unpack
+from hud.platform.environments.build_commands import run
+from hud.platform.environments.build_log import BuildLog
+from hud.platform.environments.build_queue import MOST_ATTEMPTS, Build, Builds
+from hud.platform.environments.registry import VARIABLES, interpreter, normalized
+from hud.platform.environments.virtual_environment import clean_variables, install, requirements
 
 if TYPE_CHECKING:
     from hud.platform.platform import Platform

@@ -11,8 +11,8 @@ import uvicorn
 
 from hud.errors import StoreError, UsageError
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.connections import Bounds, allowed_connections, settings_of
 from hud.platform.dashboard.local import LocalDoor
+from hud.platform.http_connections import Bounds, allowed_connections, settings_of
 from hud.platform.server import freeze_memory, listen
 
 HOST = "127.0.0.1"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hud.platform.builds import Build, Builds
+    from hud.platform.environments.build_queue import Build, Builds
 
 MOST_LINES = 20_000
 LONGEST_LINE = 4000

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hud.errors import HudError, NotFoundError
 from hud.fleet.environments import served
-from hud.platform.environments import RunnableEnvironment
-from hud.platform.holding import Held, Holding
+from hud.platform.environments.idle_limit import Held, Holding
+from hud.platform.environments.registry import RunnableEnvironment
 from hud.platform.serving.tokens import OverloadedError
 from hud.trace import new_id, plain
 

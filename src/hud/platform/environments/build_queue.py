@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access.passes import Passes
-from hud.platform.environments import SUCCEEDED, Environments
+from hud.platform.environments.registry import SUCCEEDED, Environments
 from hud.platform.store import tables
 from hud.trace import dashed, is_id, new_id, plain
 

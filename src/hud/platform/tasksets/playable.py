@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.environments import Environments
-from hud.platform.tasksets import Tasksets
+from hud.platform.environments.registry import Environments
+from hud.platform.tasksets.versions import Tasksets
 
 if TYPE_CHECKING:
     from hud.platform.store import Store

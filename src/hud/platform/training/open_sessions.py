@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from hud.platform.records import ModelRecord
-from hud.platform.session import Session
+from hud.platform.models.records import ModelRecord
+from hud.platform.training.session import Session
 
 if TYPE_CHECKING:
     from hud.learning.wire_types import DiscardedGradient

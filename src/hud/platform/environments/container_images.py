@@ -12,8 +12,8 @@ from hud.environment.channel.client import RemoteConnection
 from hud.environment.manifest import tool_row
 from hud.errors import HudError, UsageError
 from hud.fleet.docker import READY_SECONDS, beside_docker_s_own, container, docker
-from hud.platform.build_log import BuildLog
-from hud.platform.commands import run
+from hud.platform.environments.build_commands import run
+from hud.platform.environments.build_log import BuildLog
 
 DOCKERFILE = "Dockerfile.hud"
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from hud.errors import ConflictError
 from hud.learning.wire_types import DiscardedGradient
-from hud.platform.accumulation import Accumulated
-from hud.platform.leases import MOST_LOST, Pending
-from hud.platform.records import BASE
+from hud.platform.models.records import BASE
+from hud.platform.training.gradient_accumulation import Accumulated
+from hud.platform.training.lease import MOST_LOST, Pending
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from hud.platform.leases import Leases
-    from hud.platform.trained import TrainedModel
+    from hud.platform.training.lease import Leases
+    from hud.platform.training.trained_model import TrainedModel
     from hud.train.contributor import Contributor
 
 _DIED = "the process that held it died"

@@ -19,12 +19,18 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
-from hud.platform.leases import Leases
-from hud.platform.records import ModelConfig, ModelRecord, ProviderConfig, VllmConfig, Weights
+from hud.platform.models.checkpoint_tree import Tree, is_named
+from hud.platform.models.records import (
+    ModelConfig,
+    ModelRecord,
+    ProviderConfig,
+    VllmConfig,
+    Weights,
+)
 from hud.platform.secrets import Secrets
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tree import Tree, is_named
+from hud.platform.training.lease import Leases
 from hud.trace import new_id, plain
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from hud.platform.builds import QUEUED
+from hud.platform.environments.build_queue import QUEUED
 from hud.platform.store import tables
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from hud.engine.vllm.publishing import Publisher
 from hud.engine.vllm.sampler import Servers, VllmSampler
 from hud.engine.vllm.transfer import nccl_engine
 from hud.errors import UsageError
-from hud.platform.records import ModelRecord, VllmConfig
+from hud.platform.models.records import ModelRecord, VllmConfig
 from hud.platform.secrets import Secrets
 from hud.platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:
     from hud.engine.lora import LoraConfig
-    from hud.platform.registry import Registry
+    from hud.platform.models.registry import Registry
 
 PUBLISHED = "published"
 """Folder beside a model's checkpoints, for weights that servers load before they are saved."""

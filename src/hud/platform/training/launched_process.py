@@ -1,4 +1,4 @@
-"""`python -m hud.platform.launched`: a training run or an evaluation that was launched from the dashboard.
+"""`python -m hud.platform.training.launched_process`: a training run or an evaluation that was launched from the dashboard.
 
 The server that starts it writes one JSON object to its standard input, then a line for each request to stop; the end of
 the input is one, too, so that nothing goes on when the server is gone. On its standard output it tells how it goes, a

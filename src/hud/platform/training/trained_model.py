@@ -22,16 +22,16 @@ from hud.engine.tensor_file import write_tensors
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.learning.metrics import merge
 from hud.learning.wire_types import OptimStepRequest
-from hud.platform.accumulation import Accumulated
-from hud.platform.checkpoints import SAMPLER, STATE, Manifest, write_checkpoint
-from hud.platform.policies import lora_config, trainer_options, write_policy
-from hud.platform.records import CheckpointRecord, ModelRecord
-from hud.platform.tree import node_name
+from hud.platform.models.checkpoint_files import SAMPLER, STATE, Manifest, write_checkpoint
+from hud.platform.models.checkpoint_tree import node_name
+from hud.platform.models.loaded_policies import lora_config, trainer_options, write_policy
+from hud.platform.models.records import CheckpointRecord, ModelRecord
+from hud.platform.training.gradient_accumulation import Accumulated
 from hud.trace import new_id
 
 if TYPE_CHECKING:
-    from hud.platform.policies import Policies
-    from hud.platform.registry import Registry
+    from hud.platform.models.loaded_policies import Policies
+    from hud.platform.models.registry import Registry
 
 
 @dataclass

@@ -23,7 +23,7 @@ from hud.errors import ConflictError, NotFoundError
 from hud.eval.runtimes.exits import SHOWN, told_exit
 from hud.platform.access import Identity, Scope
 from hud.platform.serving.tokens import OverloadedError
-from hud.platform.training_runs import TrainingRuns
+from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, plain
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Launches:
             process = launch.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "hud.platform.launched",
+                "hud.platform.training.launched_process",
                 env=variables,
                 stdin=asyncio.subprocess.PIPE,  # It stops when this process is gone, however that ends.
                 stdout=asyncio.subprocess.PIPE,

@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.client.presence import command_line, process_lives, process_started
 from hud.errors import ConflictError
-from hud.platform.records import BASE
+from hud.platform.models.records import BASE
 from hud.platform.store import tables
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import sqlalchemy as sa
 
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
-from hud.platform.checkpoints import SAMPLER, remove_unfinished, verify_checkpoint
-from hud.platform.records import BASE, CheckpointRecord, ModelRecord, Weights
+from hud.platform.models.checkpoint_files import SAMPLER, remove_unfinished, verify_checkpoint
+from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord, Weights
 from hud.platform.store import tables
 from hud.trace import plain
 

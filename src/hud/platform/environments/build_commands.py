@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hud.errors import UsageError
-from hud.platform.build_log import BuildLog, Tail
+from hud.platform.environments.build_log import BuildLog, Tail
 
 # The server may be killed where it cannot clean up; the kernel then ends the command. Linux only; elsewhere it runs out.
 _TIED = (
