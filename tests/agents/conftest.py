@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.agents.rooms import PICTURE
 
-from hud.agents import asking
 from hud.environment import Environment
 from hud.eval import rollout as rollouts
+from hud.inference import retries as asking
 from hud.trace import TextContent, ToolResult
 
 _VARIABLES = ("ANTHROPIC", "GEMINI", "GOOGLE", "OPENAI", "HUD")

@@ -11,11 +11,11 @@ import pytest
 from hud.agents import ScriptedAgent
 from hud.agents.human import HumanAgent
 from hud.agents.kinds import KINDS
-from hud.agents.prices import price_of
 from hud.agents.types import AgentConfig, ProviderConfig
 from hud.cli.eval import command
 from hud.environment import Environment
 from hud.eval import Taskset
+from hud.inference.prices import price_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

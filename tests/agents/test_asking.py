@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.agents import asking
-from hud.agents.asking import (
+from hud.errors import ContextOverflow, EnvironmentFault, InfrastructureFault, RefusedError
+from hud.inference import retries as asking
+from hud.inference.retries import (
     AnsweredError,
     BrokenAnswer,
     Provider,
@@ -22,7 +23,6 @@ from hud.agents.asking import (
     http_trouble,
     retry_after,
 )
-from hud.errors import ContextOverflow, EnvironmentFault, InfrastructureFault, RefusedError
 
 WHERE = Provider("https://provider", "SOME_API_KEY")
 

@@ -8,9 +8,9 @@ import json
 import httpx
 import pytest
 
-from hud.agents import asking
-from hud.agents.openai_dialect import OpenAIChatModel
 from hud.errors import InfrastructureFault, UsageError
+from hud.inference import retries as asking
+from hud.inference.dialects.chat_completions.model import OpenAIChatModel
 from hud.trace import Continuation, SamplingParams, ToolSpec
 
 ASK = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]

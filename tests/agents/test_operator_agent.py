@@ -17,10 +17,10 @@ from tests.agents.providers.openai_responses import (
 )
 
 from hud.agents import Agent, OpenAIAgent, OperatorAgent
-from hud.agents.responses.computer import arguments_of
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
 from hud.eval.rollout import rollout
+from hud.inference.dialects.responses.computer import arguments_of
 from hud.trace import ImageContent, TextContent, ToolResult, ToolSpec
 
 PICTURE = f"data:image/png;base64,{PNG}"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.agents import prices
-from hud.agents.prices import cost_usd, price_of
 from hud.errors import UsageError
+from hud.inference import prices
+from hud.inference.prices import cost_usd, price_of
 
 
 @pytest.fixture

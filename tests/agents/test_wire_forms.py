@@ -12,12 +12,12 @@ from tests.agents.providers.loopback import PNG
 from tests.agents.providers.openai_chat import OpenAIChat
 from tests.agents.providers.openai_responses import OpenAIResponses
 
-from hud.agents.asking import AnsweredError, BrokenAnswer
-from hud.agents.chat_stream import joined
-from hud.agents.documented import documented_messages
-from hud.agents.openai_dialect import read_answer
-from hud.agents.responses.input import input_items
-from hud.agents.wire_names import wire_names
+from hud.inference.dialects.chat_completions.messages import documented_messages
+from hud.inference.dialects.chat_completions.model import read_answer
+from hud.inference.dialects.chat_completions.stream import joined
+from hud.inference.dialects.responses.input import input_items
+from hud.inference.retries import AnsweredError, BrokenAnswer
+from hud.inference.tool_names import wire_names
 
 NAMES = st.text(min_size=1, max_size=90)
 

@@ -5,7 +5,7 @@ import pytest
 from tests.engine.reasoning_template import both_template
 from tests.platform.gateway_server import SIZES, TEXTS, ScriptedEngine, make_platform, serving
 
-from hud.agents.openai_dialect import OpenAIChatModel
+from hud.inference.dialects.chat_completions.model import OpenAIChatModel
 from hud.platform.gateway.formats import format_of
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import Continuation, SamplingParams

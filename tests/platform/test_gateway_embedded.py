@@ -74,7 +74,7 @@ async def test_a_provider_that_is_down_is_infrastructure_that_failed(home, monke
     async def at_once(seconds):
         del seconds
 
-    monkeypatch.setattr("hud.agents.asking.sleep", at_once)
+    monkeypatch.setattr("hud.inference.retries.sleep", at_once)
     config = {"url": "http://127.0.0.1:9"}
     await connect().post("/v2/models/provide", {"name": "standin", "provider": config})
     with pytest.raises(InfrastructureFault, match="cannot be reached"):

@@ -10,8 +10,8 @@ import pytest
 from google import genai
 from tests.platform.gateway_server import serving
 
-from hud.agents.openai_dialect import OpenAIChatModel
 from hud.client import connect, disconnect
+from hud.inference.dialects.chat_completions.model import OpenAIChatModel
 from hud.platform.gateway.formats import format_of
 from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import SamplingParams, ToolSpec

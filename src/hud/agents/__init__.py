@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hud.agents.gemini import GeminiAgent, GeminiCUAAgent
     from hud.agents.human import HumanAgent
     from hud.agents.openai_chat import OpenAIChatAgent
-    from hud.agents.responses.agent import OpenAIAgent, OperatorAgent
+    from hud.agents.responses import OpenAIAgent, OperatorAgent
     from hud.agents.scripted import ScriptedAgent
     from hud.agents.tool_loop import ToolLoopAgent
 
@@ -23,9 +23,9 @@ _HOMES = {
     "GeminiAgent": "gemini",
     "GeminiCUAAgent": "gemini",
     "HumanAgent": "human",
-    "OpenAIAgent": "responses.agent",
+    "OpenAIAgent": "responses",
     "OpenAIChatAgent": "openai_chat",
-    "OperatorAgent": "responses.agent",
+    "OperatorAgent": "responses",
     "ScriptedAgent": "scripted",
     "ToolLoopAgent": "tool_loop",
     "create_agent": "catalogue",

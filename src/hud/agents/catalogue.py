@@ -12,12 +12,12 @@ from typing import Any
 
 from hud import settings
 from hud.agents.agent import RunView
-from hud.agents.endpoints import gateway_url
 from hud.agents.kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
-from hud.agents.prices import Rates
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import NotFoundError, UsageError
+from hud.inference.endpoints import gateway_url
+from hud.inference.prices import Rates
 from hud.trace import (
     ChatMessage,
     ChatModel,

@@ -52,7 +52,7 @@ KINDS = {
         ),
         AgentKind(
             "operator",
-            "hud.agents.responses.agent",
+            "hud.agents.responses",
             "OperatorAgent",
             OperatorConfig,
             "openai",
@@ -60,7 +60,7 @@ KINDS = {
         ),
         AgentKind(
             "openai",
-            "hud.agents.responses.agent",
+            "hud.agents.responses",
             "OpenAIAgent",
             OpenAIConfig,
             "openai",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hud import settings
-from hud.agents.endpoints import gateway_url
-from hud.agents.openai_dialect import OpenAIChatModel
 from hud.agents.tool_loop import ToolLoopAgent, sampling_params, split_completion_kwargs
 from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
+from hud.inference.dialects.chat_completions.model import OpenAIChatModel
+from hud.inference.endpoints import gateway_url
 
 
 class OpenAIChatAgent(ToolLoopAgent):

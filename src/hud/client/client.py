@@ -116,7 +116,7 @@ class Client:
         """Return the model behind a slug: the engine of this process, or one that is asked over HTTP."""
         if self.embedded is not None:
             return await self.embedded.chat_model(slug, checkpoint)
-        from hud.agents.openai_dialect import OpenAIChatModel
+        from hud.inference.dialects.chat_completions.model import OpenAIChatModel
 
         await self.get("/v2/models/resolve", params={"model": slug})
         assert self.api_url is not None

@@ -27,7 +27,7 @@ class EmbeddedPlatform:
     async def chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
         """Return the policy of a registered model, without HTTP in between; a provider's is asked by the gateway."""
         if await self.platform.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
-            from hud.agents.openai_dialect import OpenAIChatModel
+            from hud.inference.dialects.chat_completions.model import OpenAIChatModel
 
             return OpenAIChatModel(slug, base_url="http://openhud", transport=self.transport)
         model: ChatModel = await self.platform.chat_model(LOCAL.team_id, slug, checkpoint)

@@ -12,8 +12,8 @@ from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from hud import settings
-from hud.agents.prices import price_of
 from hud.errors import UsageError
+from hud.inference.prices import price_of
 from hud.outbound import Reach
 from hud.platform.gateway.dialects.dialect import Family
 from hud.platform.models.records import ModelConfig, ModelRecord, ProviderConfig

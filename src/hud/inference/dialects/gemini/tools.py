@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud.agents.gemini.actions import (
+from hud.inference.dialects.gemini.actions import (
     ACTIONS,
     EXCLUDED,
     LEGACY_BROWSER_ONLY,
     LEGACY_EXCLUDED,
     our_actions,
 )
-from hud.agents.wire_names import wire_names
+from hud.inference.tool_names import wire_names
 from hud.trace import ToolCall, ToolSpec
 
 LONGEST_NAME = 64

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hud.agents.asking import AnsweredError, BrokenAnswer, ask
-from hud.agents.endpoints import Endpoint
-from hud.agents.responses.computer import ComputerTool
-from hud.agents.responses.input import input_items, instructions_of
-from hud.agents.responses.output import SafetyPolicy, read_response
-from hud.agents.responses.tools import Declared, declare
 from hud.errors import UsageError
+from hud.inference.dialects.responses.computer import ComputerTool
+from hud.inference.dialects.responses.input import input_items, instructions_of
+from hud.inference.dialects.responses.output import SafetyPolicy, read_response
+from hud.inference.dialects.responses.tools import Declared, declare
+from hud.inference.endpoints import Endpoint
+from hud.inference.retries import AnsweredError, BrokenAnswer, ask
 from hud.trace import ChatMessage, Completion, Continuation, SamplingParams, ToolSpec
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud.agents.responses.computer import ComputerTool, declaration, go_function
-from hud.agents.wire_names import wire_names
+from hud.inference.dialects.responses.computer import ComputerTool, declaration, go_function
+from hud.inference.tool_names import wire_names
 from hud.trace import ToolSpec
 
 LONGEST_NAME = 64

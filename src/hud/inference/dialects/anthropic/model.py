@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from hud.agents.asking import BrokenAnswer, ask
-from hud.agents.claude.answers import PAUSED, check, read_turn
-from hud.agents.claude.requests import container_of, conversation, system_blocks
-from hud.agents.claude.tools import Declared, binds_thinking, declare
-from hud.agents.endpoints import Endpoint
 from hud.errors import UsageError
+from hud.inference.dialects.anthropic.answers import PAUSED, check, read_turn
+from hud.inference.dialects.anthropic.requests import container_of, conversation, system_blocks
+from hud.inference.dialects.anthropic.tools import Declared, binds_thinking, declare
+from hud.inference.endpoints import Endpoint
+from hud.inference.retries import BrokenAnswer, ask
 from hud.trace import ChatMessage, Completion, Continuation, SamplingParams, ToolSpec
 
 if TYPE_CHECKING:

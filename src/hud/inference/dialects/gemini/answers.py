@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from hud.agents.asking import BrokenAnswer
-from hud.agents.gemini.requests import DIALECT, Part
-from hud.agents.gemini.tools import Declared
-from hud.agents.prices import cost_usd
+from hud.inference.dialects.gemini.requests import DIALECT, Part
+from hud.inference.dialects.gemini.tools import Declared
+from hud.inference.prices import cost_usd
+from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, Usage
 
 SafetyPolicy = Literal["acknowledge", "stop"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from hud.agents.asking import AnsweredError, BrokenAnswer
+from hud.inference.retries import AnsweredError, BrokenAnswer
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 

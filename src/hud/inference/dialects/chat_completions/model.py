@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import orjson
 
-from hud.agents.asking import BrokenAnswer, Provider, ask
-from hud.agents.chat_stream import joined
-from hud.agents.documented import documented_messages
-from hud.agents.lanes import Lanes
-from hud.agents.prices import cost_usd
-from hud.agents.wire_names import wire_names
 from hud.errors import InfrastructureFault, UsageError
+from hud.inference.connection_pool import Lanes
+from hud.inference.dialects.chat_completions.messages import documented_messages
+from hud.inference.dialects.chat_completions.stream import joined
+from hud.inference.prices import cost_usd
+from hud.inference.retries import BrokenAnswer, Provider, ask
+from hud.inference.tool_names import wire_names
 from hud.trace import (
     ChatMessage,
     Completion,

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from hud.agents.gemini.tools import Declared
+from hud.inference.dialects.gemini.tools import Declared
 from hud.trace import ChatMessage
 
 Part = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from hud.agents.claude.tools import Declared
+from hud.inference.dialects.anthropic.tools import Declared
 from hud.trace import ChatMessage
 
 Block = dict[str, Any]

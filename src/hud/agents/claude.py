@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud.agents.claude.model import ClaudeModel
-from hud.agents.endpoints import ANTHROPIC, endpoint
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import ClaudeConfig
+from hud.inference.dialects.anthropic.model import ClaudeModel
+from hud.inference.endpoints import ANTHROPIC, endpoint
 from hud.trace import SamplingParams
 
 

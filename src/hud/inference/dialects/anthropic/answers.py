@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud.agents.asking import BrokenAnswer
-from hud.agents.claude.requests import DIALECT, Block
-from hud.agents.claude.tools import Declared
-from hud.agents.prices import cost_usd
+from hud.inference.dialects.anthropic.requests import DIALECT, Block
+from hud.inference.dialects.anthropic.tools import Declared
+from hud.inference.prices import cost_usd
+from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, Usage
 
 PAUSED = "pause_turn"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hud import settings
-from hud.agents.asking import Provider
 from hud.errors import UsageError
+from hud.inference.retries import Provider
 
 
 @dataclass(frozen=True)

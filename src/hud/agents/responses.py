@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hud.agents.endpoints import OPENAI, endpoint
-from hud.agents.responses.computer import ComputerTool, known_tool, tool_for
-from hud.agents.responses.model import ResponsesModel
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import OpenAIConfig, OperatorConfig
+from hud.inference.dialects.responses.computer import ComputerTool, known_tool, tool_for
+from hud.inference.dialects.responses.model import ResponsesModel
+from hud.inference.endpoints import OPENAI, endpoint
 from hud.trace import SamplingParams
 
 _AS_GIVEN = (

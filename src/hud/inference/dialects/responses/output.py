@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import orjson
 
-from hud.agents.asking import AnsweredError, BrokenAnswer
-from hud.agents.prices import cost_usd
-from hud.agents.responses.computer import actions_of
-from hud.agents.responses.input import DIALECT
-from hud.agents.responses.tools import Declared
+from hud.inference.dialects.responses.computer import actions_of
+from hud.inference.dialects.responses.input import DIALECT
+from hud.inference.dialects.responses.tools import Declared
+from hud.inference.prices import cost_usd
+from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, Usage
 
 SafetyPolicy = Literal["acknowledge", "stop"]

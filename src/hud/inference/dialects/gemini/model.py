@@ -10,12 +10,12 @@ import httpx
 import orjson
 from pydantic import ValidationError
 
-from hud.agents.asking import BrokenAnswer, ask
-from hud.agents.endpoints import Endpoint
-from hud.agents.gemini.answers import SafetyPolicy, joined, read_answer
-from hud.agents.gemini.requests import contents, system_instruction
-from hud.agents.gemini.tools import Declared, declare, sees_results
 from hud.errors import UsageError
+from hud.inference.dialects.gemini.answers import SafetyPolicy, joined, read_answer
+from hud.inference.dialects.gemini.requests import contents, system_instruction
+from hud.inference.dialects.gemini.tools import Declared, declare, sees_results
+from hud.inference.endpoints import Endpoint
+from hud.inference.retries import BrokenAnswer, ask
 from hud.trace import ChatMessage, Completion, Continuation, SamplingParams, ToolSpec
 
 if TYPE_CHECKING:

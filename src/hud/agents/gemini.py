@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hud.agents.endpoints import GEMINI, endpoint
-from hud.agents.gemini.model import GeminiModel
-from hud.agents.gemini.tools import knows_computers
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import GeminiConfig, GeminiCUAConfig
+from hud.inference.dialects.gemini.model import GeminiModel
+from hud.inference.dialects.gemini.tools import knows_computers
+from hud.inference.endpoints import GEMINI, endpoint
 from hud.trace import SamplingParams
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hud.agents.responses.computer import BLANK
+from hud.inference.dialects.responses.computer import BLANK
 from hud.trace import ChatMessage
 
 DIALECT = "responses"

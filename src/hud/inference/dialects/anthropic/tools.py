@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hud.agents.claude.actions import our_actions
-from hud.agents.claude.sight import Size, on_screen, seen_size
-from hud.agents.wire_names import wire_names
+from hud.inference.dialects.anthropic.actions import our_actions
+from hud.inference.dialects.anthropic.screenshots import Size, on_screen, seen_size
+from hud.inference.tool_names import wire_names
 from hud.trace import ToolCall, ToolSpec
 
 ComputerVersion = Literal["computer_toolset_20260801", "computer_20251124", "computer_20250124"]

@@ -1,1 +1,0 @@
-"""OpenAI's Responses dialect: conversations to input items, output items to turns, computers in between."""
