@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.platform.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
 from hud.agents.kinds import KINDS, agent_of, settings_of
 from hud.environment import Environment

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 from tests.engine.tiny_policy import tiny_folder
-from tests.platform.gateway_server import serving
+from tests.platform.gateway.gateway_server import serving
 
 from hud.cli.main import run
 from hud.client import disconnect

@@ -141,7 +141,7 @@ assert not search.choice.takes("delete")
         },
         names="""
 from pathlib import Path
-from tests.engine.vllm_stand_in import StandIn
+from tests.engine.vllm.vllm_stand_in import StandIn
 
 for number in (1, 2):
     server = StandIn(Path(variables["MODEL_FOLDER"]))

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_decoder import SmallDecoder, random_datum
+from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import (

@@ -6,7 +6,7 @@ import time
 import httpx
 import pytest
 from tests.fleet.live_server import LiveServer
-from tests.platform.test_telemetry import agent_step, span
+from tests.platform.store.test_telemetry import agent_step, span
 
 from hud.trace import new_id
 

@@ -5,7 +5,7 @@ import openai
 import pytest
 from google import genai
 from google.genai import errors
-from tests.platform.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
 from hud.platform.store.tables import LOCAL_TEAM
 

@@ -6,8 +6,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from tests.platform.engine_server import SIZES, TEXTS, engine_of
-from tests.platform.test_serving_training import a_pass, a_step, ask, batch, killed
+from tests.platform.serving.engine_server import SIZES, TEXTS, engine_of
+from tests.platform.serving.test_serving_training import a_pass, a_step, ask, batch, killed
 
 from hud.client import connect, disconnect
 from hud.client.presence import process_started

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.engine.conversations import Talker, hugging_face_messages
 from tests.engine.published import PUBLISHED, published_folder, published_format
 from tests.platform import prompt_bodies
-from tests.platform.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 from transformers import AutoTokenizer
 
 from hud.engine.policy import PolicyChatModel

@@ -8,7 +8,7 @@ import anthropic
 import httpx
 import openai
 import pytest
-from tests.platform.gateway_server import SIZES, TEXTS, ScriptedEngine, serving
+from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 from tests.conftest import DATABASE, schema_url
-from tests.platform.test_telemetry import agent_step, span
+from tests.platform.store.test_telemetry import agent_step, span
 
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.store.tables import LOCAL_TEAM

@@ -3,8 +3,8 @@
 import contextlib
 
 import pytest
-from tests.engine.vllm_stand_in import StandIn
-from tests.platform.engine_server import drawn, engine_of, request
+from tests.engine.vllm.vllm_stand_in import StandIn
+from tests.platform.serving.engine_server import drawn, engine_of, request
 
 from hud import Environment
 from hud.cli.main import run

@@ -1,0 +1,141 @@
+"""A layer's forward pass and gradient written out, in chunks: the plain formulas, and what autograd makes of them."""
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from tests.engine.learn.small_decoder import random_datum
+from tests.engine.random_decoder import random_decoder
+
+from hud.engine.cpu import chunked_layers as layer_chunks
+from hud.engine.cpu.decoder import CpuDecoder
+from hud.engine.learn.trainer import Trainer
+from hud.engine.lora import LoraConfig, attach
+from hud.engine.threads import side_by_side
+
+LENGTHS = [50, 7, 40, 31]
+PREFIXES = [-1, -1, 0, 1]
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # So that there are several chunks, of unlike size.
+    monkeypatch.setattr(layer_chunks, "ROWS", 24)
+    yield
+    torch.set_num_threads(before)
+
+
+drawn_decoder = partial(random_decoder, spread=0.2, kind=CpuDecoder)
+
+
+def computed(decoder, dtype=torch.float32):
+    """Return the hidden states of some rows of sequences that continue others, and all gradients of a sum of logprobs."""
+    decoder = copy.deepcopy(decoder).to(dtype)
+    decoder.zero_grad()
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, 64, (sum(LENGTHS),), generator=generator)
+    starts = torch.tensor([0, *LENGTHS]).cumsum(0)
+    positions = torch.cat([torch.arange(length) for length in LENGTHS])
+    rows = torch.arange(3, len(ids), 2)
+    hidden = decoder.hidden_packed(ids, positions, starts, torch.tensor(PREFIXES), rows)
+    logprobs = decoder.logits(hidden).log_softmax(-1)[torch.arange(len(rows)), ids[rows]]
+    weights = torch.randn(len(rows), generator=generator, dtype=torch.float64).to(dtype)
+    if any(parameter.requires_grad for parameter in decoder.parameters()):
+        (logprobs * weights).sum().backward()
+    found = {name: one.grad for name, one in decoder.named_parameters() if one.grad is not None}
+    return found | {"hidden": hidden.detach()}
+
+
+def plain(decoder, dtype=torch.float32):
+    torch.set_num_threads(2)  # Chunks are for one thread.
+    try:
+        return computed(decoder, dtype)
+    finally:
+        torch.set_num_threads(1)
+
+
+def chunks_taken(decoder, monkeypatch):
+    """Return how often a layer was computed in chunks."""
+    taken = []
+    forward = layer_chunks.Finished.forward
+    monkeypatch.setattr(
+        layer_chunks.Finished,
+        "forward",
+        staticmethod(lambda *given: taken.append(1) or forward(*given)),
+    )
+    computed(decoder, next(decoder.parameters()).dtype)
+    return len(taken)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen2", "llama"])
+def test_gradients_are_as_near_to_the_exact_ones_as_the_plain_formulas(kind):
+    decoder = drawn_decoder(model_type=kind)
+    exact, theirs, mine = computed(decoder, torch.float64), plain(decoder), computed(decoder)
+    assert mine.keys() == exact.keys()
+    for name, one in exact.items():
+        error, usual = ((found[name] - one).norm() / one.norm() for found in (mine, theirs))
+        assert error <= 3 * usual + 1e-6, name
+
+
+def test_the_same_is_computed_twice_to_the_bit_and_with_layers_computed_again():
+    decoder = drawn_decoder()
+    once, twice = computed(decoder), computed(decoder)
+    decoder.checkpointed = True
+    again = computed(decoder)
+    for name, one in once.items():
+        assert torch.equal(one, twice[name]), name
+        assert torch.equal(one, again[name]), name
+
+
+@pytest.mark.parametrize("trained", ["norm", "mlp", "self_attn", "embed"])
+def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(trained):
+    decoder = drawn_decoder()
+    every = computed(decoder)
+    for name, parameter in decoder.named_parameters():
+        parameter.requires_grad_(trained in name)
+    some = computed(decoder)
+    assert {name for name in some if name != "hidden"} == {
+        name for name, _ in decoder.named_parameters() if trained in name
+    }
+    for name, one in some.items():
+        assert torch.equal(one, every[name]), name
+
+
+def test_layers_are_in_chunks_where_nothing_is_adapted_and_all_is_fp32(monkeypatch):
+    decoder = drawn_decoder()
+    assert chunks_taken(decoder, monkeypatch) == 2
+    assert chunks_taken(copy.deepcopy(decoder).to(torch.bfloat16), monkeypatch) == 0
+    attach(decoder, LoraConfig(rank=2))
+    assert chunks_taken(decoder, monkeypatch) == 0
+
+
+def test_passes_side_by_side_give_the_gradient_of_one_and_the_same_bits_each_time():
+    rng = np.random.default_rng(0)
+    batch = [random_datum(rng, vocab=60, length=80, traj_idx=number) for number in range(24)]
+    found = []
+    for at_once in (1, 3, 3):
+        trainer = Trainer(drawn_decoder())
+        trainer._at_once = at_once
+        metrics = trainer.forward_backward(batch, "ppo", {"epsilon": 0.2})
+        assert metrics["passes:sum"] == at_once
+        found.append((trainer.gradients(), metrics["loss:sum"], trainer.last_logprobs))
+    (alone, loss, logprobs), beside, again = found
+    assert beside[1] == again[1] == pytest.approx(loss, rel=1e-4)
+    for one, other in zip(logprobs, beside[2], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    for name, gradient in alone.items():
+        assert torch.equal(beside[0][name], again[0][name]), name
+        assert (beside[0][name] - gradient).norm() <= 1e-4 * gradient.norm(), name
+
+
+def test_works_side_by_side_answer_in_their_order_and_one_that_fails_says_so():
+    def failing():
+        raise ValueError("no")
+
+    assert list(side_by_side([lambda n=n: n for n in range(9)])) == list(range(9))
+    with pytest.raises(ValueError, match="no"):
+        list(side_by_side([lambda: 1, failing, lambda: 2]))

@@ -1,0 +1,39 @@
+"""`scripts/check-vllm`, which is for real servers, runs through on stand-ins."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.engine.tiny_policy import tiny_folder
+from tests.engine.vllm.vllm_stand_in import StandIn
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "check-vllm"
+
+
+def check(*arguments):
+    found = subprocess.run(
+        [sys.executable, SCRIPT, tiny_folder(), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    return found.returncode, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--lora-rank", "4")])
+def test_servers_that_do_what_they_should_pass(more):
+    with StandIn(tiny_folder()) as one, StandIn(tiny_folder()) as two:
+        code, said = check(one.url, two.url, *more)
+    assert code == 0, said
+    assert "All checks passed." in said
+    assert said.count("\nok ") == 8
+    assert "0 nats" not in said.replace("e-0", "")
+
+
+def test_one_that_does_not_is_told():
+    with StandIn(tiny_folder(), processed=False) as server:
+        code, said = check(server.url)
+    assert code == 1
+    assert "--logprobs-mode processed_logprobs" in said

@@ -1,0 +1,173 @@
+"""Keys at the gateway: who may ask, whose models there are, and how much."""
+
+import anthropic
+import httpx
+import openai
+import pytest
+from google import genai
+from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine, serving
+
+from hud.platform.access.teams import Teams
+from hud.platform.application import PlatformConfig, create_app
+from hud.platform.gateway.formats import format_of
+
+HELLO = [{"role": "user", "content": "hello"}]
+GENERATE = "/v1beta/models/tiny:generateContent"
+
+
+@pytest.fixture
+def app(tmp_path):
+    app = create_app(PlatformConfig(tmp_path / "home", keys=True))
+    yield app
+    app.state.platform.close()
+
+
+@pytest.fixture
+def url(app):
+    with serving(app) as url:
+        yield url
+
+
+@pytest.fixture
+def ours(app):
+    """A key of the team that has the model."""
+    platform = app.state.platform
+    team = Teams(platform.store).default()
+    record = platform.registry_of(team.id).create("tiny", TEXTS, sizes=SIZES)
+    tokenizer = format_of(record.folder).chat.tokenizer
+    platform.__dict__["engine"] = ScriptedEngine(tokenizer, "some words")
+    return mint(app, team.id)
+
+
+@pytest.fixture
+def theirs(app):
+    return mint(app, Teams(app.state.platform.store).find_or_create("others").id)
+
+
+def mint(app, team, scopes=("run",), **limits):
+    return app.state.platform.keys.mint("k", team, scopes=scopes, **limits)[1]
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+def requests(url, key):
+    """The same question in every dialect, with the key where its client puts it."""
+    chat = {"model": "tiny", "messages": HELLO}
+    content = {"contents": [{"parts": [{"text": "hello"}]}]}
+    return [
+        httpx.post(url + "/chat/completions", json=chat, headers=bearer(key)),
+        httpx.post(url + "/responses", json={"model": "tiny", "input": "x"}, headers=bearer(key)),
+        httpx.post(
+            url + "/completions", json={"model": "tiny", "prompt": "x"}, headers=bearer(key)
+        ),
+        httpx.post(
+            url + "/v1/messages", json={**chat, "max_tokens": 9}, headers={"x-api-key": key}
+        ),
+        httpx.post(url + "/v1/messages", json={**chat, "max_tokens": 9}, headers=bearer(key)),
+        httpx.post(url + GENERATE, json=content, headers={"x-goog-api-key": key}),
+        httpx.post(f"{url}{GENERATE}?key={key}", json=content),
+        httpx.post(url + "/v1/messages/count_tokens", json=chat, headers=bearer(key)),
+        httpx.get(url + "/models/tiny", headers=bearer(key)),
+    ]
+
+
+def test_every_dialect_takes_the_key_where_its_client_puts_it(url, ours):
+    assert [answer.status_code for answer in requests(url, ours)] == [200] * 9
+
+
+def test_another_teams_model_is_not_there(url, ours, theirs):
+    assert [answer.status_code for answer in requests(url, theirs)] == [404] * 9
+    assert httpx.get(url + "/models", headers=bearer(theirs)).json()["data"] == []
+    assert len(httpx.get(url + "/models", headers=bearer(ours)).json()["data"]) == 1
+
+
+def test_another_teams_response_is_not_there(url, ours, theirs):
+    body = {"model": "tiny", "input": "hello"}
+    made = httpx.post(url + "/responses", json=body, headers=bearer(ours)).json()["id"]
+    place = f"{url}/responses/{made}"
+    assert httpx.get(place, headers=bearer(theirs)).status_code == 404
+    assert httpx.delete(place, headers=bearer(theirs)).status_code == 404
+    assert httpx.get(place, headers=bearer(ours)).status_code == 200
+
+
+def test_a_key_that_may_only_read_asks_no_model(app, url, ours):
+    reader = mint(app, Teams(app.state.platform.store).default().id, scopes=("read",))
+    answers = requests(url, reader)
+    assert [answer.status_code for answer in answers] == [403] * 8 + [200]
+    with pytest.raises(anthropic.PermissionDeniedError, match="scope 'run'"):
+        anthropic.Anthropic(base_url=url, api_key=reader).messages.create(
+            model="tiny", max_tokens=9, messages=HELLO
+        )
+
+
+def test_only_an_admin_registers_a_provider(app, url, ours):
+    team = Teams(app.state.platform.store).default().id
+    body = {"name": "p", "provider": {"url": "http://127.0.0.1:9/v1"}}
+    for scope, status in (("run", 403), ("train", 403), ("admin", 200)):
+        headers = bearer(mint(app, team, scopes=(scope,)))
+        answer = httpx.post(url + "/v2/models/provide", json=body, headers=headers)
+        assert answer.status_code == status, answer.text
+    # Nor is one smuggled in as the configuration of another kind of model.
+    smuggled = {
+        "name": "q",
+        "texts": TEXTS,
+        "sizes": SIZES,
+        "config": {"provider": body["provider"]},
+    }
+    headers = bearer(mint(app, team, scopes=("train",)))
+    assert httpx.post(url + "/v2/models/create", json=smuggled, headers=headers).status_code == 400
+
+
+def test_official_clients_are_told_of_a_wrong_key(url, ours):
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=url, api_key="hud_no").chat.completions.create(
+            model="tiny", messages=HELLO
+        )
+    with pytest.raises(anthropic.AuthenticationError):
+        anthropic.Anthropic(base_url=url, api_key="hud_no").messages.create(
+            model="tiny", max_tokens=9, messages=HELLO
+        )
+    gemini = genai.Client(api_key="hud_no", http_options={"base_url": url})
+    with pytest.raises(genai.errors.ClientError) as caught:
+        gemini.models.generate_content(model="tiny", contents="x")
+    assert caught.value.code == 401
+
+
+def test_tokens_count_against_the_limit_of_the_key(app, url, ours):
+    team = Teams(app.state.platform.store).default().id
+    limited = mint(app, team, tokens_per_minute=10)
+    client = openai.OpenAI(base_url=url, api_key=limited, max_retries=0)
+    client.chat.completions.create(model="tiny", messages=HELLO)
+    with pytest.raises(openai.RateLimitError, match="tokens a minute") as caught:
+        for _ in range(3):
+            client.chat.completions.create(model="tiny", messages=HELLO)
+    assert int(caught.value.response.headers["retry-after"]) >= 1
+
+
+def test_inference_is_described_with_the_rest_of_the_platform(url):
+    described = httpx.get(url + "/openapi.json").json()["paths"]
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/{call}"):
+        assert described[path]["post"]["tags"] == ["inference"]
+        assert described[path]["post"]["description"]
+
+
+def test_a_method_that_a_route_does_not_have_is_refused(url, ours):
+    answer = httpx.get(url + "/v1/chat/completions", headers=bearer(ours))
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_tokens_are_measured_by_model(url, ours):
+    answer = httpx.post(
+        url + "/chat/completions", json={"model": "tiny", "messages": HELLO}, headers=bearer(ours)
+    ).json()
+    httpx.post(
+        url + "/chat/completions",
+        json={"model": "unknown", "messages": HELLO},
+        headers=bearer(ours),
+    )
+    said = httpx.get(url + "/metrics").text
+    used = answer["usage"]["completion_tokens"]
+    assert f'hud_tokens_total{{kind="completion",model="tiny"}} {used:.1f}' in said
+    assert "unknown" not in said
