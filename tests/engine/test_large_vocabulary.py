@@ -11,7 +11,7 @@ from hud.engine.learn.logprobs import pass_logprobs
 from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.sample.request import Asked, wait_for_turn
 from hud.engine.sample.sampler import Sampler
-from hud.engine.sample.token_sampling import draw
+from hud.engine.sample.token_sampling import sample_tokens
 from hud.trace import SamplingParams
 
 VOCABULARY = 151_936
@@ -85,7 +85,7 @@ def test_a_drawn_tokens_logprob_keeps_the_tail_too():
         SamplingParams(top_k=VOCABULARY),
         SamplingParams(temperature=0.0),
     ):
-        ids, logprobs = draw(logits.clone(), [params] * 4, [0.1, 0.5, 0.9, 0.999])
+        ids, logprobs = sample_tokens(logits.clone(), [params] * 4, [0.1, 0.5, 0.9, 0.999])
         for row, (token, logprob) in enumerate(zip(ids, logprobs, strict=True)):
             assert logprob == pytest.approx(exact[row, token].item(), abs=4e-6)
 

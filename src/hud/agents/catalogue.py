@@ -7,7 +7,6 @@ agent plays it: a model of this machine is the engine in this process, a provide
 from __future__ import annotations
 
 import asyncio
-import importlib
 from typing import Any
 
 from hud import settings
@@ -115,8 +114,9 @@ class CatalogueAgent(ToolLoopAgent):
 
     async def _row(self, *, needed: bool) -> dict[str, Any] | None:
         """Return what the catalogue says of the model; None where it knows none and none is needed."""
-        # By name: agents may not import upwards, and the client costs nothing until a slug is used.
-        client = importlib.import_module("hud.client").connect()
+        from hud.client import connect  # An HTTP client, which only slugs need.
+
+        client = connect()
         try:
             row: dict[str, Any] = await client.get(
                 "/v2/models/resolve", params={"model": self.slug}
@@ -141,8 +141,9 @@ class _LookedUpModel:
         """Return the model behind the slug; raises `UsageError`, with near matches, if there is none."""
         loop = asyncio.get_running_loop()
         if self.found is None or self.loop is not loop:
-            client = importlib.import_module("hud.client")
-            self.found = await client.chat_model(self.name, checkpoint=self.checkpoint)
+            from hud.inference.models import chat_model
+
+            self.found = await chat_model(self.name, self.checkpoint)
             self.loop = loop
         assert self.found is not None
         return self.found

@@ -17,7 +17,6 @@ from hud.client.client import Client
 
 if TYPE_CHECKING:
     from hud.client.recording import JournalRecorder
-    from hud.trace import ChatModel
 
 _clients: dict[tuple[Path, str | None, str | None], Client] = {}
 _recorders: dict[tuple[Path, str | None, str | None], JournalRecorder] = {}
@@ -61,14 +60,6 @@ def _journals(home: Path, api_url: str | None) -> Path:
     return folder if api_url is None else folder / re.sub(r"[^A-Za-z0-9.-]+", "_", api_url)
 
 
-async def chat_model(slug: str, checkpoint: str | None = None) -> ChatModel:
-    """Return the model behind a slug, at its head or pinned to a checkpoint.
-
-    Raises `NotFoundError`, with near matches, for a slug that is not registered.
-    """
-    return await connect().chat_model(slug, checkpoint)
-
-
 def disconnect(home: Path) -> None:
     """Close what this process holds open for a `HUD_HOME`."""
     with _lock:
@@ -92,4 +83,4 @@ def _forget() -> None:
 
 os.register_at_fork(after_in_child=_forget)
 
-__all__ = ["Client", "chat_model", "connect", "disconnect", "recorder"]
+__all__ = ["Client", "connect", "disconnect", "recorder"]

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 import httpx
 import orjson
 
-from hud import settings
 from hud.errors import (
     ConflictError,
     HudError,
@@ -26,7 +25,6 @@ from hud.errors import (
 
 if TYPE_CHECKING:
     from hud.client.embedded import EmbeddedPlatform
-    from hud.trace import ChatModel
 
 RETRIED = (502, 503, 504)
 ATTEMPTS = 5
@@ -61,7 +59,7 @@ class Client:
     ) -> None:
         self.api_url = api_url
         self._database = database
-        self._key = api_key
+        self.api_key = api_key
         self._home = home
         self._embedded: EmbeddedPlatform | None = None
         self._opening = threading.Lock()
@@ -111,22 +109,6 @@ class Client:
     async def delete(self, path: str) -> Any:
         """DELETE `path`."""
         return await self._send("DELETE", path, retry=True)
-
-    async def chat_model(self, slug: str, checkpoint: str | None = None) -> ChatModel:
-        """Return the model behind a slug: the engine of this process, or one that is asked over HTTP."""
-        if self.embedded is not None:
-            return await self.embedded.chat_model(slug, checkpoint)
-        from hud.inference.dialects.chat_completions.model import OpenAIChatModel
-
-        await self.get("/v2/models/resolve", params={"model": slug})
-        assert self.api_url is not None
-        return OpenAIChatModel(
-            slug,
-            base_url=settings.load().gateway_url or self.api_url,
-            api_key=self._key,
-            checkpoint=checkpoint,
-            extra={"return_token_ids": True},
-        )
 
     def close(self) -> None:
         """Close the platform of this process."""
@@ -183,7 +165,7 @@ class Client:
                 transport=transport,
                 base_url=self.api_url or "http://embedded",
                 timeout=TIMEOUT_SECONDS,
-                headers={"authorization": f"Bearer {self._key}"} if self._key else None,
+                headers={"authorization": f"Bearer {self.api_key}"} if self.api_key else None,
             )
         return pool
 

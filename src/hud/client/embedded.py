@@ -24,12 +24,10 @@ class EmbeddedPlatform:
         self.platform = self.app.state.platform
         self.transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)
 
-    async def chat_model(self, slug: str, checkpoint: str | None) -> ChatModel:
-        """Return the policy of a registered model, without HTTP in between; a provider's is asked by the gateway."""
+    async def policy(self, slug: str, checkpoint: str | None) -> ChatModel | None:
+        """Return the policy of a registered model, without HTTP in between; None for a provider's model."""
         if await self.platform.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
-            from hud.inference.dialects.chat_completions.model import OpenAIChatModel
-
-            return OpenAIChatModel(slug, base_url="http://openhud", transport=self.transport)
+            return None
         model: ChatModel = await self.platform.chat_model(LOCAL.team_id, slug, checkpoint)
         return model
 

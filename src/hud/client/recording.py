@@ -16,7 +16,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hud.client.client import Client
 from hud.client.encoding import encode_json, encode_step
@@ -26,10 +26,7 @@ from hud.errors import StoreError
 from hud.trace import AgentStep, Sample, Step
 from hud.trace.columns import added_prompt
 from hud.trace.journal import encode_event
-
-if TYPE_CHECKING:
-    from hud.eval.job import Job
-    from hud.eval.run import Run
+from hud.trace.recorder import RecordedJob, RecordedRun
 
 MAX_COUNT = 2**31 - 1
 """Largest count of tokens that a run's columns hold."""
@@ -43,7 +40,7 @@ class EventRecorder(ABC):
     def __init__(self) -> None:
         self._last_prompt: dict[str, tuple[int, list[int]]] = {}
 
-    def job_started(self, job: Job) -> None:
+    def job_started(self, job: RecordedJob) -> None:
         # Subagents' jobs are over when their runs are: no process says so.
         pid = os.getpid() if job.called_by is None else None
         payload = {
@@ -57,11 +54,11 @@ class EventRecorder(ABC):
         }
         self._add(encode_event(b"J", job.id, 0, encode_json(payload)))
 
-    def job_ended(self, job: Job) -> None:
+    def job_ended(self, job: RecordedJob) -> None:
         status = "interrupted" if job.interrupted else "completed"
         self._add(encode_event(b"Z", job.id, 0, encode_json({"status": status, "at": _now()})))
 
-    def run_started(self, run: Run) -> None:
+    def run_started(self, run: RecordedRun) -> None:
         self._add(encode_event(b"R", run.trace_id, 0, encode_json(_opening(run))))
 
     def step_recorded(self, trace_id: str, step: Step) -> None:
@@ -71,7 +68,7 @@ class EventRecorder(ABC):
             line += self._tokens(trace_id, step.step_id, sample)
         self._add(line)
 
-    def run_ended(self, run: Run) -> None:
+    def run_ended(self, run: RecordedRun) -> None:
         self._last_prompt.pop(run.trace_id, None)
         trace, grade, usage = run.trace, run.grade, run.trace.usage
         payload = {
@@ -214,7 +211,7 @@ class JournalRecorder(EventRecorder):
             self._buffer.clear()
 
 
-def _opening(run: Run) -> dict[str, Any]:
+def _opening(run: RecordedRun) -> dict[str, Any]:
     """What is known of a run from its start."""
     return {
         "job_id": run.job_id,

@@ -19,6 +19,7 @@ from hud.environment.answer import Answer
 from hud.environment.arguments import GradingArg
 from hud.environment.connection import Connection, ToolOutcome
 from hud.environment.environment import Environment
+from hud.environment.evaluation import Evaluation, hand_down
 from hud.environment.loading import load_environment
 from hud.environment.parts import OpenPart, Part, RunTool
 from hud.environment.prompts import StartFrame
@@ -69,3 +70,11 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'hud.environment' has no attribute {name!r}")
+
+
+def _evaluation() -> Evaluation:
+    loaded: Evaluation = importlib.import_module("hud.eval.evaluation").EVALUATION
+    return loaded
+
+
+hand_down(_evaluation)

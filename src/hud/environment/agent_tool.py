@@ -8,7 +8,6 @@ holds the agent plays it (`hud.eval.subagents`); see docs/decisions/0006-subagen
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from hud.environment.arguments import GRADING, HINT, Arguments
+from hud.environment.evaluation import evaluation
 from hud.environment.results import text_block
 from hud.environment.scope import runs_in_scope
 from hud.environment.task import Task
@@ -137,13 +137,10 @@ class AgentTool:
     ) -> ToolResult:
         """Play the subagent here, for a caller that cannot: one that knows the environment over MCP only."""
         run = self._calling_run("call")
-        # By name: evaluation knows environments, not the other way round.
-        play = importlib.import_module("hud.eval.subagents").play_here
         try:
-            result: ToolResult = await play(run, self.name, arguments, timeout)
+            return await evaluation().play_subagent(run, self.name, arguments, timeout)
         except UsageError as error:
             return ToolResult(content=[text_block(str(error))], is_error=True)
-        return result
 
     def _hidden_values(self, run: EnvironmentRun) -> dict[str, Any]:
         supplied = run.supplied.get(self.name, {})

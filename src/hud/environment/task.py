@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
+from hud.environment.evaluation import EvaluatedJob, Plays, Provides, evaluation
+
 if TYPE_CHECKING:
     from hud.environment.environment import Environment
+    from hud.trace.recorder import Recorder
 
 
 def default_slug(task_id: str, args: dict[str, Any]) -> str:
@@ -94,8 +97,27 @@ class Task(BaseModel):
         """Name of the task for people: its slug, or its call where the slug is a digest of its arguments."""
         return task_label(self.slug, self.id, self.args)
 
-    async def run(self, agent: Any, **options: Any) -> Any:
-        """Run this task alone and return its `Job`; takes the options of `Taskset.run`."""
-        # By name: evaluation knows environments, not the other way round.
-        taskset = importlib.import_module("hud.eval").Taskset(self.slug, [self])
-        return await taskset.run(agent, **options)
+    async def run(
+        self,
+        agent: Plays,
+        *,
+        runtime: Provides | None = None,
+        group: int | None = None,
+        max_concurrent: int | None = None,
+        job: EvaluatedJob | None = None,
+        rollout_timeout: float | None = None,
+        recorder: Recorder | None = None,
+        on_run: Callable[[Any], None] | None = None,
+    ) -> EvaluatedJob:
+        """Run this task alone and return its `Job`; the options are those of `Taskset.run`."""
+        return await evaluation().run_task(
+            self,
+            agent,
+            runtime=runtime,
+            group=group,
+            max_concurrent=max_concurrent,
+            job=job,
+            rollout_timeout=rollout_timeout,
+            recorder=recorder,
+            on_run=on_run,
+        )

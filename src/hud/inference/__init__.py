@@ -1,0 +1,1 @@
+"""Asking models: retries, endpoints, prices, and one codec for each provider dialect."""

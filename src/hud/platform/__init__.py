@@ -1,0 +1,1 @@
+"""The platform: one ASGI application, a server's or the embedded one's."""

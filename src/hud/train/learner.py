@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hud.client import Client
 from hud.errors import HudError, UsageError
+from hud.inference.models import chat_model
 from hud.train.checkpoint_retention import expendable_of, prune
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
@@ -69,7 +70,7 @@ class Learner:
     async def policy(self, step: int) -> ChatModel:
         """Return the model as it was before `step`: its head, unless a killed run has taught it that step already."""
         pinned = self.run.checkpoint_before(step) if self.run.next_step > step else None
-        return await self.client.chat_model(self.config.model, pinned)
+        return await chat_model(self.config.model, pinned, client=self.client)
 
     async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
         """Record a step that is done."""

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.tiny_policy import tiny_folder
 from tests.engine.vllm.vllm_stand_in import StandIn
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "check-vllm"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "check-vllm"
 
 
 def check(*arguments):

@@ -12,6 +12,7 @@ from tests.platform.gateway.test_gateway_providers import ANSWER, StandIn
 from hud.cli.models import command
 from hud.client import connect, disconnect
 from hud.errors import InfrastructureFault, UsageError
+from hud.inference.models import chat_model
 from hud.platform.store import tables
 from hud.trace import SamplingParams, ToolSpec
 
@@ -41,7 +42,7 @@ def hud(*arguments):
 
 
 async def complete(model="standin"):
-    found = await connect().chat_model(model)
+    found = await chat_model(model)
     done = await found.complete(HELLO, [ToolSpec(name="look")], SamplingParams())
     await found.aclose()
     return done

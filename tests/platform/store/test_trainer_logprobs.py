@@ -6,6 +6,7 @@ import pytest
 
 from hud.client import connect, disconnect
 from hud.errors import StoreError
+from hud.inference.models import chat_model
 from hud.platform.store import tables
 from hud.platform.store.ingest import Attempt, ingest, ingest_attempt
 from hud.platform.store.trainer_logprobs import gaps_of, logprobs_between
@@ -40,7 +41,7 @@ async def make(slug="m"):
 
 async def turns_of(count, seed):
     """What the model draws: the ids of each turn extend those of the turn before."""
-    model = await connect().chat_model("m")
+    model = await chat_model("m")
     samples, messages, continuation = [], list(ASKED), None
     for number in range(count):
         params = SamplingParams(max_tokens=5 + number, temperature=0.7, seed=seed + number)

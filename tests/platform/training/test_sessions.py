@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from hud.client import connect, disconnect
 from hud.engine import tensor_file
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
+from hud.inference.models import chat_model
 from hud.platform.store import Store
 from hud.platform.training.lease import Leases
 from hud.trace import SamplingParams, plain
@@ -39,7 +40,7 @@ async def make(slug="m", **config):
 
 async def sampled(rewards, slug="m", seed=0):
     """Trajectories that the model itself sampled, one for each reward."""
-    model = await connect().chat_model(slug)
+    model = await chat_model(slug)
     payloads = []
     for place, reward in enumerate(rewards):
         params = SamplingParams(max_tokens=6, seed=seed + place)
@@ -208,12 +209,12 @@ async def test_a_damaged_head_is_refused_with_the_cure(home, platform):
     damage(second.sampler_path + "/model.safetensors")
     disconnect(home)
     with pytest.raises(StoreError, match=r"model\.safetensors is damaged") as told:
-        await connect().chat_model("m")
+        await chat_model("m")
     assert f"hud models head m --set step-1-{first.checkpoint_id[:6]}" in str(told.value)
     with pytest.raises(StoreError, match="damaged"):
         await TrainingClient("m").forward_backward(two_payloads())
     await TrainingClient("m").set_head(first.checkpoint_id)
-    await connect().chat_model("m")
+    await chat_model("m")
 
 
 def damage(path):
@@ -323,7 +324,7 @@ async def test_a_pinned_checkpoint_does_not_follow_the_head(home, platform):
     await make()
     trainer = TrainingClient("m")
     first = await trainer.step(await sampled([0.0, 1.0]), learning_rate=1e-2)
-    pinned = await connect().chat_model("m", first.checkpoint_id)
+    pinned = await chat_model("m", first.checkpoint_id)
     await trainer.step(await sampled([0.0, 1.0], seed=4), learning_rate=1e-2)
     done = await pinned.complete(
         [{"role": "user", "content": "x"}], [], SamplingParams(max_tokens=2, seed=1)

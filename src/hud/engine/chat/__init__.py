@@ -1,0 +1,1 @@
+"""The chat format: templates, prompt tokens, grammars and tool-call formats."""

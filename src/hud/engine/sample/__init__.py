@@ -1,0 +1,1 @@
+"""Sampling: continuous batching over a paged key-value cache."""

@@ -1,0 +1,1 @@
+"""Environments under development: an environment that follows its source."""

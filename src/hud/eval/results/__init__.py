@@ -1,0 +1,1 @@
+"""Results: statistics, intervals, comparisons, failures."""

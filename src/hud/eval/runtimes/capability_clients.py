@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from hud import capabilities
 from hud.capabilities import capability as protocols
 from hud.errors import NotFoundError
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from hud.environment.connection import Connection
 
 _CLIENTS = {
-    protocols.SSH: ("ssh", "SSHClient"),
-    protocols.MCP: ("mcp", "MCPClient"),
-    protocols.CDP: ("cdp", "CDPClient"),
-    protocols.RFB: ("rfb", "RFBClient"),
+    protocols.SSH: "SSHClient",
+    protocols.MCP: "MCPClient",
+    protocols.CDP: "CDPClient",
+    protocols.RFB: "RFBClient",
 }
 """Modules of `hud.capabilities`, loaded when first used: each brings its protocol's library."""
 
@@ -68,8 +68,5 @@ async def connect_client(capability: Capability) -> CapabilityClient:
         raise NotFoundError(
             f"{capability.name!r} speaks {capability.protocol}; there are clients for {', '.join(_CLIENTS)}."
         )
-    module, name = home
-    kind: type[CapabilityClient] = getattr(
-        importlib.import_module(f"hud.capabilities.{module}"), name
-    )
+    kind: type[CapabilityClient] = getattr(capabilities, home)
     return await kind.connect(capability)

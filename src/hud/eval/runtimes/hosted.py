@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
+from hud.client import connect
 from hud.errors import HudError, UsageError
 from hud.eval.grade import Grade
 from hud.trace import dashed, parse_trace
@@ -53,7 +53,7 @@ class HostedRuntime:
 
     async def play(self, run: Run, agent: Player) -> None:
         """Have the platform play `run`, and fill it with what came of it."""
-        client = importlib.import_module("hud.client").connect()
+        client = connect()
         waits = self._waits.get(run.job_id)
         if waits is None or waits.loop is not asyncio.get_running_loop():
             waits = self._waits[run.job_id] = _Waits(client, run.job_id, self.poll_interval)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from hud import settings
+from hud.client import Client
 from hud.environment.channel import RemoteConnection
 from hud.errors import HudError, InfrastructureFault, UsageError
 
@@ -44,9 +44,7 @@ class HUDRuntime:
                 "HUDRuntime needs a platform: set HUD_API_URL (or HUD_RUNTIME_URL), or run the environment here "
                 "with LocalRuntime or ForkRuntime."
             )
-        client = importlib.import_module("hud.client").Client(
-            api_url=url, api_key=now.api_key, home=now.home
-        )
+        client = Client(api_url=url, api_key=now.api_key, home=now.home)
         started = await client.post("/runtime/sessions", {"environment": task.env})
         session = started["id"]
         try:

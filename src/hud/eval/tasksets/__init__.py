@@ -1,0 +1,1 @@
+"""Tasksets: tasks from files and from the platform, and back."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from hud.client import connect
 from hud.environment import Task
 from hud.errors import NotFoundError, UsageError
 from hud.eval.tasksets.taskset import Taskset, slug_of
@@ -58,7 +58,7 @@ class SyncPlan:
 
 async def fetch(reference: str) -> Taskset:
     """Return the taskset of the platform with this name or id. Raises `NotFoundError` where there is none."""
-    client = importlib.import_module("hud.client").connect()
+    client = connect()
     found = await client.get(f"/v2/tasksets/by-name/{quote(reference, safe='')}")
     exported = await client.get(f"/v2/tasksets/{found['id']}/export")
     tasks = [task_of(row) for row in exported["tasks"]]
@@ -96,7 +96,7 @@ async def plan(name: str, tasks: Iterable[Task]) -> SyncPlan:
 
 async def send(name: str, tasks: list[Task]) -> dict[str, Any]:
     """Upload tasks; returns the platform's last answer, with counts over all of it."""
-    client = importlib.import_module("hud.client").connect()
+    client = connect()
     total = {"tasks_created": 0, "tasks_updated": 0}
     answer: dict[str, Any] = {}
     for start in range(0, max(len(tasks), 1), _ROWS_AT_ONCE):

@@ -1,0 +1,1 @@
+"""Environments: registry, builds, archives, and environments that are running."""

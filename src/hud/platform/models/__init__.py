@@ -1,0 +1,1 @@
+"""Models: registry, checkpoint tree, files, loaded policies, promotion gate."""

@@ -1,0 +1,1 @@
+"""Rollouts that the platform plays: the leased queue and its workers."""

@@ -1,0 +1,1 @@
+"""Tasksets: named rows of tasks, in versions."""

@@ -1,0 +1,1 @@
+"""Training sessions, their leases and runs, and the launcher."""

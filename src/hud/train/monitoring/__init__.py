@@ -1,0 +1,1 @@
+"""Monitoring of a training run: progress, alarms, curves, held-out scores, comparisons."""

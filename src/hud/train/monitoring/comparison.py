@@ -12,6 +12,7 @@ from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.results.intervals import clustered_interval
 from hud.eval.scheduler import StopSignal
+from hud.inference.models import chat_model
 from hud.train.config import TrainConfig
 from hud.train.monitoring.progress import Reporter, SilentReporter
 from hud.train.rollouts.roles import cast_of, refuse_efforts, subagents_of
@@ -96,7 +97,7 @@ async def play(
     player = Player(config, runtime, reporter or SilentReporter(), stop or StopSignal(), subagents)
     client = connect()
     await refuse_efforts(client, config, subagents)
-    model = await client.chat_model(config.model, checkpoint)
+    model = await chat_model(config.model, checkpoint, client=client)
     name = f"{config.model} {checkpoint}"
     job = await Job.start(name, group=config.eval_group, taskset_id=tasks.taskset_id)
     began(job)

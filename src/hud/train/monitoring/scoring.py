@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hud.client import connect
 from hud.eval.scheduler import StopSignal
+from hud.inference.models import chat_model
 from hud.train.config import TrainConfig
 from hud.train.loop import load_tasks
 from hud.train.monitoring.progress import Reporter, Score, SilentReporter
@@ -34,7 +35,7 @@ async def score(
         runtime = runtime_named(config.runtime, tasks)
     client = connect()
     await refuse_efforts(client, config, subagents)
-    policy = await client.chat_model(config.model)
+    policy = await chat_model(config.model, client=client)
     cast = await cast_of(client, policy, config, subagents)
     shown = reporter if reporter is not None else SilentReporter()
     player = Player(config, runtime, shown, stop or StopSignal(), subagents)

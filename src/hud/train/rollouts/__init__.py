@@ -1,0 +1,1 @@
+"""Rollouts of training: groups, roles, sampling in turns or ahead."""

@@ -13,6 +13,7 @@ from hud.agents import Agent
 from hud.agents.types import OpenAIChatConfig
 from hud.environment import AgentTool
 from hud.errors import UsageError
+from hud.inference.models import chat_model
 from hud.trace import ChatModel, SamplingParams
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.rollouts.seeds import SeededAgent
@@ -91,7 +92,7 @@ async def refuse_efforts(
     told = {(config.model, config.reasoning_effort), *players}
     for model, effort in told:
         if effort is not None:
-            asked = await client.chat_model(model)
+            asked = await chat_model(model, client=client)
             params = SamplingParams(max_tokens=1, reasoning_effort=effort)
             await asked.complete([{"role": "user", "content": "Hello."}], [], params)
 
@@ -101,7 +102,7 @@ async def cast_of(
 ) -> Cast:
     """Return a policy with its subagents' models, these at their heads."""
     others = {one.model for one in subagents.values()} - {config.model}
-    heads = {model: await client.chat_model(model) for model in others}
+    heads = {model: await chat_model(model, client=client) for model in others}
     return Cast(policy, {config.model: policy, **heads})
 
 

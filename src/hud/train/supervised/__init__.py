@@ -1,0 +1,1 @@
+"""Supervised training: warm-up on recorded runs and demonstrations."""

@@ -1,0 +1,1 @@
+"""Provider dialects: conversations to requests, answers to turns."""

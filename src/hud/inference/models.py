@@ -1,0 +1,39 @@
+"""Models of the platform by slug: the engine of this process, or a server that is asked over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hud import settings
+from hud.client import connect
+from hud.inference.dialects.chat_completions.model import OpenAIChatModel
+
+if TYPE_CHECKING:
+    from hud.client import Client
+    from hud.trace import ChatModel
+
+
+async def chat_model(
+    slug: str, checkpoint: str | None = None, *, client: Client | None = None
+) -> ChatModel:
+    """Return the model behind a slug, at its head or pinned to a checkpoint.
+
+    `client` None: the platform that the settings name now. Raises `NotFoundError`, with near matches, for a slug that is
+    not registered.
+    """
+    client = client or connect()
+    if client.embedded is not None:
+        policy = await client.embedded.policy(slug, checkpoint)
+        if policy is not None:
+            return policy
+        # A provider's model: the gateway knows its address, key and price.
+        return OpenAIChatModel(slug, base_url="http://openhud", transport=client.embedded.transport)
+    await client.get("/v2/models/resolve", params={"model": slug})
+    assert client.api_url is not None
+    return OpenAIChatModel(
+        slug,
+        base_url=settings.load().gateway_url or client.api_url,
+        api_key=client.api_key,
+        checkpoint=checkpoint,
+        extra={"return_token_ids": True},
+    )

@@ -1,0 +1,117 @@
+"""`Recorder`: the record of jobs, runs and steps, as the rollout path writes it.
+
+The rollout path calls these methods in order and never waits for them; durability and shipping are the recorder's. It
+knows jobs and runs by what is recorded of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from hud.errors import FailureKind
+from hud.trace.steps import Step, Trace
+
+
+class RecordedGrade(Protocol):
+    """The recorded part of a run's grade."""
+
+    @property
+    def raw(self) -> Mapping[str, Any]:
+        """The grade frame as the environment sent it; empty where the run was not graded."""
+        ...
+
+
+class RecordedRun(Protocol):
+    """The recorded part of a run."""
+
+    @property
+    def trace_id(self) -> str: ...
+    @property
+    def job_id(self) -> str | None: ...
+    @property
+    def group_id(self) -> str | None: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def slug(self) -> str: ...
+    @property
+    def task(self) -> Any:
+        """The task's row, a pydantic model."""
+        ...
+
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def trace(self) -> Trace: ...
+    @property
+    def grade(self) -> RecordedGrade: ...
+    @property
+    def reward(self) -> float | None: ...
+    @property
+    def failure_kind(self) -> FailureKind | None: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def started_at(self) -> datetime: ...
+    @property
+    def ended_at(self) -> datetime | None: ...
+
+
+class RecordedJob(Protocol):
+    """The recorded part of a job."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def taskset_id(self) -> str | None: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def called_by(self) -> str | None: ...
+    @property
+    def interrupted(self) -> bool: ...
+
+
+class Recorder(Protocol):
+    """Methods return at once; `flush` waits until everything recorded is durable.
+
+    A method may raise `StoreError` when nothing can be written any more: that stops the job.
+    """
+
+    def job_started(self, job: RecordedJob) -> None: ...
+
+    def run_started(self, run: RecordedRun) -> None: ...
+
+    def step_recorded(self, trace_id: str, step: Step) -> None: ...
+
+    def run_ended(self, run: RecordedRun) -> None: ...
+
+    def job_ended(self, job: RecordedJob) -> None: ...
+
+    async def flush(self) -> None: ...
+
+
+class NullRecorder:
+    """Records nothing."""
+
+    def job_started(self, job: RecordedJob) -> None:
+        del job
+
+    def run_started(self, run: RecordedRun) -> None:
+        del run
+
+    def step_recorded(self, trace_id: str, step: Step) -> None:
+        del trace_id, step
+
+    def run_ended(self, run: RecordedRun) -> None:
+        del run
+
+    def job_ended(self, job: RecordedJob) -> None:
+        del job
+
+    async def flush(self) -> None:
+        return

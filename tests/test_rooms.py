@@ -1,0 +1,54 @@
+"""Imports between rooms are statements, which the import contract sees; a module named in a string hides from it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "hud"
+
+
+def named_imports(tree: ast.AST) -> list[int]:
+    """Lines that import a module of the package by its name in a string."""
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+        if name not in ("import_module", "__import__"):
+            continue
+        said = node.args[0]
+        if isinstance(said, ast.JoinedStr):
+            said = said.values[0]
+        if isinstance(said, ast.Constant) and str(said.value).startswith("hud"):
+            found.append(node.lineno)
+    return found
+
+
+def test_no_module_of_the_package_is_imported_by_its_name_in_a_string():
+    hidden = {}
+    for path in SOURCE.rglob("*.py"):
+        place = path.relative_to(SOURCE)
+        if place.name != "__init__.py" and place.parts[0] != "cli":
+            lines = named_imports(ast.parse(path.read_text(encoding="utf-8")))
+            hidden |= {str(place): lines} if lines else {}
+    assert hidden == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'import importlib\nimportlib.import_module("hud.eval")',
+        'from importlib import import_module\nimport_module(f"hud.{room}")',
+        '__import__("hud.platform")',
+    ],
+)
+def test_an_import_by_name_is_noticed(code):
+    assert named_imports(ast.parse(code))
+
+
+@pytest.mark.parametrize("room", ["platform", "engine", "train", "eval"])
+def test_the_root_of_a_large_room_holds_a_dozen_files(room):
+    assert len(list((SOURCE / room).glob("*.py"))) <= 12
