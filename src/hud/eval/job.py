@@ -85,11 +85,11 @@ class Job:
         return job_statistics([run.summary() for run in self.runs])
 
     def __repr__(self) -> str:
-        from hud.eval.notebook import job_text
+        from hud.eval.results.notebook import job_text
 
         return job_text(self)
 
     def _repr_html_(self) -> str:
-        from hud.eval.notebook import job_html
+        from hud.eval.results.notebook import job_html
 
         return job_html(self)

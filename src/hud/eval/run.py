@@ -109,12 +109,12 @@ class Run:
     _clients: OpenClients | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        from hud.eval.notebook import run_text
+        from hud.eval.results.notebook import run_text
 
         return run_text(self)
 
     def _repr_html_(self) -> str:
-        from hud.eval.notebook import run_html
+        from hud.eval.results.notebook import run_html
 
         return run_html(self)
 

@@ -116,7 +116,7 @@ class Taskset:
         return f"Taskset({self.name!r}, {len(self.tasks)} tasks)"
 
     def _repr_html_(self) -> str:
-        from hud.eval.notebook import tasks_html
+        from hud.eval.results.notebook import tasks_html
 
         return tasks_html(self.name, self.tasks)
 
