@@ -8,7 +8,7 @@ import pytest
 from tests.agents.rooms import PICTURE
 
 from hud.environment import Environment
-from hud.eval import rollout as rollouts
+from hud.eval import rollouts
 from hud.inference import retries as asking
 from hud.trace import TextContent, ToolResult
 

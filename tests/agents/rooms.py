@@ -9,7 +9,7 @@ from tests.agents.providers.loopback import PNG, closing_agent
 
 from hud.agents import Agent
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ImageContent, TextContent, ToolResult, ToolSpec, ToolStep
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

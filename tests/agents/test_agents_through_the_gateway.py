@@ -8,7 +8,7 @@ from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform,
 from hud.agents.kinds import KINDS, agent_of, settings_of
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
 
 FIRST = '<think>I have to look.</think>Looking.<tool_call>{"name": "look", "arguments": {"at": 7}}</tool_call>'

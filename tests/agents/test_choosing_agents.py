@@ -13,7 +13,7 @@ from hud.agents.kinds import kind_of_model
 from hud.environment import Environment
 from hud.errors import NotFoundError, UsageError
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 
 
 @pytest.fixture

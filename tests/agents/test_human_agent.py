@@ -17,7 +17,7 @@ from hud.agents.human import arguments_of
 from hud.environment import Environment
 from hud.errors import UsageError
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ImageContent, TextContent, ToolResult
 
 

@@ -11,7 +11,7 @@ from tests.agents.rooms import tool_steps
 
 from hud.agents import ClaudeAgent, GeminiAgent
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 
 pytestmark = pytest.mark.usefixtures("waits")
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -12,7 +12,7 @@ import pytest
 from hud.agents import ScriptedAgent
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import Completion, ImageContent, ToolCall, ToolStep
 
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,7 @@ from hud.agents import ClaudeAgent, ScriptedAgent
 from hud.capabilities import Capability
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import Completion, ToolCall, ToolStep
 
 

@@ -27,7 +27,7 @@ from tests.agents.rooms import STREAMED, agent_steps, played
 from hud.agents import OpenAIAgent
 from hud.errors import RefusedError
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
 
 pytestmark = pytest.mark.usefixtures("waits")

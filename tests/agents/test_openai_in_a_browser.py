@@ -20,7 +20,7 @@ from tests.agents.providers.openai_responses import (
 from hud.agents import OperatorAgent
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
 
 pytestmark = pytest.mark.skipif(

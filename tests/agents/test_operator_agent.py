@@ -19,7 +19,7 @@ from tests.agents.providers.openai_responses import (
 from hud.agents import Agent, OpenAIAgent, OperatorAgent
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.inference.dialects.responses.computer import arguments_of
 from hud.trace import ImageContent, TextContent, ToolResult, ToolSpec
 

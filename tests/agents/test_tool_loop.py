@@ -13,7 +13,7 @@ from hud.agents.types import ClaudeConfig, OpenAIChatConfig
 from hud.environment import Environment
 from hud.errors import ContextOverflow, EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import (
     Completion,
     ImageContent,

@@ -17,7 +17,7 @@ from hud.environment import Environment
 from hud.environment.scope import entered
 from hud.errors import EnvironmentFault
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import Completion, ToolCall, ToolStep
 
 pytestmark = pytest.mark.skipif(

@@ -10,7 +10,7 @@ import pytest
 from hud.environment import Environment
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ToolCall, ToolResult, ToolSpec
 
 

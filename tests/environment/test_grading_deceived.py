@@ -10,7 +10,7 @@ from hud.environment.scope import entered
 from hud.errors import AgentFault
 from hud.eval import LocalRuntime
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.graders import BashGrader
 
 pytestmark = pytest.mark.skipif(

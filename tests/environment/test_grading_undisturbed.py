@@ -13,7 +13,7 @@ from hud.environment.channel import ControlServer
 from hud.environment.scope import entered
 from hud.eval import LocalRuntime, Runtime
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.graders import BashGrader
 
 pytestmark = pytest.mark.skipif(

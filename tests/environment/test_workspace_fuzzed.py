@@ -14,7 +14,7 @@ from hud.environment import Environment, WorkspaceLimits
 from hud.environment.scope import entered
 from hud.eval import LocalRuntime
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 
 pytestmark = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"

@@ -8,7 +8,7 @@ import hud
 from hud import Chat, Environment, instrument
 from hud.errors import UsageError
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import TextContent
 
 env = Environment("assistant")

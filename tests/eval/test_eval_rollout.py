@@ -9,9 +9,9 @@ import pytest
 
 from hud.environment import Environment
 from hud.errors import InfrastructureFault, StoreError
-from hud.eval import rollout as rollouts
+from hud.eval import rollouts
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, Step, ToolCall
 
 

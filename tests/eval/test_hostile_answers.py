@@ -18,7 +18,7 @@ from hud.errors import AgentFault, GraderFault
 from hud.eval import Job, LocalRuntime, Runtime
 from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, Sample, Step, ToolCall, ToolResult, ToolStep, Trace, Usage
 from hud.trace.journal import encode_event
 

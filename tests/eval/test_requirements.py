@@ -20,7 +20,7 @@ from hud import (
 from hud.errors import UsageError
 from hud.eval import ForkRuntime, LocalRuntime, Shared, SubprocessRuntime
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 
 env = Environment("places")
 

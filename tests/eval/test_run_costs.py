@@ -10,7 +10,7 @@ from hud.agents import ScriptedAgent
 from hud.environment import load_environment
 from hud.eval import LocalRuntime, job_statistics
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, ToolCall, Usage
 
 world = load_environment(f"{Path(__file__).with_name('subagent_world.py')}:library")

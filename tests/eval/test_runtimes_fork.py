@@ -16,10 +16,9 @@ import pytest
 
 from hud.environment import Environment, Task, load_environment
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
-from hud.eval import ForkRuntime
-from hud.eval import rollout as rollouts
+from hud.eval import ForkRuntime, rollouts
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ToolCall
 
 SOURCE = """

@@ -16,7 +16,7 @@ from hud.environment.channel import ControlServer
 from hud.errors import EnvironmentFault, InfrastructureFault, NotFoundError, UsageError
 from hud.eval import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ToolCall
 
 SOURCE = """

@@ -10,7 +10,7 @@ from hud.environment import Environment, load_environment
 from hud.environment.secrets import is_secret
 from hud.eval import ForkRuntime, SubprocessRuntime
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.eval.runtimes.exposure import shells_outside
 from hud.trace import ToolCall
 

@@ -11,10 +11,9 @@ from hud.agents import ScriptedAgent
 from hud.environment import AgentTool, Environment, Task, load_environment
 from hud.environment.channel import ControlServer
 from hud.errors import UsageError
-from hud.eval import ForkRuntime, LocalRuntime, Runtime, Taskset
-from hud.eval import rollout as rollouts
+from hud.eval import ForkRuntime, LocalRuntime, Runtime, Taskset, rollouts
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, Completion, SubagentStep, ToolCall, ToolStep, Usage
 
 SOURCE = Path(__file__).with_name("subagent_world.py")

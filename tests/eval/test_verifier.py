@@ -6,7 +6,7 @@ import pytest
 
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 
 env = Environment("maze")
 other = Environment("referee")

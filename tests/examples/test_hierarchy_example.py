@@ -11,7 +11,7 @@ from hud.agents import ScriptedAgent
 from hud.environment.loading import load_file
 from hud.eval import Taskset
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.trace import ToolCall
 from hud.train.recipe import load_recipe
 from hud.train.rollouts.roles import subagents_of

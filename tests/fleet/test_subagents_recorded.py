@@ -11,7 +11,7 @@ from hud.client import connect, disconnect
 from hud.client.recording import MemoryRecorder
 from hud.environment import load_environment
 from hud.eval import LocalRuntime
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.platform.store.ingest import Attempt, ingest_attempt
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, ToolCall, new_id

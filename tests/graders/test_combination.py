@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from hud.environment import Environment
 from hud.errors import GraderFault, UsageError
 from hud.eval.recording import NullRecorder
-from hud.eval.rollout import rollout
+from hud.eval.rollouts import rollout
 from hud.graders import (
     BashGrader,
     EvaluationResult,

@@ -16,7 +16,7 @@ from hud.cli.main import INTERRUPTED
 if TYPE_CHECKING:
     from hud.cli.command_line import EvalCommand
     from hud.eval import Taskset
-    from hud.eval.rollout import Provider
+    from hud.eval.rollouts import Provider
 
 RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
 MANY_PAID_RUNS = 50
@@ -242,7 +242,7 @@ async def _play(
     from hud.cli.output import console, print_json
     from hud.cli.resuming import open_job
     from hud.eval import HostedRuntime
-    from hud.eval.rollout import prepare
+    from hud.eval.rollouts import prepare
 
     await prepare(who)  # An agent that cannot be made ready must leave no empty job behind.
     job, finished = await open_job(resume, tasks, group, who.model_name)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hud.eval.recording import NullRecorder, Recorder
     from hud.eval.results.run_summary import RunSummary
     from hud.eval.results.statistics import JobStatistics, job_statistics
-    from hud.eval.rollout import Provider, rollout
+    from hud.eval.rollouts import Provider, rollout
     from hud.eval.run import Run
     from hud.eval.runtimes import (
         ForkRuntime,
@@ -56,7 +56,7 @@ _HOMES = {
     "JobStatistics": "results.statistics",
     "LocalRuntime": "runtimes",
     "NullRecorder": "recording",
-    "Provider": "rollout",
+    "Provider": "rollouts",
     "Recorder": "recording",
     "Run": "run",
     "RunSummary": "results.run_summary",
@@ -70,7 +70,7 @@ _HOMES = {
     "evaluate": "session",
     "job_statistics": "results.statistics",
     "plan_missing": "scheduler",
-    "rollout": "rollout",
+    "rollout": "rollouts",
 }
 
 _REQUIREMENTS = {

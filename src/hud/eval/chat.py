@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.recording import Recorder
-from hud.eval.rollout import Provider, rollout
+from hud.eval.rollouts import Provider, rollout
 from hud.eval.run import Player
 from hud.trace import Trace
 

@@ -423,7 +423,7 @@ class Run:
 
     async def play(self, agent: Player) -> None:
         """Have `agent` play and the environment grade; failures are left in `error`, not raised."""
-        from hud.eval.rollout import play  # The order of things is there, and it knows runs.
+        from hud.eval.rollouts import play  # The order of things is there, and it knows runs.
 
         await play(self, agent)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hud.errors import UsageError
-from hud.eval.rollout import Provider, carry_out, check_limit, prepare
+from hud.eval.rollouts import Provider, carry_out, check_limit, prepare
 from hud.eval.run import Player, Run
 from hud.trace import new_id
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hud.errors import RolloutError
 from hud.eval.job import Job
 from hud.eval.recording import Recorder
-from hud.eval.rollout import (
+from hud.eval.rollouts import (
     Provider,
     bring_up,
     check_limit,

@@ -27,7 +27,7 @@ from hud.errors import (
 )
 from hud.eval.job import Job
 from hud.eval.recording import Recorder, default_recorder
-from hud.eval.rollout import carry_out, prepare
+from hud.eval.rollouts import carry_out, prepare
 from hud.eval.run import DEEPEST, Player, Run
 from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, new_id, now
 

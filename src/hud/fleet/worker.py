@@ -21,7 +21,7 @@ from hud.client.presence import presence
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.errors import FailureKind, HudError, InfrastructureFault, PlatformError
-from hud.eval.rollout import carry_out, describe
+from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.eval.subagents import close_made
 from hud.fleet.environments import WarmEnvironments

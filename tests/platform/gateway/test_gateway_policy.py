@@ -157,7 +157,7 @@ def test_gemini(url, stream):
 def test_an_agents_model_over_http_is_the_model_in_process(url, taught):
     async def compare():
         there = OpenAIChatModel("m", base_url=url, extra={"return_token_ids": True})
-        here = await taught.chat_model("m", None)
+        here = await taught.policy("m", None)
         cut = {"stop": ("n ap", "zzz"), "temperature": 0.0}
         for seed, messages, options in (
             (1, TAUGHT[:1], {}),

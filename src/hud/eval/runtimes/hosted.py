@@ -7,7 +7,6 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from hud.client import connect
 from hud.errors import HudError, UsageError
 from hud.eval.grade import Grade
 from hud.trace import dashed, parse_trace
@@ -53,6 +52,8 @@ class HostedRuntime:
 
     async def play(self, run: Run, agent: Player) -> None:
         """Have the platform play `run`, and fill it with what came of it."""
+        from hud.client import connect  # An HTTP client, which only this runtime needs.
+
         client = connect()
         waits = self._waits.get(run.job_id)
         if waits is None or waits.loop is not asyncio.get_running_loop():

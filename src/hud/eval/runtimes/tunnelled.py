@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from hud import settings
-from hud.client import Client
 from hud.environment.channel import RemoteConnection
 from hud.errors import HudError, InfrastructureFault, UsageError
 
@@ -44,6 +43,8 @@ class HUDRuntime:
                 "HUDRuntime needs a platform: set HUD_API_URL (or HUD_RUNTIME_URL), or run the environment here "
                 "with LocalRuntime or ForkRuntime."
             )
+        from hud.client import Client  # An HTTP client, which only this runtime needs.
+
         client = Client(api_url=url, api_key=now.api_key, home=now.home)
         started = await client.post("/runtime/sessions", {"environment": task.env})
         session = started["id"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
 from hud.eval.recording import Recorder
-from hud.eval.rollout import Provider, provider_for, release
+from hud.eval.rollouts import Provider, provider_for, release
 from hud.eval.run import Player, Run
 from hud.eval.scheduler import Finished, StopSignal, make_ready, plan_missing, run_planned
 from hud.eval.tasksets.suggestions import did_you_mean

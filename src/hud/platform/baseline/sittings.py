@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.errors import HudError, NotFoundError, UsageError
-from hud.eval.rollout import carry_out, describe
+from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments
 from hud.platform.baseline.jobs import close_job, group_of, next_attempt, open_job

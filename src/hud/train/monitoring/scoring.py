@@ -14,7 +14,7 @@ from hud.train.rollouts.roles import cast_of, refuse_efforts, subagents_of
 from hud.train.rollouts.sampling import Player
 
 if TYPE_CHECKING:
-    from hud.eval.rollout import Provider
+    from hud.eval.rollouts import Provider
     from hud.eval.tasksets.taskset import Taskset
 
 

@@ -17,7 +17,7 @@ from hud.agents import Agent
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.results.intervals import clustered_interval
-from hud.eval.rollout import provider_for, release
+from hud.eval.rollouts import provider_for, release
 from hud.eval.run import Run
 from hud.eval.scheduler import StopSignal, make_ready, plan, run_planned
 from hud.eval.tasksets.taskset import Taskset
@@ -30,7 +30,7 @@ from hud.train.rollouts.seeds import draw_tasks
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.eval.rollout import Provider
+    from hud.eval.rollouts import Provider
 
 
 @dataclass

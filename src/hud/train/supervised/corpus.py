@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import UsageError
-from hud.eval.rollout import provider_for
+from hud.eval.rollouts import provider_for
 from hud.trace import ChatMessage, ToolSpec, text_of
 from hud.train.supervised.recorded_runs import conversation_of, recorded_examples
 
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.connection import Connection
-    from hud.eval.rollout import Provider
+    from hud.eval.rollouts import Provider
     from hud.eval.tasksets.taskset import Taskset
 
 MOST_TASKS = 400
