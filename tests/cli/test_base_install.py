@@ -15,6 +15,7 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 
 import httpx
+import pytest
 from packaging.requirements import Requirement
 from tests.docs.blocks import ROOT
 
@@ -63,6 +64,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@pytest.mark.sqlite  # Another database needs its driver, which is an extra.
 def test_the_commands_of_the_first_hour_need_base_dependencies_alone(tmp_path):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HUD_")}
     kept |= {"HUD_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
