@@ -37,7 +37,7 @@ PRESETS = {
     type=click.Choice(list(PRESETS)),
     default="tools",
     show_default=True,
-    help="What it starts with.",
+    help="Contents of the starter.",
 )
 @click.option(
     "-d",

@@ -1,4 +1,4 @@
-"""Which layers and runners replace the reference's, by device and setting.
+"""Selection of layers and runners that replace the reference's, by device and setting.
 
 `HUD_CPU_KERNELS=0` and `HUD_CUDA_KERNELS=0` switch `engine/cpu` and `engine/cuda` off: everything is then computed with the
 reference decoder, slower.

@@ -38,7 +38,7 @@ class EvaluatedJob(Protocol):
 
 
 class Evaluation(Protocol):
-    """What evaluation does for environments."""
+    """Interface of evaluation for environments."""
 
     async def run_task(
         self,

@@ -230,12 +230,12 @@ class OpenedSession(_Strict):
 
 
 class StepResult(OptimStepResult):
-    """What `TrainingClient.step` did: its checkpoint, and what was learned from. `str()` is one line of a log."""
+    """Result of `TrainingClient.step`: its checkpoint and the groups it learned from. `str()` is one line of a log."""
 
     applied: bool
     """False: nothing was accumulated, the weights are as they were, and `step` and `checkpoint_id` are the head's."""
     metrics: dict[str, float]
-    """Of the batch, as `ForwardBackwardResult.metrics`."""
+    """Metrics of the batch, as `ForwardBackwardResult.metrics`."""
     num_datums: int
 
     @property

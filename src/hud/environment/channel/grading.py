@@ -12,7 +12,7 @@ from hud.trace.jsonable import as_text, jsonable
 _ROOM = 4096
 """What is around the parameters in a frame, generously."""
 _LONGEST_TEXTS = (65_536, 4_096, 256)
-"""What texts of a trace that is longer than a frame are cut to, in characters, until it fits."""
+"""Lengths, in characters, that the texts of a trace longer than a frame are cut to, one after the other, until it fits."""
 _LEFT_OUT = {"type": "text", "text": "(an image; the trace with its images is longer than a frame)"}
 
 

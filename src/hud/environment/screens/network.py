@@ -1,4 +1,4 @@
-"""What a run's browser reaches: the public web by a proxy, and of this machine what its environment names.
+"""Network of a run's browser: the public web through a proxy, and the ports of this machine that its environment names.
 
 The browser's network is its own and has a loopback alone, as a workspace's. A site of this machine, or of a private
 network, is reached where the environment names its host and port: in `start_url`, in `hosts`, or by `goto`.

@@ -15,7 +15,7 @@ _LONGEST = 160
 
 @dataclass(frozen=True)
 class FailedRun:
-    """What is known of a failed run."""
+    """Facts about a failed run."""
 
     kind: str
     """Whose fault it was, or `cancelled`, or `unknown`."""
@@ -32,7 +32,7 @@ class Cause:
 
     kind: str
     error: str
-    """Of the first run; the others' may differ in numbers and ids."""
+    """Message of the first run; the others' may differ in numbers and ids."""
     runs: tuple[FailedRun, ...]
 
     @property

@@ -29,7 +29,7 @@ class KeyEndedError(PlatformError):
 
 
 class Admission:
-    """What one request is answered. An answer that takes less than a second costs no look at the key."""
+    """Answer to one request. The key of an answer that takes less than a second is not checked again."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class Key:
     last_used_at: datetime | None
     revoked_at: datetime | None
     parent_id: str | None = None
-    """Of a login: the key that confirmed it, with which this one ends."""
+    """For a login: the key that confirmed it; this key ends with it."""
     limits_id: str | None = None
     """The first of its parents, whose limits its requests use up."""
 

@@ -33,7 +33,7 @@ SETTINGS = {
     "eval_temperature": ("Temperature", ""),
     "seed": ("Seed", "Of the sampling: the same weights draw the same rollouts again."),
 }
-"""What the form asks for, by its name in `TrainConfig`: label and hint."""
+"""Fields of the form by their names in `TrainConfig`: label and hint."""
 _PLAYED_AS = (*SETTINGS, "system_prompt", "reasoning_effort")
 
 
