@@ -30,7 +30,7 @@ from hud.platform.store import Store
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
-from hud.trace.journal import encode_event
+from hud.trace.recording.journal import encode_event
 
 BAR_BYTES, BAR_SECONDS, BAR_FRAMES = 300_000, 1.0, 0.05
 JOBS = 30

@@ -28,7 +28,7 @@ from hud.platform.store import Store
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
-from hud.trace.journal import encode_event
+from hud.trace.recording.journal import encode_event
 
 IN_FLIGHT, TASKS, GROUP = 64, 48, 4
 BAR_SECONDS, BAR_CORE = 1.0, 0.10

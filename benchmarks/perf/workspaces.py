@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack
 
 from hud import Environment
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.ssh import SSHClient
 
 RUNS = 40
 WIDTH = 8
@@ -62,7 +62,7 @@ async def steps() -> dict[str, list[float]]:
 
 def bare() -> float:
     """Return the seconds that bubblewrap alone takes."""
-    from hud.environment.workspace.bubblewrap import command
+    from hud.environment.workspace.sandbox.bubblewrap import command
 
     with ExitStack() as stack:
         planned = command(shell.plan, 0, stack, grouped=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from hud.script import run
     from hud.trace import Trace
-    from hud.trace.instrument import instrument
+    from hud.trace.recording.instrument import instrument
     from hud.train import TrainingClient
 
 __version__ = "0.1.0"
@@ -63,7 +63,7 @@ _HOMES = {
     "RuntimeLimits": "hud.eval",
     "RuntimeResources": "hud.eval",
     "RuntimeTPU": "hud.eval",
-    "instrument": "hud.trace.instrument",
+    "instrument": "hud.trace.recording.instrument",
     "connect": "hud.clients",
     "run": "hud.script",
 }

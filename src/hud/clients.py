@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from hud.capabilities import Capability, CapabilityClient
 from hud.environment.channel import RemoteConnection
+from hud.environment.channel.client.tunnels import Tunnels
 from hud.environment.channel.framing import ChannelError
-from hud.environment.channel.tunnels import Tunnels
 from hud.errors import HudError, NotFoundError, RolloutError, UsageError
 from hud.eval.runtimes.capability_clients import connect_client
 from hud.eval.runtimes.remote import Runtime

@@ -13,7 +13,7 @@ from tests.agents.providers import anthropic, gemini, openai_chat, openai_respon
 from tests.agents.providers.loopback import LoopbackProvider
 from tests.agents.rooms import agent_steps, played, tool_steps
 
-from hud.agents.kinds import KINDS, agent_of, settings_of
+from hud.agents.agent_kinds import KINDS, agent_of, settings_of
 from hud.environment import Environment
 
 pytestmark = [

@@ -10,7 +10,7 @@ from tests.agents.providers import anthropic, gemini, openai_responses
 from tests.agents.rooms import agent_steps, played, tool_steps
 from tests.agents.test_agents_at_a_browser import CASES, at, on_grid
 
-from hud.agents.kinds import agent_of, settings_of
+from hud.agents.agent_kinds import agent_of, settings_of
 from hud.environment import Environment
 
 pytestmark = [

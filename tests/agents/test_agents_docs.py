@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hud.agents import ScriptedAgent
+from hud.agents.agent_kinds import KINDS
 from hud.agents.human import HumanAgent
-from hud.agents.kinds import KINDS
 from hud.agents.types import AgentConfig, ProviderConfig
 from hud.cli.eval import command
 from hud.environment import Environment

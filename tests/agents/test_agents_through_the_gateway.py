@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
-from hud.agents.kinds import KINDS, agent_of, settings_of
+from hud.agents.agent_kinds import KINDS, agent_of, settings_of
 from hud.environment import Environment
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout

@@ -9,7 +9,7 @@ from tests.agents.providers.openai_responses import KEY, OpenAIResponses, say
 
 import hud.client
 from hud.agents import create_agent
-from hud.agents.kinds import kind_of_model
+from hud.agents.agent_kinds import kind_of_model
 from hud.environment import Environment
 from hud.errors import NotFoundError, UsageError
 from hud.eval.recording import NullRecorder
@@ -115,7 +115,7 @@ async def test_a_providers_model_without_a_key_is_refused_before_anything_starts
 
 async def test_a_missing_library_is_said_before_anything_starts(home, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("hud.agents.kinds.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("hud.agents.agent_kinds.importlib.util.find_spec", lambda name: None)
     with pytest.raises(
         UsageError, match=r"OpenAIAgent needs openai: pip install 'openhud\[agents\]'"
     ):

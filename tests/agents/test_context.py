@@ -7,7 +7,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.agents.context import DROPPED, drop_oldest_images
+from hud.agents.context_window import DROPPED, drop_oldest_images
 
 TEXT = st.builds(lambda text: {"type": "text", "text": text}, st.text(max_size=3))
 PICTURE = st.builds(

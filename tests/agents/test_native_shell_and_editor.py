@@ -9,7 +9,7 @@ import pytest
 from hud import Environment
 from hud.agents.native.bash import BashTool
 from hud.agents.native.editor import EditorTool
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.ssh import SSHClient
 from hud.environment import WorkspaceLimits
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import ToolCall, ToolStep

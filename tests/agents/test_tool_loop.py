@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from hud.agents import ScriptedAgent, ToolLoopAgent, create_agent
-from hud.agents.conversation import opening_messages, spoken_messages, tool_message
+from hud.agents.chat_messages import opening_messages, spoken_messages, tool_message
 from hud.agents.tool_loop import CARRY_ON, DECIDE_ALONE
 from hud.agents.types import ClaudeConfig, OpenAIChatConfig
 from hud.environment import Environment

@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from hud.capabilities import Capability, RFBClient, rfb
-from hud.capabilities.framebuffer import answer_of
+from hud.capabilities import Capability, RFBClient
+from hud.capabilities.desktop import rfb
+from hud.capabilities.desktop.framebuffer import answer_of
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
 LIMIT_SECONDS = 20.0

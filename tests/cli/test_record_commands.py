@@ -12,7 +12,7 @@ from hud.cli.main import run
 from hud.eval import Taskset
 from hud.trace import AgentStep, Sample, ToolCall, ToolResult, ToolStep
 from hud.trace.content import ImageContent
-from hud.trace.export import SCHEMA
+from hud.trace.trajectory_export import SCHEMA
 
 env = Environment("shop")
 

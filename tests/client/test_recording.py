@@ -15,7 +15,7 @@ from hud.agents import ScriptedAgent
 from hud.errors import NotFoundError
 from hud.eval import Taskset
 from hud.trace import AgentStep, Completion, Sample, ToolCall, parse_trace
-from hud.trace.export import SCHEMA, trajectory_line
+from hud.trace.trajectory_export import SCHEMA, trajectory_line
 
 env = Environment("shop")
 

@@ -9,7 +9,7 @@ import pytest
 import hud.client.shipping as shipping
 from hud.client.shipping import Shipper
 from hud.errors import PlatformError, StoreError
-from hud.trace.journal import decode_events, encode_event, orphaned_journals
+from hud.trace.recording.journal import decode_events, encode_event, orphaned_journals
 
 
 class Platform:

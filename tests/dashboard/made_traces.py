@@ -13,7 +13,7 @@ import orjson
 from hud.platform.store import tables
 from hud.platform.store.ingest import ingest
 from hud.trace import new_id
-from hud.trace.journal import encode_event
+from hud.trace.recording.journal import encode_event
 
 BEGAN = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from tests.dashboard.test_train import TASKS, ended, make_model
 from hud.platform.access.teams import Teams
 from hud.platform.store import reading
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.trace.export import trajectory_line
+from hud.trace.trajectory_export import trajectory_line
 
 
 async def test_new_evaluation_leads_to_a_form_that_is_filled_in(platform, web):

@@ -35,7 +35,7 @@ def told(platform, prompt, *answers, slug="a", team=LOCAL_TEAM, final=None, age=
 
 
 def step_line(trace, number, step):
-    from hud.trace.journal import encode_event
+    from hud.trace.recording.journal import encode_event
 
     payload = orjson.dumps({"step_id": number, **step})
     return encode_event(b"S", trace, number, payload)

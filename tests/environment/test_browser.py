@@ -19,7 +19,7 @@ import pytest
 import hud.client
 from hud.agents.native.computer import ComputerTool
 from hud.environment import Environment
-from hud.environment.scope import entered
+from hud.environment.current_run import entered
 from hud.environment.screens import chromium
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval import NullRecorder, Taskset

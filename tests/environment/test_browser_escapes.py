@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from hud.environment import Environment
-from hud.environment.scope import entered
-from hud.environment.screens.folders import run_folder
-from hud.environment.screens.sandbox import Box, BoxedProgram
+from hud.environment.current_run import entered
+from hud.environment.screens.box import Box, BoxedProgram
+from hud.environment.screens.run_folders import run_folder
 from hud.errors import EnvironmentFault
 
 pytestmark = pytest.mark.skipif(

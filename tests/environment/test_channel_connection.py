@@ -12,8 +12,9 @@ import orjson
 import pytest
 
 from hud.environment import Environment
-from hud.environment.channel import ControlServer, RemoteConnection, remote_run, serve
+from hud.environment.channel import ControlServer, RemoteConnection, serve
 from hud.environment.channel import client as client_module
+from hud.environment.channel.client import remote_run
 from hud.errors import EnvironmentFault, GraderFault, InfrastructureFault, UsageError
 from hud.trace import Message, Step, ToolCall, ToolResult, ToolStep, Trace
 

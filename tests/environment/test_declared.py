@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud.environment.declared import declared_names, entry_of
+from hud.environment.sources.declarations import declared_names, entry_of
 from hud.errors import NotFoundError, UsageError
 
 

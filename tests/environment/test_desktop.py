@@ -14,7 +14,7 @@ import pytest
 from hud.agents import ScriptedAgent
 from hud.capabilities import RFBClient
 from hud.environment import Environment
-from hud.environment.scope import entered
+from hud.environment.current_run import entered
 from hud.errors import EnvironmentFault
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout

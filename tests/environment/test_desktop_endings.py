@@ -15,7 +15,7 @@ import pytest
 from hud.agents.native.computer import ComputerTool
 from hud.capabilities import RFBClient
 from hud.environment import Environment
-from hud.environment.scope import entered
+from hud.environment.current_run import entered
 from hud.eval import NullRecorder, Taskset
 from hud.trace import ToolCall
 

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.ssh import SSHClient
 from hud.environment import Environment, WorkspaceLimits
-from hud.environment.scope import entered
+from hud.environment.current_run import entered
 from hud.errors import AgentFault
 from hud.eval import LocalRuntime
 from hud.eval.recording import NullRecorder

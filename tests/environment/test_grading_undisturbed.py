@@ -7,10 +7,10 @@ from contextlib import suppress
 import asyncssh
 import pytest
 
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.ssh import SSHClient
 from hud.environment import Environment, WorkspaceLimits
 from hud.environment.channel import ControlServer
-from hud.environment.scope import entered
+from hud.environment.current_run import entered
 from hud.eval import LocalRuntime, Runtime
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout

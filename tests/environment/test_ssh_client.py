@@ -8,7 +8,7 @@ import pytest
 from hud.agents.native.bash import BashTool
 from hud.agents.native.editor import EditorTool
 from hud.capabilities import Capability
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.ssh import SSHClient
 from hud.errors import EnvironmentFault, InfrastructureFault
 
 

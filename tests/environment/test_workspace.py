@@ -15,13 +15,14 @@ import httpx
 import pytest
 
 from hud import Environment
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.ssh import SSHClient
 from hud.environment import Mount, Peer, Workspace, WorkspaceLimits
-from hud.environment.scope import entered
-from hud.environment.workspace import cgroups, looking
-from hud.environment.workspace.changes import Changes
-from hud.environment.workspace.network import Network
-from hud.environment.workspace.proxy import Proxy
+from hud.environment.current_run import entered
+from hud.environment.workspace.files import snapshot
+from hud.environment.workspace.files.changes import Changes
+from hud.environment.workspace.network.policy import Network
+from hud.environment.workspace.network.proxy import Proxy
+from hud.environment.workspace.sandbox import cgroups
 from hud.errors import AgentFault, EnvironmentFault, UsageError
 from hud.eval import LocalRuntime, Taskset
 from hud.graders import BashGrader
@@ -199,10 +200,10 @@ def test_files_that_there_was_no_time_for_are_not_taken_for_gone(tmp_path, monke
             (tmp_path / name).write_text("x\n")
         changes.begin(folder)
         assert sorted(changes.files) == ["a", "b"]
-        monkeypatch.setattr(looking, "_SECONDS", 0.0)
+        monkeypatch.setattr(snapshot, "_SECONDS", 0.0)
         (tmp_path / "b").write_text("y\n")
         assert changes.since_last(folder) == {}
-        monkeypatch.setattr(looking, "_SECONDS", 2.0)
+        monkeypatch.setattr(snapshot, "_SECONDS", 2.0)
         told = changes.since_last(folder)
     finally:
         os.close(folder)
@@ -391,7 +392,7 @@ async def test_peers_are_reached_by_name_and_nothing_else():
     ],
 )
 def test_the_proxy_goes_where_it_may(allowed, host, port, may):
-    from hud.environment.workspace.proxy import _Refused
+    from hud.environment.workspace.network.proxy import _Refused
 
     if may:
         Proxy(allowed)._allows(host, port)

@@ -14,7 +14,7 @@ import pytest
 from hud import Environment
 from hud.agents.native.bash import BashTool
 from hud.agents.native.editor import EditorTool
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.ssh import SSHClient
 from hud.environment import WorkspaceLimits
 from hud.errors import EnvironmentFault
 

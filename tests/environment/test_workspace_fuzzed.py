@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud.environment import Environment, WorkspaceLimits
-from hud.environment.scope import entered
+from hud.environment.current_run import entered
 from hud.eval import LocalRuntime
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout

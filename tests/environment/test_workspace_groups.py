@@ -7,9 +7,9 @@ import time
 import pytest
 
 from hud.environment import Environment, WorkspaceLimits
-from hud.environment.scope import entered
-from hud.environment.workspace import cgroups
-from hud.environment.workspace.cgroups import ControlGroup
+from hud.environment.current_run import entered
+from hud.environment.workspace.sandbox import cgroups
+from hud.environment.workspace.sandbox.cgroups import ControlGroup
 
 
 @pytest.fixture

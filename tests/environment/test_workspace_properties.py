@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.environment.workspace import changes
-from hud.environment.workspace.changes import unified
-from hud.environment.workspace.proxy import _is_public, _Refused, _request
+from hud.environment.workspace.files import changes
+from hud.environment.workspace.files.changes import unified
+from hud.environment.workspace.network.proxy import _is_public, _Refused, _request
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "- a\n", "@@\n"]), max_size=40)
 HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")

@@ -20,7 +20,7 @@ from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, Sample, Step, ToolCall, ToolResult, ToolStep, Trace, Usage
-from hud.trace.journal import encode_event
+from hud.trace.recording.journal import encode_event
 
 env = Environment("shop")
 

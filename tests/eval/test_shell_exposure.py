@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from hud.environment import Environment, load_environment
-from hud.environment.secrets import is_secret
+from hud.environment.processes.secret_variables import is_secret
 from hud.eval import ForkRuntime, SubprocessRuntime
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout

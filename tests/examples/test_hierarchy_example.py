@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hud.agents import ScriptedAgent
-from hud.environment.loading import load_file
+from hud.environment.sources.loader import load_file
 from hud.eval import Taskset
 from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout

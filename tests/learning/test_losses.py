@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.learning.action_tokens import ActionTokens
-from hud.learning.loss_config import DEFAULTS, available_losses, keys_of, parse_loss
-from hud.learning.losses import LOSSES, compute_loss, kl_estimate, sampler_gap
+from hud.learning.losses.action_tokens import ActionTokens
+from hud.learning.losses.config import DEFAULTS, available_losses, keys_of, parse_loss
+from hud.learning.losses.formulas import LOSSES, compute_loss, kl_estimate, sampler_gap
 
 # The same loss twice: the wire's keys, and the oracle's own.
 CASES = {

@@ -5,7 +5,13 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.trace.columns import added_prompt, pack_ids, pack_logprobs, unpack_ids, unpack_logprobs
+from hud.trace.token_columns import (
+    added_prompt,
+    pack_ids,
+    pack_logprobs,
+    unpack_ids,
+    unpack_logprobs,
+)
 
 ids = st.lists(st.integers(0, 2**31 - 1))
 sampled = st.floats(max_value=0, width=32, allow_nan=False)

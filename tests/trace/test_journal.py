@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.trace.journal import (
+from hud.trace.recording.journal import (
     Event,
     Journal,
     decode_events,
@@ -71,7 +71,7 @@ def test_the_journal_of_a_dead_writer_is_waited_for_while_a_child_it_was_startin
     writer = """
         import subprocess, sys
         from pathlib import Path
-        from hud.trace.journal import Journal, encode_event
+        from hud.trace.recording.journal import Journal, encode_event
         journal = Journal(Path(sys.argv[1]))
         journal.append(encode_event(b"J", "job", 0, b"{}"))
         subprocess.Popen(["sleep", "0.5"], pass_fds=[journal._file])

@@ -10,7 +10,7 @@ from orjson import loads
 
 from hud.trace import AgentStep, Step, ToolCall, ToolResult, ToolStep, Trace
 from hud.trace.content import ImageContent, Message
-from hud.trace.export import SCHEMA, pictures_of, trajectory_line
+from hud.trace.trajectory_export import SCHEMA, pictures_of, trajectory_line
 
 VALIDATOR = Draft202012Validator(loads(SCHEMA.read_bytes()))
 PROMPT = Step(source="user", messages=[Message(role="user", content="What is it?")])

@@ -9,23 +9,23 @@ from hud.agents.agent import Agent, RunView
 
 if TYPE_CHECKING:
     from hud.agents.catalogue import create_agent
-    from hud.agents.claude import ClaudeAgent
-    from hud.agents.gemini import GeminiAgent, GeminiCUAAgent
     from hud.agents.human import HumanAgent
-    from hud.agents.openai_chat import OpenAIChatAgent
-    from hud.agents.responses import OpenAIAgent, OperatorAgent
+    from hud.agents.providers.claude import ClaudeAgent
+    from hud.agents.providers.gemini import GeminiAgent, GeminiCUAAgent
+    from hud.agents.providers.openai_chat import OpenAIChatAgent
+    from hud.agents.providers.openai_responses import OpenAIAgent, OperatorAgent
     from hud.agents.scripted import ScriptedAgent
     from hud.agents.tool_loop import ToolLoopAgent
 
 # Loaded when first used: the HTTP library alone costs more than the rest of the room.
 _HOMES = {
-    "ClaudeAgent": "claude",
-    "GeminiAgent": "gemini",
-    "GeminiCUAAgent": "gemini",
+    "ClaudeAgent": "providers.claude",
+    "GeminiAgent": "providers.gemini",
+    "GeminiCUAAgent": "providers.gemini",
     "HumanAgent": "human",
-    "OpenAIAgent": "responses",
-    "OpenAIChatAgent": "openai_chat",
-    "OperatorAgent": "responses",
+    "OpenAIAgent": "providers.openai_responses",
+    "OpenAIChatAgent": "providers.openai_chat",
+    "OperatorAgent": "providers.openai_responses",
     "ScriptedAgent": "scripted",
     "ToolLoopAgent": "tool_loop",
     "create_agent": "catalogue",

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from hud.agents.budget import Budget
 from hud.capabilities import Capability, CapabilityClient
-from hud.environment.parts import RunTool
+from hud.environment.part import RunTool
 from hud.trace import Message, Step, ToolCall, ToolResult, ToolSpec, Trace
 
 

@@ -48,11 +48,16 @@ KINDS = {
     kind.name: kind
     for kind in (
         AgentKind(
-            "claude", "hud.agents.claude", "ClaudeAgent", ClaudeConfig, "anthropic", r"claude-"
+            "claude",
+            "hud.agents.providers.claude",
+            "ClaudeAgent",
+            ClaudeConfig,
+            "anthropic",
+            r"claude-",
         ),
         AgentKind(
             "operator",
-            "hud.agents.responses",
+            "hud.agents.providers.openai_responses",
             "OperatorAgent",
             OperatorConfig,
             "openai",
@@ -60,7 +65,7 @@ KINDS = {
         ),
         AgentKind(
             "openai",
-            "hud.agents.responses",
+            "hud.agents.providers.openai_responses",
             "OpenAIAgent",
             OpenAIConfig,
             "openai",
@@ -68,16 +73,21 @@ KINDS = {
         ),
         AgentKind(
             "gemini_cua",
-            "hud.agents.gemini",
+            "hud.agents.providers.gemini",
             "GeminiCUAAgent",
             GeminiCUAConfig,
             "google.genai",
             r"gemini-.*computer-use",
         ),
         AgentKind(
-            "gemini", "hud.agents.gemini", "GeminiAgent", GeminiConfig, "google.genai", r"gemini-"
+            "gemini",
+            "hud.agents.providers.gemini",
+            "GeminiAgent",
+            GeminiConfig,
+            "google.genai",
+            r"gemini-",
         ),
-        AgentKind(SERVED, "hud.agents.openai_chat", "OpenAIChatAgent", OpenAIChatConfig),
+        AgentKind(SERVED, "hud.agents.providers.openai_chat", "OpenAIChatAgent", OpenAIChatConfig),
     )
 }
 """Those with the narrower patterns first."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from hud import settings
 from hud.agents.agent import RunView
-from hud.agents.kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
+from hud.agents.agent_kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import NotFoundError, UsageError

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from hud.agents.agent import Agent, RunView
-from hud.agents.moves import HUMAN, Moves
+from hud.agents.human_moves import HUMAN, Moves
 from hud.agents.native.attach import attach
 from hud.errors import UsageError
 from hud.trace import ImageContent, StopReason, ToolResult, ToolSpec, now

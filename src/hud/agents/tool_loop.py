@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from hud.agents.agent import Agent, RunView
-from hud.agents.context import drop_oldest_images
-from hud.agents.conversation import (
+from hud.agents.chat_messages import (
     assistant_message,
     opening_messages,
     spoken_messages,
     tool_message,
     user_message,
 )
+from hud.agents.context_window import drop_oldest_images
 from hud.agents.native.attach import attach
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import ContextOverflow, UsageError

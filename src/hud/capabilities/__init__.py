@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 from hud.capabilities.capability import Capability, CapabilityClient
 
 if TYPE_CHECKING:
-    from hud.capabilities.cdp import CDPClient
+    from hud.capabilities.browser.cdp import CDPClient
+    from hud.capabilities.desktop.rfb import RFBClient
     from hud.capabilities.mcp import MCPClient
-    from hud.capabilities.rfb import RFBClient
-    from hud.capabilities.ssh import SSHClient
+    from hud.capabilities.shell.ssh import SSHClient
 
 __all__ = ["CDPClient", "Capability", "CapabilityClient", "MCPClient", "RFBClient", "SSHClient"]
 
-_HOMES = {"CDPClient": "cdp", "MCPClient": "mcp", "RFBClient": "rfb", "SSHClient": "ssh"}
+_HOMES = {
+    "CDPClient": "browser.cdp",
+    "MCPClient": "mcp",
+    "RFBClient": "desktop.rfb",
+    "SSHClient": "shell.ssh",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from hud.capabilities.keys import Key
+from hud.capabilities.keyboard import Key
 
 Button = Literal["left", "right", "middle", "back", "forward"]
 Point = tuple[int, int]

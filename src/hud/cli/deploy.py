@@ -179,8 +179,8 @@ def _found(source: Path, name: str | None) -> tuple[str, str | None]:
 
     The source is read, not run: what it imports is installed by the build, and perhaps not here.
     """
-    from hud.environment.declared import declared_names, entry_of
-    from hud.environment.loading import FOLDER_FILES
+    from hud.environment.sources.declarations import declared_names, entry_of
+    from hud.environment.sources.loader import FOLDER_FILES
 
     file = source if source.is_file() else entry_of(source, name)
     entry = None if source.is_dir() and file.name in FOLDER_FILES else file.name

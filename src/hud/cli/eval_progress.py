@@ -31,7 +31,7 @@ from hud.cli.output import (
     seconds,
     wrapped,
 )
-from hud.environment.task import task_label
+from hud.environment.templates.task import task_label
 from hud.eval import StopSignal
 from hud.eval.results.failures import cause_of
 

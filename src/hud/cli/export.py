@@ -31,7 +31,7 @@ async def _export(reference: str, output: Path) -> None:
     from hud.cli.running import pages
     from hud.client import connect
     from hud.errors import UsageError
-    from hud.trace.export import pictures_of, trajectory_line
+    from hud.trace.trajectory_export import pictures_of, trajectory_line
 
     job = await connect().get(f"/v2/jobs/{reference}")
     written = shown = 0

@@ -103,7 +103,7 @@ def _table(runs: list[dict[str, Any]]) -> list[str]:
 
 def _cells(run: dict[str, Any], most: int | None, priced: bool) -> list[str]:
     from hud.cli.output import number, seconds
-    from hud.environment.task import task_label
+    from hud.environment.templates.task import task_label
     from hud.eval.results.run_summary import elapsed
 
     task = run["task"] or {}

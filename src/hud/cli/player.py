@@ -17,8 +17,8 @@ from typing import Any
 
 from hud import settings
 from hud.agents import Agent, HumanAgent, ScriptedAgent, create_agent
-from hud.agents.kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
-from hud.environment.loading import load_file
+from hud.agents.agent_kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
+from hud.environment.sources.loader import load_file
 from hud.errors import UsageError
 
 HUMAN = "human"

@@ -116,7 +116,7 @@ async def _link_environment(
 
 def _declared(folder: Path) -> str:
     """Return what the environment of a folder is called."""
-    from hud.environment.declared import declared_names, entry_of
+    from hud.environment.sources.declarations import declared_names, entry_of
 
     file = entry_of(folder)
     names = declared_names(file)

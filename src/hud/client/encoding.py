@@ -12,7 +12,7 @@ import orjson
 from pydantic_core import PydanticSerializationError
 
 from hud.trace import AgentStep, Step, SubagentStep, without_samples
-from hud.trace.jsonable import as_text, jsonable
+from hud.trace.json_values import as_text, jsonable
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _TOKENS = {

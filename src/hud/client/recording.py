@@ -24,9 +24,9 @@ from hud.client.presence import process_started
 from hud.client.shipping import Shipper
 from hud.errors import StoreError
 from hud.trace import AgentStep, Sample, Step
-from hud.trace.columns import added_prompt
-from hud.trace.journal import encode_event
-from hud.trace.recorder import RecordedJob, RecordedRun
+from hud.trace.recording.journal import encode_event
+from hud.trace.recording.recorder import RecordedJob, RecordedRun
+from hud.trace.token_columns import added_prompt
 
 MAX_COUNT = 2**31 - 1
 """Largest count of tokens that a run's columns hold."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hud.client.client import Client
 from hud.errors import HudError, PlatformError, StoreError
-from hud.trace.journal import Journal, orphaned_journals, set_aside
+from hud.trace.recording.journal import Journal, orphaned_journals, set_aside
 
 BATCH_BYTES = 4 << 20
 GATHER_SECONDS = 0.05

@@ -14,24 +14,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
-from hud.environment.agent_tool import AgentTool, Delegation
-from hud.environment.answer import Answer
-from hud.environment.arguments import GradingArg
 from hud.environment.connection import Connection, ToolOutcome
 from hud.environment.environment import Environment
 from hud.environment.evaluation import Evaluation, hand_down
-from hud.environment.loading import load_environment
-from hud.environment.parts import OpenPart, Part, RunTool
-from hud.environment.prompts import StartFrame
-from hud.environment.results import Image
+from hud.environment.part import OpenPart, Part, RunTool
 from hud.environment.run import EnvironmentRun
-from hud.environment.task import Task
-from hud.environment.template import Template
+from hud.environment.sources.loader import load_environment
+from hud.environment.templates.answer import Answer
+from hud.environment.templates.prompts import StartFrame
+from hud.environment.templates.task import Task
+from hud.environment.templates.template import Template
+from hud.environment.tools.agent_tool import AgentTool, Delegation
+from hud.environment.tools.arguments import GradingArg
+from hud.environment.tools.results import Image
 from hud.environment.workspace import Mount, Peer, WorkspaceLimits
 
 if TYPE_CHECKING:
     from hud.environment.channel import bind, serve
-    from hud.environment.workspace.part import Workspace
+    from hud.environment.workspace.workspace import Workspace
 
 __all__ = [
     "AgentTool",
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Workspace": "hud.environment.workspace.part",
+    "Workspace": "hud.environment.workspace.workspace",
     "bind": "hud.environment.channel",
     "serve": "hud.environment.channel",
 }

@@ -12,14 +12,14 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar, overload
 
 from hud.capabilities import Capability
-from hud.environment.agent_tool import AgentTool
+from hud.environment.current_run import State, current_run, run_of
 from hud.environment.mcp.declaring import ConnectsServers
-from hud.environment.parts import OpenPart, Part
+from hud.environment.part import OpenPart, Part
 from hud.environment.run import EnvironmentRun
-from hud.environment.scope import State, current_run, run_of
 from hud.environment.screens.declaring import OffersScreens
-from hud.environment.template import Template
-from hud.environment.tools import Tool
+from hud.environment.templates.template import Template
+from hud.environment.tools.agent_tool import AgentTool
+from hud.environment.tools.tool import Tool
 from hud.environment.workspace.declaring import OffersWorkspaces
 from hud.errors import UsageError
 from hud.trace import ToolSpec

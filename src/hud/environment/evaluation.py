@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from hud.environment.connection import Connection
     from hud.environment.run import EnvironmentRun
-    from hud.environment.task import Task
+    from hud.environment.templates.task import Task
     from hud.trace import ToolResult
-    from hud.trace.recorder import RecordedRun, Recorder
+    from hud.trace.recording.recorder import RecordedRun, Recorder
 
 Plays = Callable[[Any], Awaitable[Any]]
 """An agent, or any coroutine function of a run."""

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from hud.capabilities import Capability
-from hud.environment.agent_tool import AgentTool, Delegation
-from hud.environment.answer import parse_answer
 from hud.environment.connection import ToolOutcome
-from hud.environment.parts import OpenParts, RunTool
-from hud.environment.prompts import StartFrame, start_frame
-from hud.environment.results import to_json
-from hud.environment.rewards import grade_frame
-from hud.environment.scope import State, entered
-from hud.environment.template import Template
+from hud.environment.current_run import State, entered
+from hud.environment.part import OpenParts, RunTool
+from hud.environment.templates.answer import parse_answer
+from hud.environment.templates.prompts import StartFrame, start_frame
+from hud.environment.templates.rewards import grade_frame
+from hud.environment.templates.template import Template
+from hud.environment.tools.agent_tool import AgentTool, Delegation
+from hud.environment.tools.results import to_json
 from hud.errors import (
     AgentFault,
     EnvironmentFault,

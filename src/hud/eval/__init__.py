@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hud.environment.requirements import (
+    from hud.environment.templates.runtime_config import (
         ComposeProject,
         RuntimeConfig,
         RuntimeGPU,
@@ -120,7 +120,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"hud.eval.{_HOMES[name]}"), name)
     if name in _REQUIREMENTS:
-        return getattr(importlib.import_module("hud.environment.requirements"), name)
+        return getattr(importlib.import_module("hud.environment.templates.runtime_config"), name)
     raise AttributeError(f"module 'hud.eval' has no attribute {name!r}")
 
 

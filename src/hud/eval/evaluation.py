@@ -14,7 +14,7 @@ from hud.eval.tasksets.taskset import Taskset
 if TYPE_CHECKING:
     from hud.environment import EnvironmentRun, Task
     from hud.trace import ToolResult
-    from hud.trace.recorder import Recorder
+    from hud.trace.recording.recorder import Recorder
 
 
 class _Evaluation:

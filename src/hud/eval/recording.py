@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hud.trace.recorder import NullRecorder, Recorder
+from hud.trace.recording.recorder import NullRecorder, Recorder
 
 __all__ = ["NullRecorder", "Recorder", "default_recorder"]
 

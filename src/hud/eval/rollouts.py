@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from hud.environment.requirements import run_seconds_of
+from hud.environment.templates.runtime_config import run_seconds_of
 from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, UsageError, located
 from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder, Recorder, default_recorder
 from hud.eval.run import Phase, Player, Run
 from hud.trace import Step, Trace, new_id, now
-from hud.trace.instrument import instrumented
+from hud.trace.recording.instrument import instrumented
 
 if TYPE_CHECKING:
     from hud.environment import Task

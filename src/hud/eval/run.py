@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hud.capabilities import Capability, CapabilityClient
     from hud.environment import Task
     from hud.environment.connection import Connection, ToolOutcome
-    from hud.environment.parts import RunTool
+    from hud.environment.part import RunTool
 
 DEEPEST = 3
 """How deep subagents may call subagents: a run of this depth is offered none."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from hud.environment import Task
-from hud.environment.results import tool_result
+from hud.environment.tools.results import tool_result
 from hud.errors import (
     EnvironmentFault,
     HudError,

@@ -17,7 +17,7 @@ from hud.eval.runtimes.remote import Runtime
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.environment.channel.client import RemoteConnection
+    from hud.environment.channel.client.remote_connection import RemoteConnection
 
 PORT = 8765
 READY_SECONDS = 120.0

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from hud.agents import Agent
-from hud.agents.kinds import KINDS, SERVED, agent_of, is_installed, kind_of_model, settings_of
+from hud.agents.agent_kinds import KINDS, SERVED, agent_of, is_installed, kind_of_model, settings_of
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.errors import UsageError
 

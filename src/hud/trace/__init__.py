@@ -1,6 +1,6 @@
 """What happened in a run, as plain data: steps, traces, samples, and the chat contract."""
 
-from hud.trace.chat import (
+from hud.trace.chat_model import (
     ChatMessage,
     ChatModel,
     Completion,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 
 from hud.errors import AgentFault
 from hud.trace.content import Message, ToolCall, ToolResult
-from hud.trace.foreign import understood
+from hud.trace.foreign_steps import understood
 from hud.trace.limits import check_answer, check_arguments
 
 STEP_SCHEMA = "hud.step.v1"

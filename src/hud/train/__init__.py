@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hud.learning.advantages import compute_advantages
     from hud.learning.batches import Batch, make_batch, payload_of
     from hud.learning.datums import Datum
-    from hud.learning.loss_config import available_losses, parse_loss
+    from hud.learning.losses.config import available_losses, parse_loss
     from hud.learning.schedules import learning_rate
     from hud.train.client import TrainingClient
 
@@ -42,11 +42,11 @@ _HOMES = {
     "TrainingClient": "hud.train.client",
     "Batch": "hud.learning.batches",
     "Datum": "hud.learning.datums",
-    "available_losses": "hud.learning.loss_config",
+    "available_losses": "hud.learning.losses.config",
     "compute_advantages": "hud.learning.advantages",
     "learning_rate": "hud.learning.schedules",
     "make_batch": "hud.learning.batches",
-    "parse_loss": "hud.learning.loss_config",
+    "parse_loss": "hud.learning.losses.config",
     "payload_of": "hud.learning.batches",
 }
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from hud.errors import UsageError
-from hud.learning.loss_config import parse_loss
+from hud.learning.losses.config import parse_loss
 from hud.learning.schedules import ScheduleName, learning_rate
 from hud.learning.wire_types import AdvantageOptions, FailedRuns
 from hud.trace import ReasoningEffort

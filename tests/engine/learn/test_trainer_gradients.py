@@ -10,7 +10,7 @@ from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 from hud.engine.learn import logprobs
 from hud.engine.learn.trainer import Trainer
 from hud.errors import UsageError
-from hud.learning.losses import LOSSES
+from hud.learning.losses.formulas import LOSSES
 from hud.learning.wire_types import BuiltinLoss
 
 ALL_KEYS = {

@@ -5,7 +5,7 @@ import pytest
 
 from hud.platform.application import PlatformConfig, create_app
 from hud.trace import dashed, new_id
-from hud.trace.journal import encode_event
+from hud.trace.recording.journal import encode_event
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hud.platform.store.ingest import Attempt, ingest, ingest_attempt
 from hud.platform.store.trainer_logprobs import gaps_of, logprobs_between
 from hud.platform.training import session as session_module
 from hud.trace import Continuation, SamplingParams, dashed, new_id, plain
-from hud.trace.journal import encode_event
+from hud.trace.recording.journal import encode_event
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
 
 TEXTS = ["red green blue yellow", "what colour is it?", "the answer is red"] * 3

@@ -17,12 +17,12 @@ from hud.agents.agent import RunView
 from hud.agents.types import NativeTool
 from hud.capabilities import Capability
 from hud.capabilities.capability import CDP, MCP, RFB, SSH
-from hud.environment.parts import RunTool
+from hud.environment.part import RunTool
 from hud.trace import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from hud.capabilities.mcp import MCPClient
-    from hud.capabilities.ssh import SSHClient
+    from hud.capabilities.shell.ssh import SSHClient
 
 _KINDS: dict[str, tuple[NativeTool, ...]] = {
     SSH: ("bash", "editor"),

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from hud.agents.native.arguments import parsed
-from hud.capabilities.shell import Outcome, Shell
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.bash import Outcome, Shell
+from hud.capabilities.shell.ssh import SSHClient
 from hud.trace import ToolResult, ToolSpec
 
 COMMAND_SECONDS = 120.0

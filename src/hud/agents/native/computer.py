@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Protocol, TypeGuard, cast, get_args
 
 from hud.agents.native.arguments import parsed
-from hud.capabilities.keys import keys_named
+from hud.capabilities.keyboard import keys_named
 from hud.capabilities.screen import Button, Point, Screen, click, drag, press
 from hud.errors import EnvironmentFault, UsageError
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult, ToolSpec

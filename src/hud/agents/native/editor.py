@@ -7,7 +7,7 @@ import base64
 from typing import Any
 
 from hud.agents.native.arguments import parsed
-from hud.capabilities.ssh import SSHClient
+from hud.capabilities.shell.ssh import SSHClient
 from hud.trace import ImageContent, ToolResult, ToolSpec
 
 MOST_CHARACTERS = 30_000

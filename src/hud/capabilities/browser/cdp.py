@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from hud.capabilities.browser.devtools import DevTools
+from hud.capabilities.browser.page import LOAD_SECONDS, Page
+from hud.capabilities.browser.tabs import Tabs
 from hud.capabilities.capability import CDP, Capability, CapabilityClient
-from hud.capabilities.devtools import DevTools
-from hud.capabilities.keys import Key
-from hud.capabilities.page import LOAD_SECONDS, Page
+from hud.capabilities.keyboard import Key
 from hud.capabilities.screen import Button, Point
-from hud.capabilities.tabs import Tabs
 from hud.errors import EnvironmentFault, InfrastructureFault
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import base64
 import contextlib
 from typing import Any
 
-from hud.capabilities.devtools import DevTools, RefusedError
-from hud.capabilities.keys import SHIFTED_CHARACTERS, Key, character, shifted
+from hud.capabilities.browser.devtools import DevTools, RefusedError
+from hud.capabilities.keyboard import SHIFTED_CHARACTERS, Key, character, shifted
 from hud.capabilities.screen import Button, Point
 from hud.errors import EnvironmentFault
 

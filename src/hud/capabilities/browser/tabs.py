@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from hud.capabilities.devtools import DevTools
-from hud.capabilities.page import Page
+from hud.capabilities.browser.devtools import DevTools
+from hud.capabilities.browser.page import Page
 from hud.errors import EnvironmentFault, RolloutError
 
 _FIRST_SECONDS = 30.0

@@ -12,9 +12,9 @@ from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
 from hud.capabilities.capability import RFB, Capability, CapabilityClient
-from hud.capabilities.framebuffer import Framebuffer, PasswordRefusedError, ProtocolError
-from hud.capabilities.keys import Key, character, shifted
-from hud.capabilities.png import encode_png, enlarged
+from hud.capabilities.desktop.framebuffer import Framebuffer, PasswordRefusedError, ProtocolError
+from hud.capabilities.desktop.png import encode_png, enlarged
+from hud.capabilities.keyboard import Key, character, shifted
 from hud.capabilities.screen import Button, Point
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import asyncssh
 
 from hud.capabilities.capability import SSH, Capability, CapabilityClient
-from hud.capabilities.shell import Shell
+from hud.capabilities.shell.bash import Shell
 from hud.errors import EnvironmentFault, InfrastructureFault
 
 CONNECT_SECONDS = 30.0

@@ -23,7 +23,7 @@ from hud.engine.learn.training_pass import learned, looked_at
 from hud.engine.sample.request import Asked, Drawn, Request
 from hud.engine.sample.weight_swap import SwappingSampler
 from hud.errors import InfrastructureFault
-from hud.learning.loss_config import LossConfig
+from hud.learning.losses.config import LossConfig
 
 
 class SideWork:

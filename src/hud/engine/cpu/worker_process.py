@@ -25,7 +25,7 @@ from hud.engine.learn.training_pass import Found
 from hud.engine.sample.request import Asked, Request, SamplerClosed
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import InfrastructureFault
-from hud.learning.loss_config import LossConfig
+from hud.learning.losses.config import LossConfig
 
 STILL_SECONDS = 600.0
 """How long turns on their way may take to end before weights are changed."""

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from hud.errors import UsageError
-from hud.learning.action_tokens import ActionTokens
 from hud.learning.datums import Datum, Ids
+from hud.learning.losses.action_tokens import ActionTokens
 from hud.learning.packing import Cost
 
 SHARED_FROM = 16

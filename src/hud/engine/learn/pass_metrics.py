@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from hud.engine.learn.packed_pass import PackedPass
-from hud.learning.action_tokens import MAX_LOG_RATIO
 from hud.learning.datums import Datum, Floats
+from hud.learning.losses.action_tokens import MAX_LOG_RATIO
 
 
 @dataclass

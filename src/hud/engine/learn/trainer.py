@@ -35,7 +35,7 @@ from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.engine.threads import for_training, on_all_cores, passes_at_once, side_by_side
 from hud.errors import ConflictError, UsageError
 from hud.learning.datums import Datum, Floats
-from hud.learning.loss_config import LossConfig, Normalization, parse_loss
+from hud.learning.losses.config import LossConfig, Normalization, parse_loss
 from hud.learning.packing import deal, pack, tokens_of
 
 if TYPE_CHECKING:

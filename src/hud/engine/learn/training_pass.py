@@ -14,8 +14,8 @@ from torch import Tensor
 from hud.engine.learn.logprobs import pass_logprobs
 from hud.engine.learn.packed_pass import PackedPass
 from hud.errors import InfrastructureFault
-from hud.learning.loss_config import LossConfig
-from hud.learning.losses import compute_loss, sampler_gap
+from hud.learning.losses.config import LossConfig
+from hud.learning.losses.formulas import compute_loss, sampler_gap
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder

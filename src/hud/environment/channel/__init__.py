@@ -1,12 +1,12 @@
 """The control channel between an agent and an environment in another process: JSON-RPC, one object a line.
 
-the agent's side        client (a stream), remote_run (what is asked), tunnels, remote_files
-the environment's side  server (connections), sessions (runs), offers (what is announced, where a tunnel leads),
-                        tools_server and tracking (tools and files, for clients of other makers)
-both                    framing, splice, grading
+client/   the agent's side: remote_connection (a stream), remote_run (requests), tunnels, remote_files
+server/   the environment's side: control_server (connections), sessions (runs), announcements (capabilities and where
+          their tunnels lead), tools_server and file_tracking (tools and files, for clients of other makers)
+framing and splice serve both.
 """
 
-from hud.environment.channel.client import RemoteConnection
-from hud.environment.channel.server import ControlServer, bind, serve
+from hud.environment.channel.client.remote_connection import RemoteConnection
+from hud.environment.channel.server.control_server import ControlServer, bind, serve
 
 __all__ = ["ControlServer", "RemoteConnection", "bind", "serve"]

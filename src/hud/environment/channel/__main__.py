@@ -12,9 +12,9 @@ import os
 import sys
 import threading
 
-from hud.environment.channel.server import ControlServer
-from hud.environment.loading import load_environment
-from hud.environment.secrets import withhold_secrets
+from hud.environment.channel.server.control_server import ControlServer
+from hud.environment.processes.secret_variables import withhold_secrets
+from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
 
 

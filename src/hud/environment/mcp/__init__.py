@@ -4,6 +4,6 @@
 package before a run needs it.
 """
 
-from hud.environment.mcp.part import ConnectedServer, OpenServer
+from hud.environment.mcp.connected_server import ConnectedServer, OpenServer
 
 __all__ = ["ConnectedServer", "OpenServer"]

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hud.environment.mcp.config import ServerConfig
-from hud.environment.mcp.shared import Shared
-from hud.environment.parts import OpenPart, Part, RunTool
-from hud.environment.results import tool_result
-from hud.environment.tools import parse_arguments
+from hud.environment.mcp.shared_resource import Shared
+from hud.environment.part import OpenPart, Part, RunTool
+from hud.environment.tools.results import tool_result
+from hud.environment.tools.tool import parse_arguments
 from hud.errors import EnvironmentFault, UsageError
 from hud.trace import ToolResult, ToolSpec
 
@@ -111,7 +111,7 @@ class ConnectedServer(Part):
 
     async def _bring_up(self) -> OpenedServer:
         try:
-            from hud.environment.mcp.dialling import dialled
+            from hud.environment.mcp.dialer import dialled
         except ModuleNotFoundError as error:
             raise UsageError(
                 f"The MCP server {self.name!r} needs the package {error.name!r}: "

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hud.environment.mcp.config import ServerConfig, parse_server, parse_servers, single_server
-from hud.environment.mcp.part import Choice, ConnectedServer
-from hud.environment.parts import Part
-from hud.environment.tools import TOOL_SECONDS
+from hud.environment.mcp.connected_server import Choice, ConnectedServer
+from hud.environment.part import Part
+from hud.environment.tools.tool import TOOL_SECONDS
 from hud.errors import NotFoundError, UsageError
 
 START_SECONDS = 60.0

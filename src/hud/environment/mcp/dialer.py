@@ -11,7 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from hud.capabilities.mcp import Link
 from hud.capabilities.mcp.transports import Transport, dial_url
 from hud.environment.mcp.config import ServerConfig
-from hud.environment.mcp.part import ConnectedServer, OpenedServer
+from hud.environment.mcp.connected_server import ConnectedServer, OpenedServer
 from hud.environment.mcp.stdio import ServerProcess
 from hud.errors import EnvironmentFault
 

@@ -29,8 +29,8 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS as HANDSHAKE_VERSIONS
 from starlette.applications import Starlette
 
 from hud.environment.connection import Connection
-from hud.environment.mcp.holding import OpenRun, Runs
-from hud.environment.mcp.saying import prompt_of, prompted, refused, said, tool_of, typed
+from hud.environment.mcp.client_runs import OpenRun, Runs
+from hud.environment.mcp.protocol_types import prompt_of, prompted, refused, said, tool_of, typed
 from hud.errors import HudError, RolloutError, UsageError
 from hud.trace import ToolSpec
 

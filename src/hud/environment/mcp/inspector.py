@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from hud.environment.connection import Connection
-from hud.environment.mcp.holding import Runs
+from hud.environment.mcp.client_runs import Runs
 from hud.errors import HudError
 from hud.trace import Message
 

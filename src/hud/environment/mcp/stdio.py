@@ -18,8 +18,8 @@ from mcp import types
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from hud.environment.keeper import GRACE_SECONDS, kept
 from hud.environment.mcp.config import ServerConfig
+from hud.environment.processes.reaper import GRACE_SECONDS, kept
 from hud.errors import EnvironmentFault
 
 _PIECE = 1 << 16
@@ -173,7 +173,7 @@ async def _send(process: asyncio.subprocess.Process, outward: Any) -> None:
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """End the program: by closing its input, then by asking its keeper, then by force."""
+    """End the program: by closing its input, then by asking its reaper, then by force."""
     assert process.stdin is not None
     process.stdin.close()
     for seconds, number in (
@@ -185,7 +185,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
             if await _exits(process, seconds):
                 break
         except asyncio.CancelledError:
-            _signal(process, signal.SIGTERM)  # No time to wait: its keeper sees to the rest.
+            _signal(process, signal.SIGTERM)  # No time to wait: its reaper sees to the rest.
             raise
         _signal(process, number)
     with contextlib.suppress(ProcessLookupError):

@@ -1,9 +1,9 @@
 """A process between us and a program that we start, so that nothing of the program outlives the run.
 
-    python -I -S keeper.py PARENT_PID COMMAND [ARGUMENT...]
+    python -I -S reaper.py PARENT_PID COMMAND [ARGUMENT...]
 
 It runs the command on its own standard streams and ends as the command does. Whatever ends first, the command,
-the process that asked (even by SIGKILL) or the keeper's patience after SIGTERM, it then kills everything that
+the process that asked (even by SIGKILL) or the reaper's patience after SIGTERM, it then kills everything that
 descends from the command: programs that went into the background, into sessions of their own, or that forked
 twice, for it is the parent of all orphans below it. Linux only.
 
@@ -25,7 +25,7 @@ GRACE_SECONDS = 2.0
 
 
 def kept(command: list[str]) -> list[str]:
-    """Return the command line that runs `command` under a keeper, for a child of this process."""
+    """Return the command line that runs `command` under a reaper, for a child of this process."""
     if sys.platform != "linux":
         return command
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
@@ -44,11 +44,11 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     parent, command = int(sys.argv[1]), sys.argv[2:]
-    keeper = os.getpid()
+    reaper = os.getpid()
     child = os.fork()
     if child == 0:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() == keeper:
+        if os.getppid() == reaper:
             _become(command)
         os._exit(127)
     status = 0

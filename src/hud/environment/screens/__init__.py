@@ -1,4 +1,4 @@
 """Screens: a browser or a desktop of its own for each run.
 
-`browser` and `desktop` are the parts; `sandbox` is the box that their programs live in.
+`browser` and `desktop` are the parts; `box` is the sandbox that their programs live in.
 """

@@ -22,9 +22,9 @@ from typing import Any
 
 import orjson
 
-from hud.environment.workspace.bubblewrap import sandbox_user
-from hud.environment.workspace.mounts import INSIDE, hidden_files, script, script_mounts
-from hud.environment.workspace.seccomp import filter_program
+from hud.environment.workspace.sandbox.bubblewrap import sandbox_user
+from hud.environment.workspace.sandbox.mounts import INSIDE, hidden_files, script, script_mounts
+from hud.environment.workspace.sandbox.seccomp import filter_program
 from hud.errors import EnvironmentFault
 
 HOME = "/home/user"

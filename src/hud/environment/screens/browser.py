@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
-from hud.capabilities.page import LOAD_SECONDS, Page
-from hud.capabilities.tabs import Tabs
-from hud.environment.parts import OpenPart, Part
+from hud.capabilities.browser.page import LOAD_SECONDS, Page
+from hud.capabilities.browser.tabs import Tabs
+from hud.environment.part import OpenPart, Part
+from hud.environment.screens.box import Box
+from hud.environment.screens.browser_network import BrowserNetwork
 from hud.environment.screens.chromium import Chromium
-from hud.environment.screens.folders import run_folder
 from hud.environment.screens.gateway import Gateway
-from hud.environment.screens.network import BrowserNetwork
-from hud.environment.screens.sandbox import Box
+from hud.environment.screens.run_folders import run_folder
 from hud.errors import RolloutError, UsageError
 from hud.trace import ImageContent
 

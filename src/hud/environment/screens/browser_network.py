@@ -10,9 +10,9 @@ import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from hud.environment.workspace.network import LOOPBACK, PROXY_PORT
-from hud.environment.workspace.proxy import Proxy
-from hud.environment.workspace.ways_out import Listens, OpenNetwork
+from hud.environment.workspace.network.open_network import Listens, OpenNetwork
+from hud.environment.workspace.network.policy import LOOPBACK, PROXY_PORT
+from hud.environment.workspace.network.proxy import Proxy
 from hud.errors import EnvironmentFault
 
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}

@@ -7,9 +7,9 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
 
-from hud.capabilities.devtools import DevTools
-from hud.environment.screens.sandbox import HOME, Box, BoxedProgram
-from hud.environment.workspace.sandbox import by_itself
+from hud.capabilities.browser.devtools import DevTools
+from hud.environment.screens.box import HOME, Box, BoxedProgram
+from hud.environment.workspace.sandbox.sandbox import by_itself
 from hud.errors import EnvironmentFault
 
 START_SECONDS = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hud.environment.parts import OpenPart, Part
+from hud.environment.part import OpenPart, Part
 from hud.errors import UsageError
 
 if TYPE_CHECKING:

@@ -17,16 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
-from hud.capabilities.rfb import RFBClient
-from hud.environment.parts import OpenPart, Part
+from hud.capabilities.desktop.rfb import RFBClient
+from hud.environment.part import OpenPart, Part
+from hud.environment.screens.box import found
 from hud.environment.screens.browser import check_size, image_block
 from hud.environment.screens.display import SOCKETS, Display
-from hud.environment.screens.folders import run_folder
-from hud.environment.screens.sandbox import found
-from hud.environment.workspace import Mount, WorkspaceLimits, copying
-from hud.environment.workspace.mounts import HOME
-from hud.environment.workspace.part import COMMAND_SECONDS, NotLeftThere, OpenWorkspace, Workspace
-from hud.environment.workspace.sandbox import Process
+from hud.environment.screens.run_folders import run_folder
+from hud.environment.workspace import Mount, WorkspaceLimits
+from hud.environment.workspace.files import transfer
+from hud.environment.workspace.sandbox.mounts import HOME
+from hud.environment.workspace.sandbox.sandbox import Process
+from hud.environment.workspace.workspace import (
+    COMMAND_SECONDS,
+    NotLeftThere,
+    OpenWorkspace,
+    Workspace,
+)
 from hud.errors import AgentFault, EnvironmentFault, RolloutError
 from hud.graders.command import CommandOutcome
 
@@ -90,7 +96,7 @@ class Desktop(Part):
                 [Mount(display.sockets, SOCKETS)], {"DISPLAY": f":{display.number}"}
             )
             inside = await stack.enter_async_context(workspace.open(run))
-            await copying.write(inside.sandbox, f"{HOME}/.Xauthority", display.key)
+            await transfer.write(inside.sandbox, f"{HOME}/.Xauthority", display.key)
             opened = OpenDesktop(run.name, self, display, inside)
             viewer = await RFBClient.connect(opened.capability)
             stack.push_async_callback(viewer.close)
@@ -145,7 +151,7 @@ class Desktop(Part):
         """
         inside = self._opened.inside
         try:
-            return await copying.read(inside.sandbox, path)
+            return await transfer.read(inside.sandbox, path)
         except FileNotFoundError as error:
             inside.check()
             raise NotLeftThere(str(error)) from error
@@ -153,7 +159,7 @@ class Desktop(Part):
     async def write(self, path: str, data: str | bytes) -> None:
         """Write a file of this run's desktop; the folders on its way are made."""
         content = data.encode() if isinstance(data, str) else data
-        await copying.write(self._opened.inside.sandbox, path, content)
+        await transfer.write(self._opened.inside.sandbox, path, content)
 
 
 class OpenDesktop(OpenPart):

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hud.environment.screens.sandbox import Box, BoxedProgram, found
+from hud.environment.screens.box import Box, BoxedProgram, found
 from hud.errors import EnvironmentFault
 
 SOCKETS = "/tmp/.X11-unix"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from hud.capabilities.devtools import DevTools
-from hud.capabilities.tabs import Tabs
+from hud.capabilities.browser.devtools import DevTools
+from hud.capabilities.browser.tabs import Tabs
 from hud.errors import RolloutError
 
 if TYPE_CHECKING:

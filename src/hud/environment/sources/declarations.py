@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from hud.environment.loading import FOLDER_FILES
+from hud.environment.sources.loader import FOLDER_FILES
 from hud.errors import NotFoundError, UsageError
 
 _CLASS = "Environment"

@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 
-from hud.environment.agent_tool import AgentTool
 from hud.environment.environment import Environment
+from hud.environment.tools.agent_tool import AgentTool
 from hud.errors import HudError, NotFoundError, UsageError
 
 FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")

@@ -1,4 +1,4 @@
-"""`python -m hud.environment.manifest SOURCE OUT [--name NAME]`: write what an environment offers to OUT, as JSON.
+"""`python -m hud.environment.sources.manifest SOURCE OUT [--name NAME]`: write what an environment offers to OUT, as JSON.
 
 Exit status 2: it could not be loaded, as standard error says.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from hud.environment.environment import Environment
-from hud.environment.loading import load_environment
+from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
 from hud.trace import ToolSpec
 
@@ -43,7 +43,7 @@ def tool_row(spec: ToolSpec) -> dict[str, Any]:
 
 def main() -> int:
     """Load and describe."""
-    parser = argparse.ArgumentParser(prog="hud.environment.manifest")
+    parser = argparse.ArgumentParser(prog="hud.environment.sources.manifest")
     parser.add_argument("source")
     parser.add_argument("out", type=Path)
     parser.add_argument("--name")

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
-from hud.environment.results import to_json
+from hud.environment.tools.results import to_json
 from hud.errors import GraderFault
 
 

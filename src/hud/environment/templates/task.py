@@ -13,7 +13,7 @@ from hud.environment.evaluation import EvaluatedJob, Plays, Provides, evaluation
 
 if TYPE_CHECKING:
     from hud.environment.environment import Environment
-    from hud.trace.recorder import Recorder
+    from hud.trace.recording.recorder import Recorder
 
 
 def default_slug(task_id: str, args: dict[str, Any]) -> str:

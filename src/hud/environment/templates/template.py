@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from hud.environment.arguments import Arguments
-from hud.environment.task import Task
+from hud.environment.templates.task import Task
+from hud.environment.tools.arguments import Arguments
 from hud.errors import UsageError
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from hud.environment.arguments import GRADING, HINT, Arguments
+from hud.environment.current_run import runs_in_scope
 from hud.environment.evaluation import evaluation
-from hud.environment.results import text_block
-from hud.environment.scope import runs_in_scope
-from hud.environment.task import Task
-from hud.environment.template import Template
-from hud.environment.tools import parse_arguments
+from hud.environment.templates.task import Task
+from hud.environment.templates.template import Template
+from hud.environment.tools.arguments import GRADING, HINT, Arguments
+from hud.environment.tools.results import text_block
+from hud.environment.tools.tool import parse_arguments
 from hud.errors import EnvironmentFault, UsageError
 from hud.trace import ToolResult, ToolSpec
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
 
-from hud.environment.docstrings import parse_docstring
+from hud.environment.tools.docstrings import parse_docstring
 from hud.errors import UsageError
 
 HINT, GRADING = "x-hud-hint", "grading"

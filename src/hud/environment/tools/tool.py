@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from hud.environment.arguments import Arguments
-from hud.environment.results import text_block, tool_result
-from hud.environment.threads import in_thread
+from hud.environment.processes.worker_threads import in_thread
+from hud.environment.tools.arguments import Arguments
+from hud.environment.tools.results import text_block, tool_result
 from hud.errors import UsageError
 from hud.trace import ToolResult, ToolSpec
 

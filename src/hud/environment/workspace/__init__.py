@@ -1,10 +1,11 @@
 """Workspaces: a shell and a folder of files for each run, in a sandbox of its own, reached over SSH.
 
-`part` is what an environment declares; `sandbox` and what it uses keep the agent inside; `server` is the way in.
+`workspace` is the declaration, `ssh_server` the way in; `sandbox/` confines processes, `network/` connections, and `files/`
+copies and compares.
 """
 
-from hud.environment.workspace.limits import WorkspaceLimits
-from hud.environment.workspace.mounts import Mount
-from hud.environment.workspace.network import Peer
+from hud.environment.workspace.network.policy import Peer
+from hud.environment.workspace.sandbox.limits import WorkspaceLimits
+from hud.environment.workspace.sandbox.mounts import Mount
 
 __all__ = ["Mount", "Peer", "WorkspaceLimits"]

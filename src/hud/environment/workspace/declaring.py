@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hud.environment.parts import Part
-from hud.environment.workspace.changes import SKIPPED
-from hud.environment.workspace.limits import WorkspaceLimits
-from hud.environment.workspace.mounts import Mount
-from hud.environment.workspace.network import Peer
+from hud.environment.part import Part
+from hud.environment.workspace.files.changes import SKIPPED
+from hud.environment.workspace.network.policy import Peer
+from hud.environment.workspace.sandbox.limits import WorkspaceLimits
+from hud.environment.workspace.sandbox.mounts import Mount
 from hud.errors import UsageError
 
 if TYPE_CHECKING:
-    from hud.environment.workspace.part import Workspace
+    from hud.environment.workspace.workspace import Workspace
 
 
 class OffersWorkspaces(ABC):
@@ -52,7 +52,7 @@ class OffersWorkspaces(ABC):
         on, so that graders find the servers that the agent was asked to start.
         """
         try:
-            from hud.environment.workspace.part import Workspace
+            from hud.environment.workspace.workspace import Workspace
         except ModuleNotFoundError as error:
             raise UsageError(
                 f"A workspace needs the package {error.name!r}: pip install 'openhud[environments]'."

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import asyncssh
 
-from hud.environment.workspace.mounts import script
-from hud.environment.workspace.pipes import Ingoing, Outgoing
-from hud.environment.workspace.sandbox import Process, Sandbox
+from hud.environment.workspace.sandbox.mounts import script
+from hud.environment.workspace.sandbox.pipes import Ingoing, Outgoing
+from hud.environment.workspace.sandbox.sandbox import Process, Sandbox
 
 LOGIN_SECONDS = 30
 LONGEST_SIDE = 65_535

@@ -13,19 +13,19 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
-from hud.environment.parts import OpenPart, Part
-from hud.environment.scope import runs_in_scope
-from hud.environment.workspace import copying
-from hud.environment.workspace.bubblewrap import Plan
-from hud.environment.workspace.changes import SKIPPED, Changes
-from hud.environment.workspace.commands import run_inside
-from hud.environment.workspace.following import Following
-from hud.environment.workspace.limits import WorkspaceLimits
-from hud.environment.workspace.mounts import USER, Mount, taken
-from hud.environment.workspace.network import Network, Peer
-from hud.environment.workspace.sandbox import Sandbox
-from hud.environment.workspace.server import WorkspaceServer
-from hud.environment.workspace.ways_out import OpenNetwork
+from hud.environment.current_run import runs_in_scope
+from hud.environment.part import OpenPart, Part
+from hud.environment.workspace.files import transfer
+from hud.environment.workspace.files.changes import SKIPPED, Changes
+from hud.environment.workspace.files.follower import Following
+from hud.environment.workspace.network.open_network import OpenNetwork
+from hud.environment.workspace.network.policy import Network, Peer
+from hud.environment.workspace.sandbox.bubblewrap import Plan
+from hud.environment.workspace.sandbox.commands import run_inside
+from hud.environment.workspace.sandbox.limits import WorkspaceLimits
+from hud.environment.workspace.sandbox.mounts import USER, Mount, taken
+from hud.environment.workspace.sandbox.sandbox import Sandbox
+from hud.environment.workspace.ssh_server import WorkspaceServer
 from hud.errors import AgentFault, EnvironmentFault, UsageError
 from hud.graders.command import CommandOutcome
 
@@ -87,7 +87,7 @@ class Workspace(Part):
         opened = OpenWorkspace(run.name, self, sandbox)
         try:
             if self.root is not None:
-                await copying.copy_in(sandbox, str(self.root), ".")
+                await transfer.copy_in(sandbox, str(self.root), ".")
             await opened.begin()
             yield opened
         finally:
@@ -126,7 +126,7 @@ class Workspace(Part):
         """
         opened = self.opened
         try:
-            return await copying.read(opened.sandbox, path)
+            return await transfer.read(opened.sandbox, path)
         except FileNotFoundError as error:
             opened.check()
             if opened.server.was_used:
@@ -138,13 +138,13 @@ class Workspace(Part):
         content = data.encode() if isinstance(data, str) else data
         opened = self.opened
         with opened.whose_fault():
-            await copying.write(opened.sandbox, path, content)
+            await transfer.write(opened.sandbox, path, content)
 
     async def copy_in(self, source: str | Path, target: str = ".") -> None:
         """Copy a file, or what a folder holds, from this machine to `target`."""
         opened = self.opened
         with opened.whose_fault():
-            await copying.copy_in(opened.sandbox, str(source), target)
+            await transfer.copy_in(opened.sandbox, str(source), target)
 
     async def connect(self, port: int, target: str) -> None:
         """Have `port` of the workspace's loopback lead to a service at `target` (`host:port`), for this run."""
@@ -260,7 +260,7 @@ class OpenWorkspace(OpenPart):
         """Blame the agent where the workspace takes no file any more after it was at work there."""
         try:
             yield
-        except copying.Refused as refused:
+        except transfer.Refused as refused:
             self.check()
             if self.server.was_used:
                 raise AgentFault(f"{refused} The agent was at work there before.") from refused
@@ -269,7 +269,7 @@ class OpenWorkspace(OpenPart):
     async def _bash(
         self, command: str, cwd: str | Path | None, timeout: float, env: Mapping[str, str] | None
     ) -> CommandOutcome:
-        folder = copying.within(self.sandbox, str(cwd or "."))
+        folder = transfer.within(self.sandbox, str(cwd or "."))
         script = 'cd -- "$1" && eval "$2"'
         return await run_inside(
             self.sandbox,

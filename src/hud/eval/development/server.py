@@ -19,7 +19,7 @@ from hud.errors import UsageError
 from hud.eval.development.live_environment import LiveEnvironment
 
 if TYPE_CHECKING:
-    from hud.environment.mcp.served import EnvironmentServer
+    from hud.environment.mcp.environment_server import EnvironmentServer
 
 Tell = Callable[[str], None]
 """Takes sentences for whoever writes the environment."""
@@ -43,7 +43,7 @@ async def serve_web(
         async with _served(source, watch, tell) as (live, server):
             import uvicorn
 
-            from hud.environment.mcp.inspecting import Inspector
+            from hud.environment.mcp.inspector import Inspector
 
             application = server.application(host)
             application.router.routes += Inspector(server.runs, lambda: _about(live), host).routes
@@ -65,7 +65,7 @@ async def _served(
     source: str, watch: Sequence[Path], tell: Tell
 ) -> AsyncIterator[tuple[LiveEnvironment, EnvironmentServer]]:
     try:
-        from hud.environment.mcp.served import EnvironmentServer
+        from hud.environment.mcp.environment_server import EnvironmentServer
     except ModuleNotFoundError as error:
         raise UsageError(
             f"Serving over MCP needs the package {error.name!r}: pip install 'openhud[environments]'."

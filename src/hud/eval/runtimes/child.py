@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
-from hud.environment.channel.server import ControlServer
+from hud.environment.channel.server.control_server import ControlServer
 from hud.environment.environment import Environment
 
 _PR_SET_PDEATHSIG = 1

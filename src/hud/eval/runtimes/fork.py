@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from hud.environment import Environment
 from hud.environment.channel import RemoteConnection
-from hud.environment.requirements import refuse_unsupported
+from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.errors import UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.interpreter import Interpreter

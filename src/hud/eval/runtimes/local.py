@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud.environment import Environment, load_environment
-from hud.environment.requirements import refuse_unsupported
+from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.errors import UsageError
 
 if TYPE_CHECKING:

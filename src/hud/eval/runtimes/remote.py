@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from hud.environment import Environment
 from hud.environment.channel import RemoteConnection
-from hud.environment.requirements import refuse_unsupported
+from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.errors import UsageError
 from hud.eval.runtimes.served import ServedProcess
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from hud.environment.channel.client import Loss
+from hud.environment.channel.client.remote_connection import Loss
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.runtimes.exits import SHOWN, told_exit
 from hud.eval.runtimes.interpreter import Interpreter

@@ -18,7 +18,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from hud.environment.channel import RemoteConnection
-from hud.environment.channel.client import Loss
+from hud.environment.channel.client.remote_connection import Loss
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits

@@ -26,10 +26,10 @@ from typing import Any
 
 import orjson
 
-from hud.environment.channel.client import RemoteConnection
+from hud.environment.channel.client.remote_connection import RemoteConnection
 from hud.environment.environment import Environment
-from hud.environment.loading import load_environment
-from hud.environment.secrets import withhold_secrets
+from hud.environment.processes.secret_variables import withhold_secrets
+from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
 from hud.eval.runtimes.child import Limits, adopt_orphans, live_and_leave, serve_stream
 from hud.trace import Trace

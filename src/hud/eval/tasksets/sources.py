@@ -16,7 +16,7 @@ import orjson
 from pydantic import ValidationError
 
 from hud.environment import Environment, Task
-from hud.environment.loading import load_file
+from hud.environment.sources.loader import load_file
 from hud.errors import NotFoundError, UsageError
 from hud.eval.tasksets.taskset import Taskset
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hud.learning.action_tokens import MAX_LOG_RATIO, ActionTokens, log_ratio
-from hud.learning.loss_config import LossConfig
+from hud.learning.losses.action_tokens import MAX_LOG_RATIO, ActionTokens, log_ratio
+from hud.learning.losses.config import LossConfig
 
 
 def correction_weights(

@@ -16,7 +16,7 @@ never changes the accumulated gradient.
                                                           and not (A < 0 and p - p_q < -low)
 
 Every function here takes the tokens of whole sequences, flat: prompts and padding never get this far.
-Names, keys and defaults are in `hud.learning.loss_config`, corrections in `hud.learning.corrections`.
+Names, keys and defaults are in `hud.learning.losses.config`, corrections in `hud.learning.losses.corrections`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from hud.learning.action_tokens import MAX_LOG_RATIO, ActionTokens, log_ratio
-from hud.learning.corrections import correction_weights
-from hud.learning.loss_config import LossConfig
+from hud.learning.losses.action_tokens import MAX_LOG_RATIO, ActionTokens, log_ratio
+from hud.learning.losses.config import LossConfig
+from hud.learning.losses.corrections import correction_weights
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import sqlalchemy as sa
 
-from hud.agents.moves import HUMAN
+from hud.agents.human_moves import HUMAN
 from hud.client.presence import process_started
 from hud.platform.store import tables
 from hud.platform.store.ingest import upsert

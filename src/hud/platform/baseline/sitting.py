@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from hud.agents.agent import Agent, RunView
-from hud.agents.moves import HUMAN, Moves
+from hud.agents.human_moves import HUMAN, Moves
 from hud.agents.native.attach import attach
 from hud.errors import ConflictError, HudError
 from hud.trace import ImageContent, ToolResult, ToolSpec, now

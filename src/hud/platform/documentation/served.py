@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from hud import __version__
-from hud.environment.mcp.saying import refused, said, tool_of
+from hud.environment.mcp.protocol_types import refused, said, tool_of
 from hud.errors import HudError
 from hud.platform.documentation.library import Library
 from hud.trace import TextContent, ToolResult, ToolSpec

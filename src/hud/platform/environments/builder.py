@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from hud.client.presence import presence
-from hud.environment.declared import declared_names, entry_of
+from hud.environment.sources.declarations import declared_names, entry_of
 from hud.errors import HudError, UsageError
 from hud.platform.environments import container_images as containers
 from hud.platform.environments.archives import unpack
@@ -214,7 +214,7 @@ class _Making:
         entry = await asyncio.to_thread(self._entry, source)
         out = folder / "manifest.json"
         out.unlink(missing_ok=True)
-        module = "hud.environment.manifest"
+        module = "hud.environment.sources.manifest"
         command = [str(interpreter(folder)), "-P", "-m", module, str(entry), str(out)]
         # With a name only where there is a choice: the registry's may be spelled otherwise.
         names = declared_names(entry)

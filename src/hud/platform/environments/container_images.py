@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hud import settings
-from hud.environment.channel.client import RemoteConnection
-from hud.environment.manifest import tool_row
+from hud.environment.channel.client.remote_connection import RemoteConnection
+from hud.environment.sources.manifest import tool_row
 from hud.errors import HudError, UsageError
 from hud.fleet.docker import READY_SECONDS, beside_docker_s_own, container, docker
 from hud.platform.environments.build_commands import run

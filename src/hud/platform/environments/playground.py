@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hud.environment.channel.client import RemoteConnection
+from hud.environment.channel.client.remote_connection import RemoteConnection
 from hud.errors import HudError, NotFoundError, UsageError
 from hud.eval.grade import Grade
 from hud.fleet.environments import served

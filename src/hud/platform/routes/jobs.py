@@ -22,7 +22,7 @@ Offset = Annotated[int, Query(ge=0)]
 
 @router.post("/ingest", dependencies=[Depends(needs("run"))])
 async def ingest_journal(request: Request) -> dict[str, Any]:
-    """Take over journal lines (see `hud.trace.journal`). Repetitions change nothing.
+    """Take over journal lines (see `hud.trace.recording.journal`). Repetitions change nothing.
 
     `damaged` are the numbers of the lines that were not understood, from 0.
     """

@@ -15,7 +15,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
-from hud.environment.requirements import refuse_unsupported, run_seconds_of
+from hud.environment.templates.runtime_config import refuse_unsupported, run_seconds_of
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.fleet.players import refuse_unplayable
 from hud.platform.access import Identity, caller, needs

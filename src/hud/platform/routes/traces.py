@@ -17,7 +17,7 @@ from hud.platform.access import caller, needs
 from hud.platform.store import reading, reporting
 from hud.trace import ToolResult, TraceStatus, plain, text_of, trace_id_of
 from hud.trace.content import Message
-from hud.trace.foreign import understood
+from hud.trace.foreign_steps import understood
 
 router = APIRouter(prefix="/v2/trace", tags=["traces"], dependencies=[Depends(needs("read"))])
 _RUN = [Depends(needs("run"))]

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
-from hud.learning.loss_config import available_losses
+from hud.learning.losses.config import available_losses
 from hud.learning.wire_types import (
     BackwardRequest,
     ForwardBackwardRequest,

@@ -19,8 +19,8 @@ from hud.platform.store import tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.store import Store
 from hud.trace import plain
-from hud.trace.columns import pack_ids, pack_logprobs
-from hud.trace.journal import Event, decode_events, named, orphaned_journals, set_aside
+from hud.trace.recording.journal import Event, decode_events, named, orphaned_journals, set_aside
+from hud.trace.token_columns import pack_ids, pack_logprobs
 
 _Row = dict[str, Any]
 _logger = logging.getLogger("hud.store")

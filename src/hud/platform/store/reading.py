@@ -15,8 +15,8 @@ from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.job_status import outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
 from hud.platform.store.store import Store
-from hud.trace.columns import unpack_ids, unpack_logprobs
 from hud.trace.ids import plain, trace_id_of
+from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
 _IDS_AT_ONCE = 500
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from hud.errors import StoreAwayError, StoreError, UsageError
 from hud.platform.store import tables
 from hud.platform.store.blobs import Blobs
-from hud.trace.journal import free_space
+from hud.trace.recording.journal import free_space
 
 _log = logging.getLogger(__name__)
 

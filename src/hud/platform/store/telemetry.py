@@ -22,7 +22,7 @@ from hud.platform.store.ingest import refuse_foreign, to_be_indexed, upsert
 from hud.platform.store.reporting import new_run
 from hud.platform.store.store import Store
 from hud.trace import is_id, plain
-from hud.trace.columns import pack_ids, pack_logprobs
+from hud.trace.token_columns import pack_ids, pack_logprobs
 
 STEP_SCHEMA = "hud.step.v1"
 _TOKENS = ("prompt_token_ids", "output_token_ids", "output_logprobs")

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.platform.store.store import Store
-from hud.trace.columns import unpack_ids, unpack_logprobs
+from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
 WINDOW_STEPS = 100
 WINDOW_BYTES = 4 << 20

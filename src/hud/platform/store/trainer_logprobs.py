@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from hud.platform.store import tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.store import Store
-from hud.trace.columns import unpack_logprobs
+from hud.trace.token_columns import unpack_logprobs
 
 _AT_ONCE = 500
 _COLUMNS = ("logprobs", "model_id", "step", "checkpoint")
@@ -40,7 +40,7 @@ class ComputedRun:
 
     trace_id: str
     turns: list[tuple[bytes, bytes]]
-    """The ids of a turn's output, and as many logprobs, both packed as `hud.trace.columns` does; NaN: not trained on."""
+    """The ids of a turn's output, and as many logprobs, both packed as `hud.trace.token_columns` does; NaN: not trained on."""
 
 
 def record_pass(

@@ -17,8 +17,8 @@ from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
 from hud.platform.store import reading
 from hud.platform.store.trainer_logprobs import ComputedRun
 from hud.trace import parse_trace
-from hud.trace.columns import pack_ids, pack_logprobs
 from hud.trace.ids import trace_id_of
+from hud.trace.token_columns import pack_ids, pack_logprobs
 
 if TYPE_CHECKING:
     from hud.platform.store import Store

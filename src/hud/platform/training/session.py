@@ -19,7 +19,7 @@ from hud.client.presence import is_gone
 from hud.errors import ConflictError, HudError, NotFoundError
 from hud.learning.batches import Batch, make_batch
 from hud.learning.datums import Datum, Floats
-from hud.learning.loss_config import parse_loss
+from hud.learning.losses.config import parse_loss
 from hud.learning.wire_types import (
     BackwardRequest,
     BuiltinLoss,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hud.agents.conversation import call_message, opening_messages, tool_message
+from hud.agents.chat_messages import call_message, opening_messages, tool_message
 from hud.client import Client
 from hud.eval.results.failures import FailedRun
 from hud.trace import (

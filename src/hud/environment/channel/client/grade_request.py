@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from hud.trace import Trace, without_samples
-from hud.trace.jsonable import as_text, jsonable
+from hud.trace.json_values import as_text, jsonable
 
 _ROOM = 4096
 """What is around the parameters in a frame, generously."""

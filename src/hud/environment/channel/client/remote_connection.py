@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hud.environment.channel.client.remote_run import RemoteRun, is_unknown_method
 from hud.environment.channel.framing import (
     CLIENT,
     MAX_FRAME_BYTES,
@@ -22,7 +23,6 @@ from hud.environment.channel.framing import (
     request_frame,
     watch,
 )
-from hud.environment.channel.remote_run import RemoteRun, is_unknown_method
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
 _RETRY_SECONDS = 0.25

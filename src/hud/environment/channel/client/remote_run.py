@@ -14,13 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from hud.capabilities import Capability
 from hud.capabilities.capability import FILE_TRACKING
-from hud.environment.agent_tool import Delegation
+from hud.environment.channel.client.grade_request import grade_params
+from hud.environment.channel.client.remote_files import RemoteFiles
+from hud.environment.channel.client.tunnels import Tunnels
 from hud.environment.channel.framing import MAX_FRAME_BYTES, METHOD_NOT_FOUND, ChannelError
-from hud.environment.channel.grading import grade_params
-from hud.environment.channel.remote_files import RemoteFiles
-from hud.environment.channel.tunnels import Tunnels
 from hud.environment.connection import Connection, ToolOutcome
-from hud.environment.prompts import StartFrame
+from hud.environment.templates.prompts import StartFrame
+from hud.environment.tools.agent_tool import Delegation
 from hud.errors import EnvironmentFault, RolloutError
 from hud.trace import Message, ToolResult, ToolSpec, Trace
 

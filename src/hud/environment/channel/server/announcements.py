@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 from hud.capabilities import Capability
 from hud.capabilities.capability import FILE_TRACKING
 from hud.environment.channel.framing import BAD_PARAMS, BAD_STATE, TASK_FAILED, ChannelError
-from hud.environment.channel.sessions import Session, Sessions
+from hud.environment.channel.server.file_tracking import FileTracking
+from hud.environment.channel.server.sessions import Session, Sessions
+from hud.environment.channel.server.tools_server import NAME as TOOLS
+from hud.environment.channel.server.tools_server import ToolsServer
 from hud.environment.channel.splice import splice
-from hud.environment.channel.tools_server import NAME as TOOLS
-from hud.environment.channel.tools_server import ToolsServer
-from hud.environment.channel.tracking import FileTracking
 
 _DIAL_SECONDS = 10.0
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ssh": 22, "rfb": 5900, "cdp": 9222}

@@ -27,8 +27,8 @@ from hud.environment.channel.framing import (
     read_frame,
     result_frame,
 )
-from hud.environment.channel.offers import Offers
-from hud.environment.channel.sessions import Session
+from hud.environment.channel.server.announcements import Offers
+from hud.environment.channel.server.sessions import Session
 from hud.trace import Message, ToolResult, Trace, parse_trace
 
 _ROOM = 256

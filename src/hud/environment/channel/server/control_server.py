@@ -8,10 +8,10 @@ import signal
 from asyncio import StreamReader, StreamWriter
 from typing import Any
 
-from hud.environment.channel.controlling import ControlConnection
 from hud.environment.channel.framing import MAX_FRAME_BYTES, watch
-from hud.environment.channel.offers import Offers
-from hud.environment.channel.sessions import PARKED_SECONDS, Sessions
+from hud.environment.channel.server.announcements import Offers
+from hud.environment.channel.server.control_connection import ControlConnection
+from hud.environment.channel.server.sessions import PARKED_SECONDS, Sessions
 from hud.environment.environment import Environment
 from hud.errors import UsageError
 

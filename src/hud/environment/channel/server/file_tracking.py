@@ -22,7 +22,7 @@ from hud.environment.channel.framing import (
     read_frame,
     result_frame,
 )
-from hud.environment.parts import FileFollower
+from hud.environment.part import FileFollower
 from hud.environment.run import EnvironmentRun
 
 NAME = "filetracking"

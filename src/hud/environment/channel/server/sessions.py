@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from hud.environment.channel.framing import BAD_STATE, ChannelError
-from hud.environment.channel.tracking import FileTracking
+from hud.environment.channel.server.file_tracking import FileTracking
 from hud.environment.environment import Environment
 from hud.environment.run import EnvironmentRun
 from hud.errors import EnvironmentFault

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
-from hud.environment.channel.sessions import Session, Sessions
+from hud.environment.channel.server.sessions import Session, Sessions
 from hud.errors import HudError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatch
 from typing import Any, Literal
 
-from hud.environment.workspace.looking import MOST_FILES, Look, Seen, look
+from hud.environment.workspace.files.snapshot import MOST_FILES, Look, Seen, look
 
 SKIPPED = (
     ".git",

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from hud.environment.workspace.changes import Changes
-from hud.environment.workspace.sandbox import Sandbox
+from hud.environment.workspace.files.changes import Changes
+from hud.environment.workspace.sandbox.sandbox import Sandbox
 
 _OPENED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
-from hud.environment.workspace.network import LOOPBACK, PROXY_PORT, Network
-from hud.environment.workspace.proxy import Proxy
-from hud.environment.workspace.relay import Stream, relay
+from hud.environment.workspace.network.policy import LOOPBACK, PROXY_PORT, Network
+from hud.environment.workspace.network.proxy import Proxy
+from hud.environment.workspace.network.relay import Stream, relay
 from hud.errors import EnvironmentFault
 
 MOST_CONNECTIONS = 128

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
-from hud.environment.workspace.relay import Stream, relay
+from hud.environment.workspace.network.relay import Stream, relay
 
 _WEB_PORTS = (80, 443)
 _HEAD_BYTES = 1 << 16

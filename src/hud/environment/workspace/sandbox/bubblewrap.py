@@ -12,8 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from hud.environment.workspace.limits import MB, WorkspaceLimits
-from hud.environment.workspace.mounts import (
+from hud.environment.workspace.sandbox.limits import MB, WorkspaceLimits
+from hud.environment.workspace.sandbox.mounts import (
     GUARD,
     HOME,
     HOST_NAME,
@@ -26,10 +26,10 @@ from hud.environment.workspace.mounts import (
     script_mounts,
     system_mounts,
 )
-from hud.environment.workspace.seccomp import filter_program
+from hud.environment.workspace.sandbox.seccomp import filter_program
 from hud.errors import EnvironmentFault
 
-_SCRIPTS = Path(__file__).parent / "inside"
+_SCRIPTS = Path(__file__).parents[1] / "inside"
 _WRITABLE = ("/tmp", "/dev", HOME)
 """Folders that a workspace writes, besides its own; `/proc` is not one."""
 _FIRST_USER, _USERS = 2_000_000_000, 100_000_000

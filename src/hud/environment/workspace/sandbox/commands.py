@@ -11,9 +11,9 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from hud.environment.workspace.mounts import GUARD, SYSTEM_PATH
-from hud.environment.workspace.pipes import Outgoing
-from hud.environment.workspace.sandbox import Sandbox
+from hud.environment.workspace.sandbox.mounts import GUARD, SYSTEM_PATH
+from hud.environment.workspace.sandbox.pipes import Outgoing
+from hud.environment.workspace.sandbox.sandbox import Sandbox
 from hud.graders.command import CommandOutcome
 
 _OWN = {

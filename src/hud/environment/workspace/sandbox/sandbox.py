@@ -20,10 +20,10 @@ from typing import Any
 
 import orjson
 
-from hud.environment.workspace.bubblewrap import Plan, command
-from hud.environment.workspace.cgroups import ControlGroup
-from hud.environment.workspace.limits import MB
-from hud.environment.workspace.mounts import HOME, SEARCH_PATH, USER
+from hud.environment.workspace.sandbox.bubblewrap import Plan, command
+from hud.environment.workspace.sandbox.cgroups import ControlGroup
+from hud.environment.workspace.sandbox.limits import MB
+from hud.environment.workspace.sandbox.mounts import HOME, SEARCH_PATH, USER
 from hud.errors import EnvironmentFault
 
 START_SECONDS = 30.0

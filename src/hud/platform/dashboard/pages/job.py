@@ -19,7 +19,7 @@ from hud.platform.rollouts.queue import Rollouts
 from hud.platform.store import job_listing, reading
 from hud.platform.store.job_runs import job_runs
 from hud.platform.training_jobs import TrainingJobs
-from hud.trace.export import trajectory_line
+from hud.trace.trajectory_export import trajectory_line
 
 router = Pages()
 TASKS_PER_PAGE = 100

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 
 from hud.errors import UsageError
-from hud.learning.loss_config import available_losses
+from hud.learning.losses.config import available_losses
 from hud.platform.dashboard.showing import written
 from hud.train.config import TrainConfig
 

@@ -1,0 +1,1 @@
+"""Agents by provider: the tool loop with settings and a model of one provider."""

@@ -1,0 +1,1 @@
+"""The client of a browser, over the Chrome DevTools Protocol."""

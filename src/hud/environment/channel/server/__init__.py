@@ -1,0 +1,1 @@
+"""The environment's side of the control channel."""

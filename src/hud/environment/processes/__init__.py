@@ -1,0 +1,1 @@
+"""Processes and threads that an environment starts, and the variables that they inherit."""

@@ -1,0 +1,1 @@
+"""Environments in files and modules: declared names, loading, and manifests."""

@@ -1,0 +1,1 @@
+"""Templates and tasks: prompts, answers, rewards, and the runtime that a task requires."""

@@ -1,0 +1,1 @@
+"""The files of a workspace: transfer, snapshots and changes."""

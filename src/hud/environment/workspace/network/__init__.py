@@ -1,0 +1,1 @@
+"""The network of a workspace: policy, proxy and forwarded ports."""

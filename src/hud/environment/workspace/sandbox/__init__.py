@@ -1,0 +1,1 @@
+"""The sandbox of a workspace: namespaces, mounts, limits, and the processes in it."""

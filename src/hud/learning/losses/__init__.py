@@ -1,0 +1,1 @@
+"""Losses: configuration, formulas, and corrections for stale or inexact samplers."""

@@ -1,0 +1,1 @@
+"""Recording: the journal, the recorder protocol, and instrumented functions."""
