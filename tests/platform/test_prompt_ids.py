@@ -24,22 +24,22 @@ from transformers import AutoTokenizer
 
 from hud.engine.policy import PolicyChatModel
 from hud.errors import UsageError
+from hud.inference.dialects.anthropic.codec import AnthropicCodec
+from hud.inference.dialects.chat_completions.codec import ChatCodec
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.gemini.codec import GeminiCodec
+from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.platform.gateway.detokenizing import Vocabulary
-from hud.platform.gateway.dialects.anthropic_messages import MessagesDialect
-from hud.platform.gateway.dialects.gemini import GeminiDialect
-from hud.platform.gateway.dialects.openai_chat import ChatDialect
-from hud.platform.gateway.dialects.openai_responses import ResponsesDialect
-from hud.platform.gateway.fields import Fields
 from hud.platform.gateway.formats import Format
 from hud.platform.gateway.local import LocalModel, prompts_of
 from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import Continuation, SamplingParams
 
 DIALECTS = {
-    "chat": (ChatDialect(), prompt_bodies.chat_body),
-    "responses": (ResponsesDialect(), prompt_bodies.responses_body),
-    "messages": (MessagesDialect(), prompt_bodies.anthropic_body),
-    "gemini": (GeminiDialect(), prompt_bodies.gemini_body),
+    "chat": (ChatCodec(), prompt_bodies.chat_body),
+    "responses": (ResponsesCodec(), prompt_bodies.responses_body),
+    "messages": (AnthropicCodec(), prompt_bodies.anthropic_body),
+    "gemini": (GeminiCodec(), prompt_bodies.gemini_body),
 }
 EXAMPLES = max(12, hypothesis().max_examples if hypothesis().max_examples > 100 else 0)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import orjson
 
-from hud.platform.gateway.dialects.anthropic_messages import MessagesDialect
-from hud.platform.gateway.dialects.dialect import Dialect
-from hud.platform.gateway.dialects.gemini import GeminiDialect
-from hud.platform.gateway.dialects.openai_chat import ChatDialect
+from hud.inference.dialects.anthropic.codec import AnthropicCodec
+from hud.inference.dialects.chat_completions.codec import ChatCodec
+from hud.inference.dialects.codec import Codec, Refusal
+from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.refusals import Refusal
 
 _ABSENT = {
     "embeddings": "makes no embeddings. It has generative models only: hud models list",
@@ -29,14 +28,14 @@ _LONGEST = 200
 """Characters of an unknown path that are repeated."""
 
 
-def dialect_of(exchange: Exchange) -> Dialect:
+def dialect_of(exchange: Exchange) -> Codec:
     """Return the dialect of a request, by its headers or its path; OpenAI's where nothing tells."""
     path: str = exchange.scope["path"]
     if exchange.header(b"x-goog-api-key") or path.startswith(("/v1beta/", "/v1alpha/")):
-        return GeminiDialect()
+        return GeminiCodec()
     if exchange.header(b"anthropic-version") or "messages" in path.split("/"):
-        return MessagesDialect()
-    return ChatDialect()
+        return AnthropicCodec()
+    return ChatCodec()
 
 
 async def tell_absent(exchange: Exchange) -> None:

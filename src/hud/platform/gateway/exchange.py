@@ -8,12 +8,10 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
+from hud.inference.dialects.codec import EVENTS, JSON
 from hud.platform.access.identity import LOCAL, Identity
 
 Headers = list[tuple[bytes, bytes]]
-
-JSON = b"application/json"
-EVENTS = b"text/event-stream; charset=utf-8"
 
 
 class ClientGoneError(Exception):

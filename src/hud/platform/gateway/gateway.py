@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from hud.errors import NotFoundError, UsageError
+from hud.inference.dialects.anthropic.codec import AnthropicCodec
+from hud.inference.dialects.chat_completions.codec import ChatCodec
+from hud.inference.dialects.chat_completions.completions import CompletionsCodec
+from hud.inference.dialects.codec import Codec, StreamWriter
+from hud.inference.dialects.events import Event
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.gemini.codec import GeminiCodec
+from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.responses.codec import ResponsesCodec, ResponseWriter
+from hud.inference.dialects.responses.items import read_items
+from hud.inference.dialects.turns import turns_of
 from hud.platform.access.identity import Identity, Scope
 from hud.platform.gateway.absent import dialect_of
-from hud.platform.gateway.answers import turns_of
 from hud.platform.gateway.catalogue import Catalogue, Target
 from hud.platform.gateway.connections import Connections
-from hud.platform.gateway.dialects.anthropic_messages import MessagesDialect
-from hud.platform.gateway.dialects.dialect import Dialect, Teller
-from hud.platform.gateway.dialects.gemini import GeminiDialect
-from hud.platform.gateway.dialects.openai_chat import ChatDialect
-from hud.platform.gateway.dialects.openai_completions import CompletionsDialect
-from hud.platform.gateway.dialects.openai_items import read_items
-from hud.platform.gateway.dialects.openai_responses import ResponsesDialect, ResponsesTeller
-from hud.platform.gateway.events import Event
 from hud.platform.gateway.exchange import ClientGoneError, Exchange
-from hud.platform.gateway.fields import Fields
 from hud.platform.gateway.ledger import Entry, Ledger, Meter
 from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
@@ -33,7 +34,6 @@ from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.passthrough import PassThrough
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import refusal_of
-from hud.platform.gateway.requests import GenerationRequest
 from hud.platform.gateway.stored import StoredResponses
 from hud.platform.gateway.upstream import UpstreamTurns
 from hud.trace import plain
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 class Dialects:
     """The dialects that are spoken."""
 
-    chat: Dialect = field(default_factory=ChatDialect)
-    completions: Dialect = field(default_factory=CompletionsDialect)
-    responses: Dialect = field(default_factory=ResponsesDialect)
-    messages: Dialect = field(default_factory=MessagesDialect)
-    gemini: Dialect = field(default_factory=GeminiDialect)
+    chat: Codec = field(default_factory=ChatCodec)
+    completions: Codec = field(default_factory=CompletionsCodec)
+    responses: Codec = field(default_factory=ResponsesCodec)
+    messages: Codec = field(default_factory=AnthropicCodec)
+    gemini: Codec = field(default_factory=GeminiCodec)
 
 
 CLIENT_GONE = 499
@@ -79,7 +79,7 @@ class Gateway:
     async def serve(
         self,
         exchange: Exchange,
-        dialect: Dialect,
+        dialect: Codec,
         action: str,
         given: dict[str, Any] | None = None,
         *,
@@ -165,7 +165,7 @@ class Gateway:
     async def _simply(
         self,
         exchange: Exchange,
-        dialect: Dialect,
+        dialect: Codec,
         work: Callable[[Identity], Awaitable[bytes]],
         scope: Scope = "read",
     ) -> None:
@@ -177,7 +177,7 @@ class Gateway:
             await _refuse(exchange, dialect, error)
 
     async def _count(
-        self, exchange: Exchange, dialect: Dialect, body: Fields, target: Target
+        self, exchange: Exchange, dialect: Codec, body: Fields, target: Target
     ) -> None:
         """Tell how many tokens a prompt has."""
         if not isinstance(target, LocalModel):
@@ -204,7 +204,7 @@ class Gateway:
     async def _answer(
         self,
         exchange: Exchange,
-        dialect: Dialect,
+        dialect: Codec,
         body: Fields,
         target: Target,
         who: Identity,
@@ -216,20 +216,20 @@ class Gateway:
         request = await self._continued(dialect, request, body, who)
         events = self.events(target, request, who, meter)
         if request.stream:
-            teller = dialect.teller(body, request, target.name)
-            await self._tell(exchange, teller, events, request, who, body)
+            writer = dialect.writer(body, request, target.name)
+            await self._tell(exchange, writer, events, request, who, body)
             return
         async with aclosing(events) as batches:
             said = [event async for batch in batches for event in batch]
         answer = dialect.whole(body, request, target.name, turns_of(said, request.choices))
-        if isinstance(dialect, ResponsesDialect):
+        if isinstance(dialect, ResponsesCodec):
             await self._keep(answer, request, who, body)
         await exchange.answer(200, orjson.dumps(answer))
 
     async def _tell(
         self,
         exchange: Exchange,
-        teller: Teller,
+        writer: StreamWriter,
         events: AsyncGenerator[list[Event], None],
         request: GenerationRequest,
         who: Identity,
@@ -239,25 +239,25 @@ class Gateway:
             async with aclosing(events) as batches:
                 async for batch in batches:
                     if exchange.status is None:
-                        await exchange.begin_events(teller.content_type)
-                    data = b"".join([teller.tell(event) for event in batch])
+                        await exchange.begin_events(writer.content_type)
+                    data = b"".join([writer.write(event) for event in batch])
                     if data:
                         await exchange.write(data)
-            last = teller.end()
-            if isinstance(teller, ResponsesTeller):
+            last = writer.end()
+            if isinstance(writer, ResponseWriter):
                 # Before its last event: whoever reads that may go on from it at once.
-                await self._keep(teller.answer, request, who, body)
+                await self._keep(writer.answer, request, who, body)
             await exchange.end(last)
         except Exception as error:
             if exchange.status is None:
                 raise
-            await exchange.end(teller.fail(refusal_of(error)))
+            await exchange.end(writer.fail(refusal_of(error)))
 
     async def _continued(
-        self, dialect: Dialect, request: GenerationRequest, body: Fields, who: Identity
+        self, dialect: Codec, request: GenerationRequest, body: Fields, who: Identity
     ) -> GenerationRequest:
         """Put the conversation of an earlier response before this one's."""
-        if not isinstance(dialect, ResponsesDialect):
+        if not isinstance(dialect, ResponsesCodec):
             return request
         previous = body.text("previous_response_id")
         if previous is None:
@@ -312,7 +312,7 @@ class Gateway:
             tokens.labels(target.name, "completion").inc(meter.completion_tokens)
 
 
-async def _refuse(exchange: Exchange, dialect: Dialect, error: Exception) -> None:
+async def _refuse(exchange: Exchange, dialect: Codec, error: Exception) -> None:
     """Tell an error in the words of a dialect."""
     if exchange.status is not None:
         raise error  # The connection breaks: nothing else tells the client that this is not all.

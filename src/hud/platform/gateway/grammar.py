@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from hud.engine.chat.tool_calls.json_calls import json_rule
-from hud.platform.gateway.requests import GenerationRequest
+from hud.inference.dialects.request import GenerationRequest
 
 if TYPE_CHECKING:
     from hud.engine.chat.chat_format import ChatFormat

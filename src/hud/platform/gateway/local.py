@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
+from hud.inference.dialects.events import Begun, Event
+from hud.inference.dialects.request import GenerationRequest
 from hud.platform.gateway.detokenizing import Vocabulary
-from hud.platform.gateway.events import Begun, Event
 from hud.platform.gateway.formats import Format
 from hud.platform.gateway.grammar import grammar_of
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.merging import merged
 from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.reading import Prompt, TurnReader
-from hud.platform.gateway.requests import GenerationRequest
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.tokens import TokenDelta, TokenRequest
 
@@ -85,7 +85,7 @@ class LocalTurns:
         reader = TurnReader(model.format, request, choice, prompt)
         asked = TokenRequest(
             prompt=prompt.ids,
-            params=request.sampling.params(choice),
+            params=request.params(choice),
             stop_ids=model.format.chat.stop_ids,
             top_logprobs=request.top_logprobs or 0,
             tenant=tenant,
@@ -130,7 +130,7 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
             Prompt(chat.encode(prompt) if isinstance(prompt, str) else _known(prompt, vocabulary))
             for prompt in request.prompts
         ]
-    effort = request.effort
+    effort = request.sampling.reasoning_effort
     if effort is None and request.budgeted_effort is not None:
         effort = request.budgeted_effort if chat.reasoning.takes(request.budgeted_effort) else None
     ids = None

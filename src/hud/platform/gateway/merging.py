@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from hud.platform.gateway.events import Event
+from hud.inference.dialects.events import Event
 
 
 async def merged(

@@ -13,9 +13,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from hud import settings
 from hud.errors import UsageError
+from hud.inference.dialects.codec import Family
 from hud.inference.prices import price_of
 from hud.outbound import Reach
-from hud.platform.gateway.dialects.dialect import Family
 from hud.platform.models.records import ModelConfig, ModelRecord, ProviderConfig
 from hud.platform.secrets import Secrets, operator_reach
 from hud.platform.store.tables import LOCAL_TEAM

@@ -8,7 +8,7 @@ from typing import Literal
 import orjson
 
 from hud.engine.chat.tool_calls import Parsed, Piece, Said, TurnParser, parse_output
-from hud.platform.gateway.events import (
+from hud.inference.dialects.events import (
     CallArguments,
     CallBegun,
     CallEnded,
@@ -20,8 +20,8 @@ from hud.platform.gateway.events import (
     TokenInfo,
     TokensDrawn,
 )
+from hud.inference.dialects.request import GenerationRequest
 from hud.platform.gateway.formats import Format
-from hud.platform.gateway.requests import GenerationRequest
 from hud.platform.gateway.stopping import StopScanner
 from hud.platform.serving.tokens import TokenDelta, TokenEnd
 from hud.trace import Sample, ToolCall, Usage
@@ -183,7 +183,7 @@ class TurnReader:
                 output_logprobs=self._logprobs,
                 checkpoint=self._version,
                 swaps=[swap for swap in self._swaps if swap[0] < len(self._ids)],
-                temperature=self.request.sampling.params(0).effective_temperature,
+                temperature=self.request.sampling.effective_temperature,
             )
         return Finished(
             self.choice,

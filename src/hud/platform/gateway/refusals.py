@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
-from dataclasses import dataclass
 
 from hud.errors import HudError, InfrastructureFault
+from hud.inference.dialects.codec import Refusal
 
 _log = logging.getLogger("hud.gateway")
 
 _BUSY_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A status, and the sentence that goes with it."""
-
-    status: int
-    message: str
-    retry_after: float | None = None
-
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return what the status needs beside the body."""
-        if self.retry_after is None:
-            return []
-        return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]
 
 
 class UpstreamError(HudError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from hud.errors import UsageError
-from hud.platform.gateway.events import Event
+from hud.inference.dialects.events import Event
+from hud.inference.dialects.request import GenerationRequest
 from hud.platform.gateway.ledger import Meter
-from hud.platform.gateway.requests import GenerationRequest
 
 
 class Reader(Protocol):

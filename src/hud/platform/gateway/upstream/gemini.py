@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from hud.errors import UsageError
-from hud.platform.gateway.events import (
+from hud.inference.dialects.events import (
     Begun,
     CallArguments,
     CallBegun,
@@ -18,8 +18,8 @@ from hud.platform.gateway.events import (
     ReasoningDelta,
     TextDelta,
 )
+from hud.inference.dialects.request import GenerationRequest
 from hud.platform.gateway.ledger import Meter
-from hud.platform.gateway.requests import GenerationRequest
 from hud.platform.gateway.upstream.adapter import (
     data_url,
     refuse_choices,

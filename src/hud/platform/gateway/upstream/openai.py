@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud.platform.gateway.events import (
+from hud.inference.dialects.events import (
     Begun,
     CallArguments,
     CallBegun,
@@ -17,8 +17,8 @@ from hud.platform.gateway.events import (
     TokenInfo,
     TokensDrawn,
 )
+from hud.inference.dialects.request import GenerationRequest
 from hud.platform.gateway.ledger import Meter
-from hud.platform.gateway.requests import GenerationRequest
 from hud.platform.gateway.upstream.adapter import refuse_tokens
 from hud.trace import Usage, new_id
 
@@ -53,7 +53,7 @@ class OpenAIAdapter:
             "stop": list(sampling.stop) or None,
             "seed": sampling.seed,
             "n": request.choices if request.choices > 1 else None,
-            "reasoning_effort": request.effort,
+            "reasoning_effort": sampling.reasoning_effort,
         }
         body.update({name: value for name, value in wishes.items() if value is not None})
         if request.tools:

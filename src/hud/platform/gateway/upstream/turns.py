@@ -8,8 +8,10 @@ from typing import Any
 import aiohttp
 import orjson
 
+from hud.inference.dialects.events import Event
+from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of
 from hud.platform.gateway.connections import Connections
-from hud.platform.gateway.events import Event
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.passthrough import (
     MOST_ERROR_BYTES,
@@ -19,12 +21,10 @@ from hud.platform.gateway.passthrough import (
 )
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import UpstreamError
-from hud.platform.gateway.requests import GenerationRequest
 from hud.platform.gateway.upstream.adapter import Adapter
 from hud.platform.gateway.upstream.anthropic import AnthropicAdapter
 from hud.platform.gateway.upstream.gemini import GeminiAdapter
 from hud.platform.gateway.upstream.openai import OpenAIAdapter
-from hud.platform.gateway.upstream.sse import EventTooLargeError, data_of
 
 _ADAPTERS: dict[str, Adapter] = {
     "openai": OpenAIAdapter(),

@@ -9,15 +9,13 @@ from typing import Any
 import orjson
 
 from hud.errors import UsageError
-from hud.platform.gateway.answers import Turn, usage_of
-from hud.platform.gateway.dialects.dialect import Family
-from hud.platform.gateway.dialects.openai_chat import MOST_CHOICES, read_sampling, usage_json
-from hud.platform.gateway.dialects.openai_messages import openai_error
-from hud.platform.gateway.events import Event, Finished, TextDelta, TokenInfo, TokensDrawn
-from hud.platform.gateway.exchange import EVENTS
-from hud.platform.gateway.fields import Fields
-from hud.platform.gateway.refusals import Refusal
-from hud.platform.gateway.requests import GenerationRequest
+from hud.inference.dialects.chat_completions.codec import MOST_CHOICES, read_sampling, usage_json
+from hud.inference.dialects.chat_completions.conversation import openai_error
+from hud.inference.dialects.codec import EVENTS, Family, Refusal
+from hud.inference.dialects.events import Event, Finished, TextDelta, TokenInfo, TokensDrawn
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.turns import Turn, usage_of
 from hud.trace import new_id
 
 _UNSUPPORTED = ("logit_bias", "presence_penalty", "frequency_penalty", "suffix", "echo")
@@ -26,7 +24,7 @@ _DEFAULT_TOKENS = 16
 """What the dialect says where a request says nothing."""
 
 
-class CompletionsDialect:
+class CompletionsCodec:
     """`POST /completions`."""
 
     family: Family = "openai"
@@ -72,15 +70,15 @@ class CompletionsDialect:
             "usage": usage_json(usage_of(turn.finished for turn in turns)),
         }
 
-    def teller(self, body: Fields, request: GenerationRequest, model: str) -> CompletionsTeller:
+    def writer(self, body: Fields, request: GenerationRequest, model: str) -> CompletionsWriter:
         options = body.inner("stream_options")
-        return CompletionsTeller(model, bool(options is not None and options.flag("include_usage")))
+        return CompletionsWriter(model, bool(options is not None and options.flag("include_usage")))
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
         return openai_error(refusal)
 
 
-class CompletionsTeller:
+class CompletionsWriter:
     """Chunks of a completion."""
 
     content_type = EVENTS
@@ -91,7 +89,7 @@ class CompletionsTeller:
         self._tokens: dict[int, list[TokenInfo]] = {}
         self._ends: list[Finished] = []
 
-    def tell(self, event: Event) -> bytes:
+    def write(self, event: Event) -> bytes:
         match event:
             case TextDelta(choice, text):
                 return self._chunk(choice, text, {"finish_reason": None})

@@ -8,19 +8,12 @@ from typing import Any
 import orjson
 
 from hud.errors import UsageError
-from hud.platform.gateway.answers import Call, Turn, usage_of
-from hud.platform.gateway.dialects.dialect import Family
-from hud.platform.gateway.dialects.gemini_contents import (
-    read_choice,
-    read_contents,
-    read_format,
-    read_tools,
-)
-from hud.platform.gateway.dialects.openai_messages import (
+from hud.inference.dialects.chat_completions.conversation import (
     read_stops,
 )
-from hud.platform.gateway.efforts import effort_of_budget, read_effort
-from hud.platform.gateway.events import (
+from hud.inference.dialects.codec import EVENTS, JSON, Family, Refusal
+from hud.inference.dialects.efforts import effort_of_budget, read_effort
+from hud.inference.dialects.events import (
     CallArguments,
     CallBegun,
     CallEnded,
@@ -31,11 +24,16 @@ from hud.platform.gateway.events import (
     TokenInfo,
     TokensDrawn,
 )
-from hud.platform.gateway.exchange import EVENTS, JSON
-from hud.platform.gateway.fields import Fields
-from hud.platform.gateway.refusals import Refusal
-from hud.platform.gateway.requests import GenerationRequest, Sampling
-from hud.trace import Usage, new_id
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.gemini.contents import (
+    read_choice,
+    read_contents,
+    read_format,
+    read_tools,
+)
+from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.turns import Call, Turn, usage_of
+from hud.trace import SamplingParams, Usage, new_id
 
 _UNSUPPORTED = ("cachedContent", "cached_content")
 _UNSUPPORTED_CONFIG = (
@@ -62,7 +60,7 @@ _STOPS = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "content
 MOST_CANDIDATES = 8
 
 
-class GeminiDialect:
+class GeminiCodec:
     """`POST /v1beta/models/{model}:generateContent` and `:streamGenerateContent`."""
 
     family: Family = "gemini"
@@ -82,7 +80,7 @@ class GeminiDialect:
             model=body.needed_text("model"),
             messages=messages,
             tools=tools,
-            sampling=Sampling(
+            sampling=SamplingParams(
                 max_tokens=config.integer("maxOutputTokens", "max_output_tokens", least=1),
                 temperature=config.number("temperature", least=0, most=2),
                 top_p=config.number("topP", "top_p", least=1e-6, most=1),
@@ -91,6 +89,7 @@ class GeminiDialect:
                     read_stops(config, "stopSequences", "stop_sequences"),
                 ),
                 seed=config.integer("seed", least=0),
+                reasoning_effort=read_effort(thinking, "thinkingLevel", "thinking_level"),
             ),
             choices=config.integer(
                 "candidateCount", "candidate_count", least=1, most=MOST_CANDIDATES
@@ -102,7 +101,6 @@ class GeminiDialect:
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
             think=bool(thinking.flag("includeThoughts", "include_thoughts")),
-            effort=read_effort(thinking, "thinkingLevel", "thinking_level"),
             budgeted_effort=effort_of_budget(
                 thinking.integer("thinkingBudget", "thinking_budget", least=-1)
             ),
@@ -130,8 +128,8 @@ class GeminiDialect:
             "responseId": new_id(),
         }
 
-    def teller(self, body: Fields, request: GenerationRequest, model: str) -> GeminiTeller:
-        return GeminiTeller(
+    def writer(self, body: Fields, request: GenerationRequest, model: str) -> ContentWriter:
+        return ContentWriter(
             model, think=bool(request.think), events=bool(body.flag("server_sent_events"))
         )
 
@@ -139,7 +137,7 @@ class GeminiDialect:
         return gemini_error(refusal)
 
 
-class GeminiTeller:
+class ContentWriter:
     """Partial answers, as server-sent events or as the items of one JSON array."""
 
     def __init__(self, model: str, *, think: bool, events: bool) -> None:
@@ -152,7 +150,7 @@ class GeminiTeller:
         self._ends: list[Finished] = []
         self._told = 0
 
-    def tell(self, event: Event) -> bytes:
+    def write(self, event: Event) -> bytes:
         match event:
             case TextDelta(choice, text):
                 return self._candidate(choice, [{"text": text}])

@@ -9,18 +9,16 @@ from typing import Any
 import orjson
 
 from hud.errors import UsageError
-from hud.platform.gateway.answers import Turn, usage_of
-from hud.platform.gateway.dialects.dialect import Family
-from hud.platform.gateway.dialects.openai_chat import MOST_TOP_LOGPROBS, logprobs_json
-from hud.platform.gateway.dialects.openai_items import read_items
-from hud.platform.gateway.dialects.openai_messages import (
+from hud.inference.dialects.chat_completions.codec import MOST_TOP_LOGPROBS, logprobs_json
+from hud.inference.dialects.chat_completions.conversation import (
     openai_error,
     read_format,
     read_tool,
     read_tool_choice,
 )
-from hud.platform.gateway.efforts import read_effort
-from hud.platform.gateway.events import (
+from hud.inference.dialects.codec import EVENTS, Family, Refusal
+from hud.inference.dialects.efforts import read_effort
+from hud.inference.dialects.events import (
     Begun,
     CallArguments,
     CallBegun,
@@ -32,16 +30,16 @@ from hud.platform.gateway.events import (
     TokenInfo,
     TokensDrawn,
 )
-from hud.platform.gateway.exchange import EVENTS
-from hud.platform.gateway.fields import Fields
-from hud.platform.gateway.refusals import Refusal
-from hud.platform.gateway.requests import GenerationRequest, Sampling
-from hud.trace import ToolSpec, Usage, new_id
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.responses.items import read_items
+from hud.inference.dialects.turns import Turn, usage_of
+from hud.trace import SamplingParams, ToolSpec, Usage, new_id
 
 _UNSUPPORTED = ("background", "conversation", "prompt")
 
 
-class ResponsesDialect:
+class ResponsesCodec:
     """`POST /responses`."""
 
     family: Family = "openai"
@@ -63,10 +61,11 @@ class ResponsesDialect:
             model=body.needed_text("model"),
             messages=messages,
             tools=tools,
-            sampling=Sampling(
+            sampling=SamplingParams(
                 max_tokens=body.integer("max_output_tokens", least=1),
                 temperature=body.number("temperature", least=0, most=2),
                 top_p=body.number("top_p", least=1e-6, most=1),
+                reasoning_effort=read_effort(reasoning, "effort"),
             ),
             tool_choice=read_tool_choice(body, tools),
             parallel_calls=body.flag("parallel_tool_calls") is not False,
@@ -74,7 +73,6 @@ class ResponsesDialect:
             top_logprobs=_top_logprobs(body),
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
-            effort=read_effort(reasoning, "effort"),
         )
 
     def whole(
@@ -93,14 +91,14 @@ class ResponsesDialect:
         )
         return _ended(_response(body, request, model), output, turn.finished)
 
-    def teller(self, body: Fields, request: GenerationRequest, model: str) -> ResponsesTeller:
-        return ResponsesTeller(_response(body, request, model))
+    def writer(self, body: Fields, request: GenerationRequest, model: str) -> ResponseWriter:
+        return ResponseWriter(_response(body, request, model))
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
         return openai_error(refusal)
 
 
-class ResponsesTeller:
+class ResponseWriter:
     """Events of a response: it is created and in progress, items are added, told and done, it is completed."""
 
     content_type = EVENTS
@@ -113,7 +111,7 @@ class ResponsesTeller:
         self._tokens: list[TokenInfo] = []
         self._finished = Finished(0, "stop", Usage())
 
-    def tell(self, event: Event) -> bytes:
+    def write(self, event: Event) -> bytes:
         match event:
             case Begun():
                 return self._event("response.created", response=self.answer) + self._event(
@@ -286,7 +284,7 @@ def _response(body: Fields, request: GenerationRequest, model: str) -> dict[str,
         "output": [],
         "parallel_tool_calls": request.parallel_calls,
         "previous_response_id": body.text("previous_response_id"),
-        "reasoning": {"effort": request.effort, "summary": None},
+        "reasoning": {"effort": sampling.reasoning_effort, "summary": None},
         "store": body.flag("store") is not False,
         "temperature": 1.0 if sampling.temperature is None else sampling.temperature,
         "text": body.get("text") or {"format": {"type": "text"}},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hud.errors import UsageError
-from hud.platform.gateway.fields import Fields
-from hud.platform.gateway.refusals import Refusal
-from hud.platform.gateway.requests import OutputFormat, ToolChoice
+from hud.inference.dialects.codec import Refusal
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.request import OutputFormat, ToolChoice
 from hud.trace import ChatMessage, ToolSpec
 
 _ROLES = {

@@ -7,15 +7,15 @@ from typing import Any
 import orjson
 
 from hud.errors import UsageError
-from hud.platform.gateway.dialects.openai_messages import (
+from hud.inference.dialects.chat_completions.conversation import (
     call_message,
     checked_choice,
     image_part,
     join_parts,
     tool_spec,
 )
-from hud.platform.gateway.fields import Fields
-from hud.platform.gateway.requests import OutputFormat, ToolChoice
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.request import OutputFormat, ToolChoice
 from hud.trace import ChatMessage, ToolSpec
 
 

@@ -8,9 +8,7 @@ from typing import Any
 import orjson
 
 from hud.errors import UsageError
-from hud.platform.gateway.answers import Turn, usage_of
-from hud.platform.gateway.dialects.dialect import Family
-from hud.platform.gateway.dialects.openai_messages import (
+from hud.inference.dialects.chat_completions.conversation import (
     call_message,
     checked_choice,
     image_part,
@@ -18,8 +16,9 @@ from hud.platform.gateway.dialects.openai_messages import (
     read_stops,
     tool_spec,
 )
-from hud.platform.gateway.efforts import effort_of_budget, read_effort
-from hud.platform.gateway.events import (
+from hud.inference.dialects.codec import EVENTS, Family, Refusal
+from hud.inference.dialects.efforts import effort_of_budget, read_effort
+from hud.inference.dialects.events import (
     Begun,
     CallArguments,
     CallBegun,
@@ -29,11 +28,10 @@ from hud.platform.gateway.events import (
     ReasoningDelta,
     TextDelta,
 )
-from hud.platform.gateway.exchange import EVENTS
-from hud.platform.gateway.fields import Fields
-from hud.platform.gateway.refusals import Refusal
-from hud.platform.gateway.requests import GenerationRequest, OutputFormat, Sampling, ToolChoice
-from hud.trace import ChatMessage, ReasoningEffort, ToolSpec, Usage, new_id
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.request import GenerationRequest, OutputFormat, ToolChoice
+from hud.inference.dialects.turns import Turn, usage_of
+from hud.trace import ChatMessage, ReasoningEffort, SamplingParams, ToolSpec, Usage, new_id
 
 _UNSUPPORTED = ("mcp_servers", "container", "context_management")
 _KINDS = {
@@ -54,7 +52,7 @@ _STOPS = {
 }
 
 
-class MessagesDialect:
+class AnthropicCodec:
     """`POST /v1/messages`."""
 
     family: Family = "anthropic"
@@ -73,12 +71,13 @@ class MessagesDialect:
             model=body.needed_text("model"),
             messages=messages,
             tools=tools,
-            sampling=Sampling(
+            sampling=SamplingParams(
                 max_tokens=most,
                 temperature=body.number("temperature", least=0, most=1),
                 top_p=body.number("top_p", least=1e-6, most=1),
                 top_k=body.integer("top_k", least=0),
                 stop=read_stops(body, "stop_sequences"),
+                reasoning_effort=read_effort(body.inner("output_config") or Fields({}), "effort"),
             ),
             tool_choice=_read_choice(choice, tools),
             parallel_calls=parallel,
@@ -86,7 +85,6 @@ class MessagesDialect:
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
             think=None if thinking is None else thinking.text("type") != "disabled",
-            effort=read_effort(body.inner("output_config") or Fields({}), "effort"),
             budgeted_effort=None if thinking is None else _read_thinking(thinking),
         )
 
@@ -115,14 +113,14 @@ class MessagesDialect:
             "usage": _usage(usage_of([turn.finished])),
         }
 
-    def teller(self, body: Fields, request: GenerationRequest, model: str) -> MessagesTeller:
-        return MessagesTeller(model, think=request.think is not False)
+    def writer(self, body: Fields, request: GenerationRequest, model: str) -> MessageWriter:
+        return MessageWriter(model, think=request.think is not False)
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
         return anthropic_error(refusal)
 
 
-class MessagesTeller:
+class MessageWriter:
     """Events of a message: each block is begun, told and stopped before the next one."""
 
     content_type = EVENTS
@@ -134,7 +132,7 @@ class MessagesTeller:
         self._open: str | None = None
         self._finished: Finished | None = None
 
-    def tell(self, event: Event) -> bytes:
+    def write(self, event: Event) -> bytes:
         match event:
             case Begun(prompt_tokens, cached_tokens):
                 usage = _usage(Usage(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens))

@@ -14,9 +14,7 @@ from typing import Any
 import orjson
 
 from hud.errors import UsageError
-from hud.platform.gateway.answers import Turn, usage_of
-from hud.platform.gateway.dialects.dialect import Family
-from hud.platform.gateway.dialects.openai_messages import (
+from hud.inference.dialects.chat_completions.conversation import (
     call_message,
     openai_error,
     read_format,
@@ -25,8 +23,9 @@ from hud.platform.gateway.dialects.openai_messages import (
     read_tool_choice,
     read_tools,
 )
-from hud.platform.gateway.efforts import read_effort
-from hud.platform.gateway.events import (
+from hud.inference.dialects.codec import EVENTS, Family, Refusal
+from hud.inference.dialects.efforts import read_effort
+from hud.inference.dialects.events import (
     CallArguments,
     CallBegun,
     Event,
@@ -36,11 +35,10 @@ from hud.platform.gateway.events import (
     TokenInfo,
     TokensDrawn,
 )
-from hud.platform.gateway.exchange import EVENTS
-from hud.platform.gateway.fields import Fields
-from hud.platform.gateway.refusals import Refusal
-from hud.platform.gateway.requests import GenerationRequest, Sampling
-from hud.trace import Continuation, Usage, new_id
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.turns import Turn, usage_of
+from hud.trace import Continuation, SamplingParams, Usage, new_id
 
 MOST_CHOICES = 128
 MOST_TOP_LOGPROBS = 20
@@ -56,7 +54,7 @@ _UNSUPPORTED = (
 )
 
 
-class ChatDialect:
+class ChatCodec:
     """`POST /chat/completions`."""
 
     family: Family = "openai"
@@ -83,7 +81,6 @@ class ChatDialect:
             continuation=_continuation(body),
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
-            effort=read_effort(body, "reasoning_effort"),
         )
 
     def whole(
@@ -99,9 +96,9 @@ class ChatDialect:
             "system_fingerprint": None,
         }
 
-    def teller(self, body: Fields, request: GenerationRequest, model: str) -> ChatTeller:
+    def writer(self, body: Fields, request: GenerationRequest, model: str) -> ChatWriter:
         options = body.inner("stream_options")
-        return ChatTeller(
+        return ChatWriter(
             model, include_usage=bool(options is not None and options.flag("include_usage"))
         )
 
@@ -109,15 +106,16 @@ class ChatDialect:
         return openai_error(refusal)
 
 
-def read_sampling(body: Fields) -> Sampling:
+def read_sampling(body: Fields) -> SamplingParams:
     """Return how to draw, as chat completions and completions say it; `top_k` is an extension of many servers."""
-    return Sampling(
+    return SamplingParams(
         max_tokens=body.integer("max_completion_tokens", "max_tokens", least=1),
         temperature=body.number("temperature", least=0, most=2),
         top_p=body.number("top_p", least=1e-6, most=1),
         top_k=body.integer("top_k", least=0),
         stop=read_stops(body, "stop"),
         seed=body.integer("seed", least=0, most=(1 << 63) - 1),
+        reasoning_effort=read_effort(body, "reasoning_effort"),
     )
 
 
@@ -204,7 +202,7 @@ def _ending(finished: Finished) -> dict[str, Any]:
     return ending
 
 
-class ChatTeller:
+class ChatWriter:
     """Chunks of a chat completion."""
 
     content_type = EVENTS
@@ -223,7 +221,7 @@ class ChatTeller:
         self._tokens: dict[int, list[TokenInfo]] = {}
         self._ends: list[Finished] = []
 
-    def tell(self, event: Event) -> bytes:
+    def write(self, event: Event) -> bytes:
         match event:
             case TextDelta(choice, text):
                 return self._chunk(choice, b'{"content":' + orjson.dumps(text) + b"}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hud.platform.gateway.fields import Fields
+from hud.inference.dialects.fields import Fields
 from hud.trace import ReasoningEffort
 
 _WORDS: dict[str, ReasoningEffort] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hud.platform.gateway.events import (
+from hud.inference.dialects.events import (
     Begun,
     CallArguments,
     CallBegun,

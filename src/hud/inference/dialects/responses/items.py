@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hud.errors import UsageError
-from hud.platform.gateway.dialects.openai_messages import call_message, image_part, join_parts
-from hud.platform.gateway.fields import Fields
+from hud.inference.dialects.chat_completions.conversation import (
+    call_message,
+    image_part,
+    join_parts,
+)
+from hud.inference.dialects.fields import Fields
 from hud.trace import ChatMessage
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

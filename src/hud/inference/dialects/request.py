@@ -1,0 +1,72 @@
+"""`GenerationRequest`: a request for turns of a model, whichever dialect it came in or goes out in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from hud.trace import ChatMessage, Continuation, ReasoningEffort, SamplingParams, ToolSpec
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """Whether tools are called: `auto` as the model decides, `none` never, `required` at least one call."""
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    names: tuple[str, ...] = ()
+    """With `required`: only these tools; empty: any."""
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """A JSON answer: any object, or an object that a schema describes."""
+
+    schema: dict[str, Any] | None = None
+    name: str = "answer"
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """One request for one or more turns of a model."""
+
+    model: str
+    """The model's name as the client wrote it."""
+    messages: list[ChatMessage] = field(default_factory=list)
+    tools: list[ToolSpec] = field(default_factory=list)
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    """`reasoning_effort`: a model of this server whose chat template reads no effort refuses it."""
+    choices: int = 1
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    parallel_calls: bool = True
+    """False: at most one tool call in a turn."""
+    format: OutputFormat | None = None
+    top_logprobs: int | None = None
+    """Alternatives listed with each token's own logprob. None: no logprobs."""
+    return_token_ids: bool = False
+    continuation: Continuation | None = None
+    checkpoint: str | None = None
+    prompts: Sequence[str | list[int]] | None = None
+    """Text or token ids to continue without a chat format; `messages` is then empty."""
+    stream: bool = False
+    think: bool | None = None
+    """False: the answer leaves reasoning out. None: not set by the client."""
+    budgeted_effort: ReasoningEffort | None = None
+    """Effort that a thinking switch or token budget amounts to, which clients send by default: used by models of this
+    server whose chat template reads an effort, ignored by others."""
+
+    def params(self, choice: int) -> SamplingParams:
+        """Return the sampling parameters of one of several choices; each has its own seed."""
+        seed = self.sampling.seed
+        return self.sampling if seed is None else replace(self.sampling, seed=seed + choice)
+
+    @property
+    def cut(self) -> bool:
+        """True where the sampled distribution is not the policy's own: by a grammar, top-p or top-k."""
+        bound = self.format is not None or self.tool_choice.mode == "required"
+        return bound or self.sampling.truncates
+
+    @property
+    def offered(self) -> list[ToolSpec]:
+        """The tools that the model may call."""
+        return [] if self.tool_choice.mode == "none" else self.tools
