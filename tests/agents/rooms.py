@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.agents.providers.loopback import PNG, closing_agent
+from tests.agents.servers.loopback import PNG, closing_agent
 
 from hud.agents import Agent
 from hud.eval.recording import NullRecorder

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.agents.providers.openai_chat import OpenAIChat
-from tests.agents.providers.openai_chat import say as say_in_chat
-from tests.agents.providers.openai_responses import KEY, OpenAIResponses, say
+from tests.agents.servers.openai_chat import OpenAIChat
+from tests.agents.servers.openai_chat import say as say_in_chat
+from tests.agents.servers.openai_responses import KEY, OpenAIResponses, say
 
 import hud.client
 from hud.agents import create_agent

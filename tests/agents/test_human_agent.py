@@ -10,7 +10,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agents.providers.loopback import PNG
+from tests.agents.servers.loopback import PNG
 
 from hud.agents import HumanAgent
 from hud.agents.human import arguments_of

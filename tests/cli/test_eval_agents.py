@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.agents.providers import anthropic, gemini, openai_chat, openai_responses
-from tests.agents.providers.loopback import Hang, beside
-from tests.agents.providers.openai_responses import KEY, OpenAIResponses, call, refuse, say
+from tests.agents.servers import anthropic, gemini, openai_chat, openai_responses
+from tests.agents.servers.loopback import Hang, beside
+from tests.agents.servers.openai_responses import KEY, OpenAIResponses, call, refuse, say
 
 import hud.client
 from hud.cli.main import run

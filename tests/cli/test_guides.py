@@ -9,8 +9,8 @@ import shutil
 import subprocess
 
 import pytest
-from tests.agents.providers import anthropic, gemini, openai_responses
-from tests.agents.providers.loopback import beside
+from tests.agents.servers import anthropic, gemini, openai_responses
+from tests.agents.servers.loopback import beside
 from tests.docs.stage import TASKS
 from tests.fleet.live_server import LiveServer
 from tests.warm_hud import WarmHud

@@ -6,15 +6,15 @@ import contextlib
 import shutil
 
 import pytest
-from tests.agents.providers.anthropic import KEY as CLAUDE_KEY
-from tests.agents.providers.anthropic import AnthropicMessages
-from tests.agents.providers.anthropic import say as claude_says
-from tests.agents.providers.loopback import beside
-from tests.agents.providers.openai_chat import KEY as CHAT_KEY
-from tests.agents.providers.openai_chat import OpenAIChat
-from tests.agents.providers.openai_chat import say as chat_says
-from tests.agents.providers.openai_responses import KEY, OpenAIResponses
-from tests.agents.providers.openai_responses import say as openai_says
+from tests.agents.servers.anthropic import KEY as CLAUDE_KEY
+from tests.agents.servers.anthropic import AnthropicMessages
+from tests.agents.servers.anthropic import say as claude_says
+from tests.agents.servers.loopback import beside
+from tests.agents.servers.openai_chat import KEY as CHAT_KEY
+from tests.agents.servers.openai_chat import OpenAIChat
+from tests.agents.servers.openai_chat import say as chat_says
+from tests.agents.servers.openai_responses import KEY, OpenAIResponses
+from tests.agents.servers.openai_responses import say as openai_says
 from tests.docs.blocks import blocks_of, matches, name_of, pages
 from tests.docs.scenes import SCENES
 from tests.docs.stage import Scene, Stage

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.agents.providers import anthropic, gemini, openai_chat, openai_responses
-from tests.agents.providers.loopback import LoopbackProvider
 from tests.agents.rooms import agent_steps, played, tool_steps
+from tests.agents.servers import anthropic, gemini, openai_chat, openai_responses
+from tests.agents.servers.loopback import LoopbackProvider
 
 from hud.agents.agent_kinds import KINDS, agent_of, settings_of
 from hud.environment import Environment

@@ -6,9 +6,9 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from tests.agents.providers import anthropic, gemini, openai_responses
+from tests.agents.native.test_agents_at_a_browser import CASES, at, on_grid
 from tests.agents.rooms import agent_steps, played, tool_steps
-from tests.agents.test_agents_at_a_browser import CASES, at, on_grid
+from tests.agents.servers import anthropic, gemini, openai_responses
 
 from hud.agents.agent_kinds import agent_of, settings_of
 from hud.environment import Environment

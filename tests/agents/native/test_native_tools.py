@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.agents.providers.anthropic import KEY, AnthropicMessages, call, say
-from tests.agents.providers.loopback import closing_agent
-from tests.environment.mcp_servers.serving import listening
+from tests.agents.servers.anthropic import KEY, AnthropicMessages, call, say
+from tests.agents.servers.loopback import closing_agent
+from tests.environment.mcp.servers.serving import listening
 
 from hud.agents import ClaudeAgent, ScriptedAgent
 from hud.capabilities import Capability

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.agents.providers.anthropic import KEY, AnthropicMessages, call, say, think
 from tests.agents.rooms import STREAMED, agent_steps, played, tool_steps
+from tests.agents.servers.anthropic import KEY, AnthropicMessages, call, say, think
 
 from hud.agents import ClaudeAgent
 

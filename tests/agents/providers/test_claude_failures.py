@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.agents.providers.anthropic import BINDING, KEY, AnthropicMessages, act, call, say, think
-from tests.agents.providers.loopback import BreakOff, Hang, HangUp, Raw, Status, StreamError
 from tests.agents.rooms import STREAMED, Native, agent_steps, computer, played, tool_steps
+from tests.agents.servers.anthropic import BINDING, KEY, AnthropicMessages, act, call, say, think
+from tests.agents.servers.loopback import BreakOff, Hang, HangUp, Raw, Status, StreamError
 
 from hud.agents import ClaudeAgent
 from hud.errors import RefusedError

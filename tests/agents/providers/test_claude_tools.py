@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.agents.providers.anthropic import KEY, AnthropicMessages, act, call, say
 from tests.agents.rooms import STREAMED, Native, computer, played, tool_steps
+from tests.agents.servers.anthropic import KEY, AnthropicMessages, act, call, say
 
 from hud.agents import ClaudeAgent
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.agents.providers.gemini import KEY, GeminiContent, call, say, think
-from tests.agents.providers.loopback import BreakOff, Hang, HangUp, Raw, Status, StreamError
 from tests.agents.rooms import STREAMED, agent_steps, played, tool_steps
+from tests.agents.servers.gemini import KEY, GeminiContent, call, say, think
+from tests.agents.servers.loopback import BreakOff, Hang, HangUp, Raw, Status, StreamError
 
 from hud.agents import GeminiAgent
 from hud.errors import RefusedError

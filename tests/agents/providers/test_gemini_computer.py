@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.agents.providers.gemini import KEY, GeminiContent, call, say
 from tests.agents.rooms import STREAMED, agent_steps, computer, played, tool_steps
+from tests.agents.servers.gemini import KEY, GeminiContent, call, say
 
 from hud.agents import GeminiAgent, GeminiCUAAgent
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.agents.providers import anthropic, gemini
 from tests.agents.rooms import tool_steps
+from tests.agents.servers import anthropic, gemini
 
 from hud.agents import ClaudeAgent, GeminiAgent
 from hud.eval.recording import NullRecorder

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.agents.providers.loopback import (
+from tests.agents.rooms import STREAMED, agent_steps, played
+from tests.agents.servers.loopback import (
     BreakOff,
     Hang,
     HangUp,
@@ -14,7 +15,7 @@ from tests.agents.providers.loopback import (
     StreamError,
     closing_agent,
 )
-from tests.agents.providers.openai_responses import (
+from tests.agents.servers.openai_responses import (
     KEY,
     OpenAIResponses,
     call,
@@ -22,7 +23,6 @@ from tests.agents.providers.openai_responses import (
     say,
     think,
 )
-from tests.agents.rooms import STREAMED, agent_steps, played
 
 from hud.agents import OpenAIAgent
 from hud.errors import RefusedError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.agents.providers.loopback import (
+from tests.agents.rooms import STREAMED, agent_steps, played
+from tests.agents.servers.loopback import (
     BreakOff,
     Hang,
     HangUp,
@@ -13,8 +14,7 @@ from tests.agents.providers.loopback import (
     Status,
     StreamError,
 )
-from tests.agents.providers.openai_chat import KEY, OpenAIChat, call, say
-from tests.agents.rooms import STREAMED, agent_steps, played
+from tests.agents.servers.openai_chat import KEY, OpenAIChat, call, say
 
 from hud.agents import OpenAIChatAgent
 from hud.errors import RefusedError, UsageError

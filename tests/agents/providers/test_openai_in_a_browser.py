@@ -6,8 +6,8 @@ import shutil
 from urllib.parse import quote
 
 import pytest
-from tests.agents.providers.loopback import closing_agent
-from tests.agents.providers.openai_responses import (
+from tests.agents.servers.loopback import closing_agent
+from tests.agents.servers.openai_responses import (
     KEY,
     OpenAIResponses,
     call,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agents.providers.loopback import PNG, closing_agent
-from tests.agents.providers.openai_responses import (
+from tests.agents.servers.loopback import PNG, closing_agent
+from tests.agents.servers.openai_responses import (
     KEY,
     OpenAIResponses,
     call,

@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from aiohttp import web
-from tests.agents.providers.loopback import LoopbackProvider, demand, fields, image_url
+from tests.agents.servers.loopback import LoopbackProvider, demand, fields, image_url
 
 KEY = "sk-ant-loopback"
 BINDING = "thinking-binding-controls-2026-08-01"

@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from aiohttp import web
-from tests.agents.providers.loopback import LoopbackProvider, demand, fields, image_url
+from tests.agents.servers.loopback import LoopbackProvider, demand, fields, image_url
 
 KEY = "AIza-loopback"
 _PATH = re.compile(r"/v1beta/models/([\w.-]+):(generateContent|streamGenerateContent)")

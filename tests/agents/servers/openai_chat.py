@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from aiohttp import web
-from tests.agents.providers.loopback import LoopbackProvider, demand, fields, image_url
+from tests.agents.servers.loopback import LoopbackProvider, demand, fields, image_url
 
 KEY = "sk-loopback"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")

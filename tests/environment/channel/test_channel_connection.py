@@ -13,8 +13,7 @@ import pytest
 
 from hud.environment import Environment
 from hud.environment.channel import ControlServer, RemoteConnection, serve
-from hud.environment.channel import client as client_module
-from hud.environment.channel.client import remote_run
+from hud.environment.channel.client import remote_connection, remote_run
 from hud.errors import EnvironmentFault, GraderFault, InfrastructureFault, UsageError
 from hud.trace import Message, Step, ToolCall, ToolResult, ToolStep, Trace
 
@@ -216,7 +215,7 @@ async def test_cancel_drops_the_task():
 
 async def test_an_environment_that_stops_answering_a_tool_call_is_a_tool_error(monkeypatch):
     monkeypatch.setattr(remote_run, "TOOL_MARGIN_SECONDS", 0.05)
-    monkeypatch.setattr(client_module, "HUNG_SECONDS", 0.05)
+    monkeypatch.setattr(remote_connection, "HUNG_SECONDS", 0.05)
     async with answering(HELLO, then="hang") as port:
         connection = await RemoteConnection.dial("127.0.0.1", port)
         outcome = await connection.call_tool("peek", {}, timeout=0.05)

@@ -18,7 +18,7 @@ from hud.errors import EnvironmentFault
 from hud.eval import LocalRuntime
 from hud.trace import ToolCall
 
-SOURCE = Path(__file__).parents[1] / "eval" / "subagent_world.py"
+SOURCE = Path(__file__).parents[2] / "eval" / "subagent_world.py"
 world = load_environment(SOURCE)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.environment.mcp_servers.serving import listening
-from tests.environment.mcp_servers.shop import build
+from tests.environment.mcp.servers.serving import listening
+from tests.environment.mcp.servers.shop import build
 
 from hud import Environment
 from hud.environment.mcp import ConnectedServer
@@ -16,7 +16,7 @@ from hud.errors import EnvironmentFault, InfrastructureFault, NotFoundError, Usa
 from hud.eval import Taskset
 from hud.trace import ImageContent, ToolCall
 
-SHOP = [sys.executable, str(Path(__file__).parent / "mcp_servers" / "shop.py")]
+SHOP = [sys.executable, str(Path(__file__).parent / "servers" / "shop.py")]
 
 
 def world(*servers, **options):

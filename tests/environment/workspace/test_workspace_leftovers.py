@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"
 )
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "perf" / "leftovers.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "perf" / "leftovers.py"
 
 
 @pytest.mark.timeout(300)

@@ -8,9 +8,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agents.providers.loopback import PNG
-from tests.agents.providers.openai_chat import OpenAIChat
-from tests.agents.providers.openai_responses import OpenAIResponses
+from tests.agents.servers.loopback import PNG
+from tests.agents.servers.openai_chat import OpenAIChat
+from tests.agents.servers.openai_responses import OpenAIResponses
 
 from hud.inference.dialects.chat_completions.messages import documented_messages
 from hud.inference.dialects.chat_completions.model import read_answer

@@ -5,7 +5,7 @@ import contextlib
 import socket
 
 import uvicorn
-from tests.environment.mcp_servers.shop import build
+from tests.environment.mcp.servers.shop import build
 
 
 class Address:
