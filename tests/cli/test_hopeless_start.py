@@ -93,3 +93,19 @@ def test_a_run_that_never_earns_ends_with_the_command_that_helps(hud):
     said = hud(f"{TRAIN} --steps 20", code=2)
     assert "10 steps in a row had only runs with reward 0" in said
     assert commands(said, "hud ") == [learn]
+
+
+def test_a_policy_that_solves_every_task_already_has_finished(hud, tmp_path):
+    (tmp_path / "tasks.py").write_text(TASKS.replace("float(answer == TEAMS[subject])", "1.0"))
+    hud(f"models create tiny --tasks tasks.py {SMALL}")
+    said = " ".join(hud(f"{TRAIN} --steps 20").split())
+    assert "note: tiny has converged: for 10 steps in a row" in said
+    assert "Finished at step 10 of 20" in said
+
+
+def test_a_warm_up_without_tasks_says_how_to_train_on(hud):
+    hud("eval tasks.py teacher.py --all --group 2")
+    job = json.loads(hud("jobs --json"))[0]["id"]
+    hud(f"models create tiny --tasks tasks.py {SMALL}")
+    said = " ".join(hud(f"train tiny --from-job {job}").split())
+    assert "Usage: hud train tiny TASKS, with TASKS a .py, .json or .jsonl file of tasks" in said

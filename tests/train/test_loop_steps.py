@@ -4,6 +4,7 @@ import asyncio
 import io
 import itertools
 import json
+import sys
 
 import pytest
 from rich.console import Console
@@ -48,6 +49,23 @@ async def hopeless(word: str):
 async def same(word: str):
     yield f"say {word}"
     yield 0.5
+
+
+@env.template()
+async def solved(word: str):
+    yield f"say {word}"
+    yield 1.0
+
+
+played = itertools.count()
+
+
+@env.template()
+async def learned(word: str):
+    """Rewards differ in the first step only, and are below the top ever after."""
+    yield f"say {word}"
+    number = next(played)
+    yield number % 2 if number < 8 else 0.5
 
 
 @env.template()
@@ -168,6 +186,45 @@ async def test_tasks_that_never_differ_end_with_advice(home, template, advice):
     config = TrainConfig(model="m", **{**SMALL, "steps": 20})
     with pytest.raises(UsageError, match=f"steps in a row {advice}"):
         await train(config, tasks=tasks_of(template))
+
+
+class Listener(SilentReporter):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+async def test_a_converged_policy_finishes_and_keeps_its_head(home):
+    heard = Listener()
+    config = TrainConfig(model="m", **{**SMALL, "steps": 20})
+    held_out = Taskset("held out", [solved(word="pink")])
+    report = await train(config, tasks=tasks_of(solved), held_out=held_out, reporter=heard)
+    assert (report.finished, report.next_step, report.head) == (True, 10, None)
+    assert [score.step for score in report.scores] == [0, 10]
+    assert heard.notes == [
+        "m has converged: for 10 steps in a row the runs of every group earned the same, 1.000 on average, so there is "
+        "nothing left to learn from these tasks."
+    ]
+    again = await train(config, tasks=tasks_of(solved))
+    assert (again.resumed, again.finished) == (False, True)
+
+
+async def test_a_run_that_had_signal_finishes_where_none_is_left(home, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "played", itertools.count())
+    heard = Listener()
+    config = TrainConfig(model="m", **{**SMALL, "steps": 20, "dynamic_sampling": 0})
+    report = await train(config, tasks=tasks_of(learned), reporter=heard)
+    assert (report.finished, report.next_step) == (True, 11)
+    assert report.head is not None
+    assert "earned the same, 0.500 on average" in heard.notes[-1]
+
+
+async def test_a_run_of_which_nothing_is_measured_ends_with_an_error(home):
+    config = TrainConfig(model="m", **{**SMALL, "steps": 20})
+    with pytest.raises(UsageError, match="10 steps in a row no run was measured: every one failed"):
+        await train(config, tasks=tasks_of(broken))
 
 
 async def test_failures_that_are_not_the_agents_are_never_trained_on(home):

@@ -231,7 +231,7 @@ def test_the_command_line_gives_and_takes_servers(home, capsys):
     assert "m is sampled on this platform." in hud("models vllm m")
     told = hud("models vllm m http://127.0.0.1:9 http://127.0.0.1:10")
     assert "m is sampled on http://127.0.0.1:9, http://127.0.0.1:10." in told
-    assert "hud train m TASKS" in told
+    assert "Usage: hud train m TASKS, with TASKS a .py" in told
     assert '"http://127.0.0.1:9"' in hud("models vllm m --json")
     assert '"nccl"' in hud("models vllm m http://127.0.0.1:9 --weights nccl --json")
     assert "--weights goes with servers" in hud("models vllm m --weights nccl", code=2)

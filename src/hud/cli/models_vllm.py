@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hud.cli.output import console, print_json
+from hud.cli.output import console, print_json, training_usage
 
 
 @click.command(name="vllm")
@@ -52,7 +52,7 @@ def command(
         return
     console().print(f"{name} is sampled on {', '.join(found['urls'])}.", markup=False)
     if urls:
-        console().print(f"Next: hud train {name} TASKS", markup=False)
+        console().print(training_usage(name), markup=False)
 
 
 async def _get(slug: str) -> Any:

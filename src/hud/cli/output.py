@@ -141,3 +141,8 @@ def some(names: list[str], most: int = 6) -> str:
     """Join names; all but the first `most` are only counted."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def training_usage(model: str) -> str:
+    """Return how to train a model whose tasks are not known."""
+    return f"Usage: hud train {model} TASKS, with TASKS a .py, .json or .jsonl file of tasks, or a folder"

@@ -15,7 +15,7 @@ import click
 
 from hud.cli.command_line import command_line
 from hud.cli.main import INTERRUPTED
-from hud.cli.output import console, number, print_json, seconds
+from hud.cli.output import console, number, print_json, seconds, training_usage
 from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
@@ -268,10 +268,8 @@ def _learn_from(
         f"{report.model} learned from {report.runs} runs in {report.steps} steps ({seconds(report.seconds)}): loss per token "
         f"{number(report.first_loss)} to {number(report.last_loss)}; {report.left_out} runs left out."
     )
-    out.print(
-        f"Next: hud train {report.model} {shlex.quote(str(tasks)) if tasks else 'TASKS'}",
-        markup=False,
-    )
+    train_on = f"Next: hud train {report.model} {shlex.quote(str(tasks))}"
+    out.print(train_on if tasks else training_usage(report.model), markup=False)
     return 0
 
 

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["Score", "TrainReport", "WarmUpReport", "train", "warm_up"]
 
 MOST_EMPTY_STEPS = 10
-"""Steps in a row without any spread after which going on is pointless."""
+"""Steps in a row without signal after which a run ends."""
+CONVERGED_REWARD = 0.99
+"""Mean reward of these steps from which on the policy has converged: the highest reward is 1."""
 
 
 @dataclass
@@ -125,7 +128,9 @@ class _Loop:
         self.reporter = player.reporter
         self.stop = player.stop
         self.totals = Sampled()
-        self.empty_steps = 0
+        self.empty: list[float | None] = []
+        """Mean rewards of the last steps in a row that had no signal."""
+        self.converged = False
         self.advice: str | None = None
         """How a policy that earns nothing gets a start; None where it was not needed yet."""
         self.stream: GroupStream | None = None
@@ -194,7 +199,7 @@ class _Loop:
         try:
             while not self.stop.stopping:
                 await self._score_if_due()
-                if run.next_step >= config.steps or self.stop.stopping:
+                if run.next_step >= config.steps or self.converged or self.stop.stopping:
                     break
                 await self._step(run.next_step, job)
             if self.pruning is not None:
@@ -204,7 +209,7 @@ class _Loop:
                 await self.stream.close()
             job.interrupted = job.interrupted or self.stop.stopping
             await job.finish()
-        finished = run.next_step >= config.steps and not self._due()
+        finished = (run.next_step >= config.steps or self.converged) and not self._due()
         for learner in (*self.joined, self.learner):
             await learner.run.end("finished" if finished else "stopped")
         return await self._report(first, finished, perf_counter() - started)
@@ -314,25 +319,43 @@ class _Loop:
         return checkpoint is not None
 
     async def _count(self, sampled: Sampled, learned: bool) -> None:
-        """Count a step; says on the first one that earned nothing how the policy gets a start, and ends after too many."""
+        """Count a step. Notes how the policy gets a start at the first one that earned nothing, and ends after too many."""
         self.totals.no_spread += sampled.no_spread
         self.totals.replaced += sampled.replaced
-        self.empty_steps = 0 if learned else self.empty_steps + 1
-        hopeless = bool(self.empty_steps) and sampled.earned_nothing
+        self.empty = [] if learned else [*self.empty, sampled.reward]
+        hopeless = bool(self.empty) and sampled.earned_nothing
         if hopeless and self.advice is None:
             self.advice = await advice_for(self.client, self.config, self.tasks)
             self.reporter.note(
                 f"All {len(sampled.measured)} runs of step {self.run.next_step + 1} have reward 0. {self.advice}"
             )
-        if self.empty_steps >= MOST_EMPTY_STEPS:
-            why = (
-                f"had only runs with reward 0. {self.advice}"
-                if hopeless
-                else "had no group with spread: the policy does every task equally well, or equally badly, so there is "
-                "nothing to learn from. Use tasks that it solves sometimes, more runs for each (--group), or a warm-up "
-                "(--from-job)."
+        if len(self.empty) >= MOST_EMPTY_STEPS:
+            self._end_without_signal(hopeless)
+
+    def _end_without_signal(self, hopeless: bool) -> None:
+        """End as a success where the policy has nothing left to learn; raises `UsageError` where it never had a signal."""
+        rewards = [reward for reward in self.empty if reward is not None]
+        in_a_row = f"{len(self.empty)} steps in a row"
+        if not rewards:
+            raise UsageError(
+                f"{in_a_row} no run was measured: every one failed. hud jobs shows why."
             )
-            raise UsageError(f"{MOST_EMPTY_STEPS} steps in a row {why}")
+        reward = fmean(rewards)
+        if reward >= CONVERGED_REWARD or self.run.nodes:
+            self.converged = True
+            self.reporter.note(
+                f"{self.config.model} has converged: for {in_a_row} the runs of every group earned the same, {reward:.3f} on "
+                "average, so there is nothing left to learn from these tasks."
+            )
+            return
+        why = (
+            f"had only runs with reward 0. {self.advice}"
+            if hopeless
+            else "had no group with spread: the policy does every task equally well, or equally badly, so there is "
+            "nothing to learn from. Use tasks that it solves sometimes, more runs for each (--group), or a warm-up "
+            "(--from-job)."
+        )
+        raise UsageError(f"{in_a_row} {why}")
 
     def _due(self) -> bool:
         """True when the policy as it is has to be scored."""
@@ -340,7 +363,8 @@ class _Loop:
         if not self.held_out or any(score.step == done for score in self.run.scores):
             return False
         every = config.eval_every
-        return done in (0, config.steps) or (every > 0 and done % every == 0)
+        last = done == config.steps or self.converged
+        return done == 0 or last or (every > 0 and done % every == 0)
 
     async def _score_if_due(self) -> None:
         if not self._due():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hud.train.monitoring.progress import Score
 
+_ROUNDING = {"kl": 1e-7, "gap": 2e-5}
+"""Largest KL (k3) and logprob gap, in nats, that come of float32 alone at the weights that sampled."""
 _BLUE, _ORANGE, _GREY = "#2a6fbb", "#d9772b", "#9aa5b1"
 
 
@@ -27,26 +29,33 @@ def draw_curves(
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 3, height_ratios=[1.7, 1])
     _rewards(figure.add_subplot(grid[0, :]), history, scores, title)
-    panels = (
-        ("loss per token", _per_token),
-        ("KL to the sampler (k3)", lambda metrics: metrics.get("sampler_k3:mean")),
-        ("entropy per token", lambda metrics: metrics.get("entropy:mean")),
+    panels: tuple[tuple[str, str, Callable[[Mapping[str, float]], float | None]], ...] = (
+        ("loss", "loss per token", loss_per_token),
+        ("kl", "KL to the sampler (k3)", lambda metrics: metrics.get("sampler_k3:mean")),
+        ("entropy", "entropy per token", lambda metrics: metrics.get("entropy:mean")),
     )
-    for place, (name, value) in enumerate(panels):
+    for place, (quantity, name, value) in enumerate(panels):
         axes = figure.add_subplot(grid[1, place])
-        points = [
-            (row["step"] + 1, found)
+        found = {
+            row["step"] + 1: number
             for row in history
-            if (found := value(row["metrics"])) is not None
-        ]
+            if (number := value(row["metrics"])) is not None
+        }
+        if is_rounding(quantity, found.values()):
+            found = dict.fromkeys(found, 0.0)
         _bare(axes)
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_xlabel("step", fontsize=8)
-        if points:
-            axes.plot(*zip(*points, strict=True), color=_BLUE, linewidth=1.2)
+        if found:
+            axes.plot(list(found), list(found.values()), color=_BLUE, linewidth=1.2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path
+
+
+def is_rounding(quantity: str, values: Iterable[float]) -> bool:
+    """True where no value of a curve is larger than rounding makes it: numerically it is zero."""
+    return max(map(abs, values), default=0.0) < _ROUNDING.get(quantity, 0.0)
 
 
 def smoothed(values: Sequence[float], width: int = 5) -> list[float]:
@@ -57,14 +66,10 @@ def smoothed(values: Sequence[float], width: int = 5) -> list[float]:
     ]
 
 
-def loss_per_token(metrics: dict[str, float]) -> float | None:
+def loss_per_token(metrics: Mapping[str, float]) -> float | None:
     """The loss over the tokens that were trained on; None where there were none."""
     tokens = metrics.get("action_tokens:sum")
     return metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
-
-
-def _per_token(metrics: dict[str, float]) -> float | None:
-    return loss_per_token(metrics)
 
 
 def _rewards(

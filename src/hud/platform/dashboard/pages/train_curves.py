@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hud.train.monitoring.plots import loss_per_token, smoothed
+from hud.train.monitoring.plots import is_rounding, loss_per_token, smoothed
 
 Metrics = Mapping[str, float]
 Value = Callable[[Metrics], float | None]
@@ -28,8 +28,6 @@ CAPTIONS = {
 MOST_POINTS = 2_000
 MOST_OVERLAID = 4
 """Other runs in one chart."""
-_ROUNDING = {"kl": 1e-7, "gap": 2e-5}
-"""Largest values that come of float32 alone, at the weights that sampled: such a chart says nothing."""
 
 
 def charts(history: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, str]]]:
@@ -58,9 +56,9 @@ def charts(history: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[s
 def _nothing_said(name: str, columns: list[list[float]], steps: int) -> str | None:
     if not columns or steps < 2:
         return None
-    largest = max(abs(value) for column in columns for value in column)
-    if largest < _ROUNDING.get(name, 0.0):
-        return f"at most {largest:.1g}, which is rounding"
+    values = [value for column in columns for value in column]
+    if is_rounding(name, values):
+        return f"at most {max(map(abs, values)):.1g}, which is rounding"
     if all(len(set(column)) == 1 for column in columns):
         return (
             f"{' and '.join(dict.fromkeys(f'{column[0]:.4g}' for column in columns))} at every step"
@@ -176,7 +174,7 @@ _SERIES: dict[str, tuple[tuple[str, Value], ...]] = {
     "reference": (("KL", _of("reference_kl:mean")),),
     "kl": (("KL", _of("sampler_k3:mean")),),
     "entropy": (("entropy", _of("entropy:mean")),),
-    "loss": (("loss", lambda metrics: loss_per_token(dict(metrics))),),
+    "loss": (("loss", loss_per_token),),
     "gap": (("mean", _of("sampler_gap:mean")), ("99th percentile", _of("sampler_gap_p99:max"))),
     "lag": (("mean", _of("policy_lag:mean")), ("largest", _of("policy_lag:max"))),
     "phases": (("rollouts", _of("seconds_rollouts:sum")), ("update", _of("seconds_update:sum"))),
