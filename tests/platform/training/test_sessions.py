@@ -10,8 +10,8 @@ from hud.client import connect, disconnect
 from hud.engine import tensor_file
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.inference.models import chat_model
+from hud.platform.leases.model_lease import Leases
 from hud.platform.store import Store
-from hud.platform.training.lease import Leases
 from hud.trace import SamplingParams, plain
 from hud.train import AdvantageOptions, TrainingClient, TrajectoryPayload, TrajectorySample
 

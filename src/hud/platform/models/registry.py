@@ -19,6 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
+from hud.platform.leases.model_lease import Leases
 from hud.platform.models.checkpoint_tree import Tree, is_named
 from hud.platform.models.records import (
     ModelConfig,
@@ -30,7 +31,6 @@ from hud.platform.models.records import (
 from hud.platform.secrets import Secrets
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.training.lease import Leases
 from hud.trace import new_id, plain
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from hud.engine.sample.request import Drawn, Request
 from hud.engine.threads import use_at_most
 from hud.errors import HudError
 from hud.platform.config import PlatformConfig
+from hud.platform.leases.model_lease import work_for
 from hud.platform.platform import Platform
 from hud.platform.serving.frames import pack, pack_error, read_frame, read_model, read_request
 from hud.platform.serving.inline import InlineEngine
 from hud.platform.serving.training import REQUESTS
-from hud.platform.training.lease import work_for
 from hud.train.contributor import Contributor
 
 WRITE_BUFFER = 256 << 10

@@ -1,1 +1,1 @@
-"""Training sessions, their leases and runs, and the launcher."""
+"""Training sessions, runs, and the launcher."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from hud.errors import ConflictError
 from hud.learning.wire_types import DiscardedGradient
+from hud.platform.leases.model_lease import MOST_LOST, Pending
 from hud.platform.models.records import BASE
 from hud.platform.training.gradient_accumulation import Accumulated
-from hud.platform.training.lease import MOST_LOST, Pending
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from hud.platform.training.lease import Leases
+    from hud.platform.leases.model_lease import Leases
     from hud.platform.training.trained_model import TrainedModel
     from hud.train.contributor import Contributor
 
