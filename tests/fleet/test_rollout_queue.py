@@ -11,10 +11,11 @@ from hud.errors import NotFoundError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
 from hud.platform.rollouts import queue
-from hud.platform.rollouts.queue import MOST_ATTEMPTS, Rollouts
+from hud.platform.rollouts.queue import Rollouts
 from hud.platform.store import Store, reading
 from hud.trace import Step, Trace, new_id
 
+MOST_ATTEMPTS = Rollouts.most_attempts
 TEAM = "a" * 32
 OTHER = "b" * 32
 SPEC = {"env": "echo", "task": "say", "slug": "say", "agent": {"type": "openai", "config": {}}}
@@ -58,17 +59,15 @@ def steps(rollouts, trace):
 
 
 @pytest.fixture
-def leases_end_at_once(monkeypatch):
-    monkeypatch.setattr(queue, "LEASE_SECONDS", -1.0)
+def leases_end_at_once(rollouts):
+    rollouts.lease_seconds = -1.0
 
 
-def test_a_late_result_of_a_rollout_that_was_given_to_another_changes_nothing(
-    rollouts, monkeypatch
-):
+def test_a_late_result_of_a_rollout_that_was_given_to_another_changes_nothing(rollouts):
     trace = submit(rollouts)
-    with monkeypatch.context() as soon:
-        soon.setattr(queue, "LEASE_SECONDS", -1.0)
-        (first,) = rollouts.take("slow", 4)
+    rollouts.lease_seconds = -1.0
+    (first,) = rollouts.take("slow", 4)
+    rollouts.lease_seconds = 30.0
     (second,) = rollouts.take("quick", 4)
     assert (first.attempt, second.attempt) == (1, 2)
     assert rollouts.renew("slow", [trace]) == ([], [trace])
@@ -220,12 +219,12 @@ def test_cancelling_while_it_is_played(rollouts):
     assert rollouts.take("one", 1) == []
 
 
-def test_cancelling_what_a_worker_hands_back_or_dies_with(rollouts, monkeypatch):
+def test_cancelling_what_a_worker_hands_back_or_dies_with(rollouts):
     back = submit(rollouts)
     rollouts.take("stopping", 1)
     rollouts.cancel(TEAM, trace_id=back)
     rollouts.release("stopping", [back])
-    monkeypatch.setattr(queue, "LEASE_SECONDS", -1.0)
+    rollouts.lease_seconds = -1.0
     lost = submit(rollouts)
     rollouts.take("dying", 1)
     rollouts.cancel(TEAM, trace_id=lost)

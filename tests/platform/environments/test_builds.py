@@ -3,11 +3,13 @@
 import asyncio
 import io
 import time
+from pathlib import Path
 
 import httpx
 import pytest
 
 from hud.client.archives import pack
+from hud.errors import ConflictError
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.environments.build_queue import Builds
 from hud.platform.environments.registry import Environments, normalized
@@ -135,25 +137,48 @@ async def test_an_archive_needs_a_signature_that_holds(server):
     assert (await api.post("/v2/builds/trigger", json=body)).status_code == 409
 
 
-def test_a_build_whose_worker_died_is_taken_again_once_its_lease_is_over(tmp_path, monkeypatch):
-    app = create_app(PlatformConfig(tmp_path))
-    platform = app.state.platform
+@pytest.fixture
+def builds(tmp_path):
+    """The builds of a store, one of them queued."""
+    platform = create_app(PlatformConfig(tmp_path)).state.platform
     builds = Builds(platform.store, tmp_path)
     build_id = builds.begin(LOCAL_TEAM)
     builds.received(build_id, "somewhere")
     builds.trigger(
         LOCAL_TEAM, build_id, "x", registry_id=None, project_id=None, options={}, private={}
     )
-    held = builds.take("one")
-    assert held is not None
-    assert builds.take("two") is None
-    monkeypatch.setattr("hud.platform.environments.build_queue.LEASE_SECONDS", -1.0)
-    assert builds.renew(held, "one")
-    again = builds.take("two")
-    assert again is not None
-    assert (again.id, again.attempt) == (build_id, 2)
-    assert not builds.renew(held, "one"), "the first worker learns that it lost the build"
+    yield builds
     platform.close()
+
+
+def test_a_build_whose_worker_died_is_taken_again_once_its_lease_is_over(builds):
+    (held,) = builds.take("one")
+    assert builds.take("two") == []
+    builds.lease_seconds = -1.0
+    assert builds.renew("one", [held.id]) == ([], [])
+    (again,) = builds.take("two")
+    assert (again.id, again.lease.attempt) == (held.id, 2)
+    assert builds.renew("one", [held.id]) == ([], [held.id]), "the first worker lost the build"
+    builds.fail(held, "too late")
+    with pytest.raises(ConflictError):
+        builds.succeed(held, Path("folder"), {})
+    assert builds.status(LOCAL_TEAM, held.id)["status"] == "IN_PROGRESS"
+    assert builds.succeed(again, Path("folder"), {}) == 1
+
+
+def test_a_build_that_ends_every_builder_fails_and_says_so(builds):
+    builds.lease_seconds = -1.0
+    for attempt in range(1, builds.most_attempts + 1):
+        (held,) = builds.take("builder")
+        assert held.lease.attempt == attempt
+    builds.say(held, 1, ["Installing."])
+    assert builds.take("builder") == []
+    state = builds.status(LOCAL_TEAM, held.id)
+    assert state["status"] == "FAILED"
+    said = [text for _, text, _ in builds.lines(held.id, 0)]
+    assert said == ["Installing.", state["error_message"]]
+    assert "not tried again" in said[-1]
+    assert not builds.private(held)
 
 
 async def test_another_team_sees_nothing(server, tmp_path):

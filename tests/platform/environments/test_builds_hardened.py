@@ -172,9 +172,10 @@ def test_a_build_is_triggered_once(tmp_path):
 
     with ThreadPoolExecutor(4) as threads:
         assert len([one for one in threads.map(trigger, range(4)) if one]) == 1
-    held = builds.take("a")
-    builds.release(held, "a")
-    assert builds.take("b").attempt == 1, "a server that stopped is no failed attempt"
+    (held,) = builds.take("a")
+    builds.release("a", [held.id])
+    (again,) = builds.take("b")
+    assert again.lease.attempt == 1, "a server that stopped is no failed attempt"
     app.state.platform.close()
 
 

@@ -1,5 +1,4 @@
-"""Builds: archives of source that become environments which can be run. The queue is the table; a worker holds a
-build by a lease that it renews, so that a build whose worker died is built again."""
+"""Queue of builds: archives of source that become environments which can be run. A leased queue, the oldest first."""
 
 from __future__ import annotations
 
@@ -8,16 +7,16 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from hud.client.presence import is_gone
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access.passes import Passes
 from hud.platform.environments.registry import SUCCEEDED, Environments
+from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
 from hud.platform.store import tables
 from hud.trace import dashed, is_id, new_id, plain
 
@@ -25,28 +24,35 @@ if TYPE_CHECKING:
     from hud.platform.store import Store
 
 WAITING, QUEUED, BUILDING, FAILED = "WAITING", "QUEUED", "IN_PROGRESS", "FAILED"
-LEASE_SECONDS = 60.0
+LOST = "It ended the server's builder three times and is not tried again."
 UPLOAD_SECONDS = 3600
-MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Build:
     """A build that a worker holds."""
 
-    id: str
+    lease: Lease
     team_id: str
     environment_id: str
     archive: str
     options: dict[str, Any]
-    attempt: int
+
+    @property
+    def id(self) -> str:
+        return self.lease.id
 
 
-class Builds:
+class Builds(LeasedQueue[Build]):
     """The builds of one store."""
 
+    table = tables.builds
+    waiting, running = QUEUED, BUILDING
+    lease_seconds = 60.0
+    most_attempts = 3
+
     def __init__(self, store: Store, home: Path) -> None:
-        self.store = store
+        super().__init__(store)
         self.home = home
 
     # -- asked by clients ---------------------------------------------------------------------------
@@ -182,54 +188,20 @@ class Builds:
 
     # -- asked by workers ---------------------------------------------------------------------------
 
-    def take(self, worker: str) -> Build | None:
-        """Take the oldest build that nobody works on, and hold it for a while."""
-        builds = tables.builds
+    def item(self, row: sa.Row[Any], lease: Lease) -> Build:
+        return Build(lease, row.team_id, row.environment_id, row.archive, row.options)
+
+    def end_lost(self, connection: sa.Connection, which: Which) -> None:
+        builds, lines = tables.builds, tables.build_lines
         now = datetime.now(UTC)
-        free = sa.or_(
-            builds.c.status == QUEUED,
-            sa.and_(builds.c.status == BUILDING, builds.c.lease_expires_at < now),
-        )
-        with self.store.begin() as connection:
-            query = sa.select(builds).where(free).order_by(builds.c.created_at).limit(1)
-            row = connection.execute(query.with_for_update(skip_locked=True)).first()
-            if row is None:
-                return None
-            attempt = int(row.options.get("attempt", 0)) + 1
-            connection.execute(
-                sa.update(builds)
-                .where(builds.c.id == row.id)
-                .values(
-                    status=BUILDING,
-                    worker=worker,
-                    lease_expires_at=now + timedelta(seconds=LEASE_SECONDS),
-                    started_at=row.started_at or now,
-                    options={**row.options, "attempt": attempt},
-                )
-            )
-        return Build(row.id, row.team_id, row.environment_id, row.archive, row.options, attempt)
-
-    def recover(self) -> None:
-        """Put builds back into the queue whose builder died on this machine; its lease need not be waited for."""
-        builds = tables.builds
-        with self.store.begin() as connection:
-            held = connection.execute(
-                sa.select(builds.c.id, builds.c.worker).where(builds.c.status == BUILDING)
-            ).all()
-            lost = [row.id for row in held if row.worker and is_gone(row.worker)]
-            connection.execute(
-                sa.update(builds).where(builds.c.id.in_(lost)).values(status=QUEUED, worker=None)
-            )
-
-    def renew(self, build: Build, worker: str) -> bool:
-        """Hold a build longer; False where it is no longer this worker's."""
-        until = datetime.now(UTC) + timedelta(seconds=LEASE_SECONDS)
-        return self._update(build, worker, lease_expires_at=until)
-
-    def release(self, build: Build, worker: str) -> None:
-        """Put a build back into the queue; that its worker was stopped is no failed attempt."""
-        options = {**build.options, "attempt": build.attempt - 1}
-        self._update(build, worker, status=QUEUED, lease_expires_at=None, options=options)
+        for build_id in connection.execute(sa.select(builds.c.id).where(*which)).scalars().all():
+            mine = lines.c.build_id == build_id
+            last = connection.execute(sa.select(sa.func.max(lines.c.number)).where(mine)).scalar()
+            line = {"build_id": build_id, "number": (last or 0) + 1, "text": LOST}
+            connection.execute(sa.insert(lines).values(**line, created_at=now))
+            self._private_path(build_id).unlink(missing_ok=True)
+        ended = {"status": FAILED, "error": LOST, "ended_at": now}
+        connection.execute(sa.update(builds).where(*which).values(**ended))
 
     def say(self, build: Build, first: int, lines: list[str]) -> None:
         """Append lines to a build's log, the first with this number."""
@@ -248,7 +220,7 @@ class Builds:
         with self.store.begin() as connection:
             connection.execute(sa.delete(lines).where(lines.c.build_id == build.id))
 
-    def succeed(self, build: Build, worker: str, folder: Path, manifest: dict[str, Any]) -> int:
+    def succeed(self, build: Build, folder: Path, manifest: dict[str, Any]) -> int:
         """Make a build the environment's newest version; returns the version."""
         builds, known = tables.builds, tables.environments
         ended = {"status": SUCCEEDED, "folder": str(folder), "manifest": manifest}
@@ -262,19 +234,17 @@ class Builds:
                 )
             ).scalar()
             version = int(newest or 0) + 1
-            changed = connection.execute(
-                sa.update(builds)
-                .where(*self._held(build, worker))
-                .values(**ended, version=version, ended_at=datetime.now(UTC))
-            )
-        if changed.rowcount != 1:
+            taken = self.end(connection, build.lease, **ended, version=version)
+        if not taken:
             raise ConflictError("Another builder took this build over.")
         self._private_path(build.id).unlink(missing_ok=True)
         return version
 
-    def fail(self, build: Build, worker: str, reason: str) -> None:
-        """End a build that did not come to anything."""
-        if self._update(build, worker, status=FAILED, error=reason, ended_at=datetime.now(UTC)):
+    def fail(self, build: Build, reason: str) -> None:
+        """End a build with an error; nothing changes where its lease is lost."""
+        with self.store.begin() as connection:
+            taken = self.end(connection, build.lease, status=FAILED, error=reason)
+        if taken:
             self._private_path(build.id).unlink(missing_ok=True)
 
     def newest(self, build: Build) -> Path | None:
@@ -297,20 +267,6 @@ class Builds:
         return found
 
     # -- inside -------------------------------------------------------------------------------------
-
-    def _update(self, build: Build, worker: str, **values: Any) -> bool:
-        held = self._held(build, worker)
-        with self.store.begin() as connection:
-            changed = connection.execute(sa.update(tables.builds).where(*held).values(**values))
-        return changed.rowcount == 1
-
-    def _held(self, build: Build, worker: str) -> tuple[sa.ColumnElement[bool], ...]:
-        builds = tables.builds
-        return (
-            builds.c.id == build.id,
-            builds.c.worker == worker,
-            builds.c.status == BUILDING,
-        )
 
     def _row(self, team: str, build_id: str) -> sa.Row[Any]:
         builds = tables.builds

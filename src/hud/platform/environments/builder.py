@@ -1,4 +1,4 @@
-"""The builder: takes builds from the queue and makes them environments, each in processes of its own."""
+"""Builder: takes builds from the queue and makes environments of them, each in processes of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hud.platform.environments import container_images as containers
 from hud.platform.environments.archives import unpack
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
-from hud.platform.environments.build_queue import MOST_ATTEMPTS, Build, Builds
+from hud.platform.environments.build_queue import Build, Builds
 from hud.platform.environments.registry import VARIABLES, interpreter, normalized
 from hud.platform.environments.virtual_environment import clean_variables, install, requirements
 
@@ -50,11 +50,12 @@ class Builder:
         await asyncio.to_thread(self.builds.recover)
         stopping = self.platform.stopping
         while not stopping.is_set():
-            build = await asyncio.to_thread(self.builds.take, self.worker)
-            if build is None:
+            taken = await asyncio.to_thread(self.builds.take, self.worker)
+            if not taken:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stopping.wait(), POLL_SECONDS)
                 continue
+            (build,) = taken
             task = asyncio.create_task(self._hold(build))
             stopped = asyncio.create_task(stopping.wait())
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -62,19 +63,20 @@ class Builder:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
-                await asyncio.to_thread(self.builds.release, build, self.worker)
+                await asyncio.to_thread(self.builds.release, self.worker, [build.id])
             stopped.cancel()
 
     async def _hold(self, build: Build) -> None:
-        """Build one, renewing its lease meanwhile."""
+        """Build one and renew its lease meanwhile; a build whose lease is lost is given up."""
         work = asyncio.create_task(self._build(build))
         try:
             while not work.done():
                 await asyncio.wait({work}, timeout=RENEW_SECONDS)
-                if not work.done() and not await asyncio.to_thread(
-                    self.builds.renew, build, self.worker
-                ):
-                    return  # Somebody took it over.
+                if work.done():
+                    break
+                _, lost = await asyncio.to_thread(self.builds.renew, self.worker, [build.id])
+                if lost:
+                    return
         finally:
             work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -85,10 +87,6 @@ class Builder:
         private = await asyncio.to_thread(self.builds.private, build)
         log = BuildLog(self.builds, build, private)
         try:
-            if build.attempt > MOST_ATTEMPTS:
-                raise UsageError(
-                    "It ended the server's builder three times and is not tried again."
-                )
             async with asyncio.timeout(self.limits.seconds):
                 await self._make(build, private, log)
         except TimeoutError:
@@ -103,7 +101,7 @@ class Builder:
     async def _fail(self, build: Build, log: BuildLog, reason: str) -> None:
         reason = log.hide(reason)
         await log.conclude(reason)
-        await asyncio.to_thread(self.builds.fail, build, self.worker, reason)
+        await asyncio.to_thread(self.builds.fail, build, reason)
 
     async def _make(self, build: Build, private: _Private, log: BuildLog) -> None:
         making = _Making(build, private, log, self.platform.home / "environments")
@@ -126,7 +124,7 @@ class Builder:
             await asyncio.to_thread(shutil.rmtree, making.scratch, True)
         # Said before the end is: whoever follows the log stops there.
         await log.conclude(f"It has {len(manifest['tasks'])} tasks.")
-        await asyncio.to_thread(self.builds.succeed, build, self.worker, folder, manifest)
+        await asyncio.to_thread(self.builds.succeed, build, folder, manifest)
 
 
 @dataclass
@@ -139,7 +137,7 @@ class _Making:
     home: Path
 
     def __post_init__(self) -> None:
-        self.scratch = self.home / f".{self.build.id}-{self.build.attempt}"
+        self.scratch = self.home / f".{self.build.id}-{self.build.lease.attempt}"
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     @property
@@ -162,7 +160,7 @@ class _Making:
             return await self._make_image(source)
         name = await asyncio.to_thread(self._digest, source)
         if self.build.options.get("no_cache"):
-            name = f"{name[:24]}-{self.build.id[:8]}-{self.build.attempt}"
+            name = f"{name[:24]}-{self.build.id[:8]}-{self.build.lease.attempt}"
         folder = self.home / name
         self.log.source = f"{folder / 'source'}/"
         async with _alone(self.home / f".{name}.lock"):

@@ -184,7 +184,7 @@ def _build(row: Any) -> dict[str, Any]:
         **shown,
         "status": WORDS.get(row["status"], row["status"]),
         "name": row["options"].get("name"),
-        "attempt": row["options"].get("attempt"),
+        "attempt": row["attempt"] or None,
         "seconds": took,
         "manifest": row["manifest"],
         **{name: None if row[name] is None else row[name].isoformat() for name in moments},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from hud.errors import UsageError
+from hud.platform.rollouts.queue import Rollouts
 from hud.platform.store import tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.reporting import job_entered, new_run
@@ -16,14 +17,6 @@ from hud.trace import new_id
 if TYPE_CHECKING:
     from hud.platform.store import Store
 
-_WAITING: dict[str, Any] = {
-    "status": "queued",
-    "worker": None,
-    "attempt": 0,
-    "lease_expires_at": None,
-    "started_at": None,
-    "ended_at": None,
-}
 _BEGUN: dict[str, Any] = {
     "status": "running",
     "error": None,
@@ -72,9 +65,7 @@ class HostedJobs:
         with self.store.begin() as connection:
             found = connection.execute(unmeasured).scalars().all()
             connection.execute(sa.update(runs).where(runs.c.trace_id.in_(found)).values(**_BEGUN))
-            connection.execute(
-                sa.update(rollouts).where(rollouts.c.trace_id.in_(found)).values(**_WAITING)
-            )
+            Rollouts(self.store).requeue(connection, found)
         return len(found)
 
     def repeat(self, job: dict[str, Any], key_id: str | None) -> str:
@@ -110,7 +101,7 @@ class HostedJobs:
             )
             queued.append(
                 {
-                    **_WAITING,
+                    "status": Rollouts.waiting,
                     "trace_id": trace_id,
                     "team_id": self.team,
                     "key_id": key_id,

@@ -20,7 +20,7 @@ from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.fleet.players import refuse_unplayable
 from hud.platform.access import Identity, caller, needs
 from hud.platform.environments.registry import Environments, RunnableEnvironment
-from hud.platform.rollouts.queue import LEASE_SECONDS, Rollouts, Taken, spec_of
+from hud.platform.rollouts.queue import Rollouts, Taken, spec_of
 from hud.trace import dashed, plain
 
 router = APIRouter(prefix="/v2/rollouts", tags=["rollouts"], dependencies=[Depends(needs("run"))])
@@ -153,7 +153,7 @@ async def take(request: Request, body: Asked) -> dict[str, Any]:
             break
         await asyncio.sleep(POLL_SECONDS)
     items = await asyncio.to_thread(_all_given, request, taken) if taken else []
-    return {"items": items, "lease_seconds": LEASE_SECONDS}
+    return {"items": items, "lease_seconds": rollouts.lease_seconds}
 
 
 @fleet.post("/renew")

@@ -448,6 +448,7 @@ builds = sa.Table(
     sa.Column("options", sa.JSON, nullable=False, default=dict),
     sa.Column("manifest", sa.JSON),
     sa.Column("error", sa.Text),
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
     sa.Column("worker", sa.Text),
     sa.Column("lease_expires_at", Moment),
     sa.Column("created_at", Moment, nullable=False),

@@ -1,0 +1,240 @@
+"""Leased queue: rows of a table that workers take, hold for a time, and finish once.
+
+A row waits, is held by one worker, and ends. Taking it counts an attempt; worker and attempt together are the lease, and
+a result that comes under another lease changes nothing. A lease that is not renewed expires after `lease_seconds`, or at
+`recover` where its worker ran on this machine and is dead. The row then waits again, or ends once `most_attempts` leases
+were lost. The table is all the state: every server of one database may serve the same queue.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import sqlalchemy as sa
+
+from hud.client.presence import is_gone
+
+if TYPE_CHECKING:
+    from hud.platform.store import Store
+
+Item = TypeVar("Item")
+Which = Sequence[sa.ColumnElement[bool]]
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to finish one row: its id, the worker that took it, and the number of the attempt, from 1."""
+
+    id: str
+    worker: str
+    attempt: int
+
+
+class LeasedQueue(ABC, Generic[Item]):
+    """A table as a queue. Besides a primary key it has the columns `status`, `worker`, `attempt`, `lease_expires_at`,
+    `created_at`, `started_at` and `ended_at`."""
+
+    table: ClassVar[sa.Table]
+    waiting: ClassVar[str]
+    """Status of rows that may be taken, from `lease_expires_at` on where they have one."""
+    running: ClassVar[str]
+    cancelling: ClassVar[str | None] = None
+    """Status of held rows that end, and do not wait again, when their lease does."""
+    fair_by: ClassVar[tuple[str, ...]] = ()
+    """Columns whose values share the workers evenly: the first among all rows, each further one within the former."""
+    most_attempts: ClassVar[int]
+    lease_seconds: float
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        (self._id,) = self.table.primary_key.columns
+        self._status, self._expires = self.table.c.status, self.table.c.lease_expires_at
+        self._held = self._status.in_([one for one in (self.running, self.cancelling) if one])
+        self._wait = {"status": self.waiting, "worker": None, "lease_expires_at": None}
+
+    @abstractmethod
+    def item(self, row: sa.Row[Any], lease: Lease) -> Item:
+        """Return a row that was taken, as workers get it."""
+
+    @abstractmethod
+    def end_lost(self, connection: sa.Connection, which: Which) -> None:
+        """End rows whose last attempt lost its lease."""
+
+    def end_cancelled(self, connection: sa.Connection, which: Which) -> None:
+        """End rows in the status `cancelling` that no worker holds any more."""
+        raise NotImplementedError
+
+    def take(self, worker: str, most: int = 1) -> list[Item]:
+        """Lease up to `most` rows to a worker: of each value of `fair_by` the fewest are held; then the older first.
+
+        Safe on SQLite (one writer at a time) and on PostgreSQL (rows that another transaction looks at are skipped).
+        """
+        now = datetime.now(UTC)
+        expired = sa.and_(self._held, self._expires < now)
+        due = sa.and_(
+            self._status == self.waiting, sa.or_(self._expires.is_(None), self._expires <= now)
+        )
+        # Idle workers ask all the time; only a queue with something to do is written to.
+        with self.store.read() as connection:
+            if not any(
+                connection.execute(sa.select(self._id).where(which).limit(1)).first()
+                for which in (due, expired)
+            ):
+                return []
+        with self.store.begin() as connection:
+            self._expire(connection, expired)
+            rows = self._next(connection, due, most)
+            taken, began = [row._mapping[self._id] for row in rows], self.table.c.started_at
+            self._update(
+                connection,
+                (self._id.in_(taken),),
+                status=self.running,
+                worker=worker,
+                attempt=self.table.c.attempt + 1,
+                started_at=sa.func.coalesce(began, sa.literal(now, began.type)),
+                lease_expires_at=self._until(now),
+            )
+        leases = [Lease(one, worker, row.attempt + 1) for one, row in zip(taken, rows, strict=True)]
+        return [self.item(row, lease) for row, lease in zip(rows, leases, strict=True)]
+
+    def renew(self, worker: str, held: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Extend a worker's leases; returns the ids to be cancelled, and those that the worker holds no more."""
+        mine = (self.table.c.worker == worker, self._id.in_(held), self._held)
+        with self.store.begin() as connection:
+            self._update(connection, mine, lease_expires_at=self._until(datetime.now(UTC)))
+            rows = connection.execute(sa.select(self._id, self._status).where(*mine)).all()
+        states: dict[str, str] = {row[0]: row[1] for row in rows}
+        cancelled = [one for one, status in states.items() if status == self.cancelling]
+        return cancelled, [one for one in held if one not in states]
+
+    def release(self, worker: str, held: Sequence[str]) -> None:
+        """Put rows back into the queue as if the worker had not taken them: it costs no attempt."""
+        mine = (self.table.c.worker == worker, self._id.in_(held))
+        with self.store.begin() as connection:
+            attempt = self.table.c.attempt - 1
+            running = (*mine, self._status == self.running)
+            self._update(connection, running, **self._wait, attempt=attempt)
+            if self.cancelling is not None:
+                self.end_cancelled(connection, (*mine, self._status == self.cancelling))
+
+    def recover(self) -> None:
+        """Let the leases of dead workers of this machine expire now."""
+        with self.store.begin() as connection:
+            query = sa.select(self.table.c.worker).where(self._held).distinct()
+            workers = connection.execute(query).scalars()
+            gone = [worker for worker in workers if worker and is_gone(worker)]
+            past = datetime.fromtimestamp(0, UTC)
+            dead = (self.table.c.worker.in_(gone), self._held)
+            self._update(connection, dead, lease_expires_at=past)
+
+    def held(self, lease: Lease) -> sa.Row[Any] | None:
+        """Return the row of a lease; None where the lease is lost or its row is over."""
+        with self.store.read() as connection:
+            return connection.execute(sa.select(self.table).where(*self._under(lease))).first()
+
+    def retry(self, lease: Lease, pause_seconds: float) -> bool:
+        """Put a row back into the queue for another attempt after a pause; False where the lease is lost or cancelled."""
+        later = datetime.now(UTC) + timedelta(seconds=pause_seconds)
+        running = (*self._under(lease), self._status == self.running)
+        with self.store.begin() as connection:
+            values = {**self._wait, "lease_expires_at": later}
+            return self._update(connection, running, **values) == 1
+
+    def end(self, connection: sa.Connection, lease: Lease, **values: Any) -> bool:
+        """Set the last status, and more, of a leased row; False, and nothing is set, where the lease is lost."""
+        now = datetime.now(UTC)
+        return self._update(connection, self._under(lease), **values, ended_at=now) == 1
+
+    def requeue(self, connection: sa.Connection, ids: Sequence[str]) -> None:
+        """Let rows that are over wait again, with all their attempts."""
+        fresh = {**self._wait, "attempt": 0, "started_at": None, "ended_at": None}
+        self._update(connection, (self._id.in_(ids),), **fresh)
+
+    # -- inside -------------------------------------------------------------------------------------
+
+    def _expire(self, connection: sa.Connection, expired: sa.ColumnElement[bool]) -> None:
+        """Put rows whose lease is over back into the queue; end the cancelled ones and those without attempts left."""
+        # Locked first: what a late worker finishes meanwhile is not ended a second time.
+        query = sa.select(self._id).where(expired).with_for_update(skip_locked=True)
+        lost = self._id.in_(connection.execute(query).scalars().all())
+        if self.cancelling is not None:
+            self.end_cancelled(connection, (lost, self._status == self.cancelling))
+        used_up = self.table.c.attempt >= self.most_attempts
+        self.end_lost(connection, (lost, self._held, used_up))
+        self._update(connection, (lost, self._held), **self._wait)
+
+    def _next(
+        self, connection: sa.Connection, due: sa.ColumnElement[bool], most: int
+    ) -> list[sa.Row[Any]]:
+        """Lock the rows to be taken."""
+        rows: list[sa.Row[Any]] = []
+        for share, count in self._shares(connection, due, most).items():
+            same = [
+                self.table.c[name].is_not_distinct_from(value)
+                for name, value in zip(self.fair_by, share, strict=True)
+            ]
+            query = (
+                sa.select(self.table)
+                .where(due, *same)
+                .order_by(self.table.c.created_at, self._id)
+                .limit(count)
+                .with_for_update(skip_locked=True)
+            )
+            rows += connection.execute(query).all()
+        return rows
+
+    def _shares(
+        self, connection: sa.Connection, due: sa.ColumnElement[bool], most: int
+    ) -> Counter[tuple[Any, ...]]:
+        """Return how many rows to take of each combination of `fair_by`, `most` in all."""
+        by = [self.table.c[name] for name in self.fair_by]
+        query = (
+            sa.select(
+                *by,
+                sa.func.count(sa.case((due, 1))).label("due"),
+                sa.func.count(sa.case((self._held, 1))).label("held"),
+                sa.func.min(self.table.c.created_at).label("oldest"),
+            )
+            .where(sa.or_(self._status == self.waiting, self._held))
+            .group_by(*by)
+        )
+        found = {tuple(row[: len(by)]): row for row in connection.execute(query)}
+        load: Counter[tuple[Any, ...]] = Counter()
+        for share, row in found.items():
+            for prefix in _prefixes(share):
+                load[prefix] += row.held
+        taken: Counter[tuple[Any, ...]] = Counter()
+        for _ in range(most):
+            left = [share for share, row in found.items() if row.due > taken[share]]
+            if not left:
+                break
+            share = min(
+                left, key=lambda one: (*(load[p] for p in _prefixes(one)), found[one].oldest)
+            )
+            taken[share] += 1
+            for prefix in _prefixes(share):
+                load[prefix] += 1
+        return taken
+
+    def _under(self, lease: Lease) -> Which:
+        return (
+            self._id == lease.id,
+            self.table.c.worker == lease.worker,
+            self.table.c.attempt == lease.attempt,
+            self._held,
+        )
+
+    def _until(self, now: datetime) -> datetime:
+        return now + timedelta(seconds=self.lease_seconds)
+
+    def _update(self, connection: sa.Connection, which: Which, **values: Any) -> int:
+        return connection.execute(sa.update(self.table).where(*which).values(**values)).rowcount
+
+
+def _prefixes(share: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return [share[: length + 1] for length in range(len(share))]
