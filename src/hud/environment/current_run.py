@@ -6,14 +6,12 @@ or in threads, reaches its own state only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
-from hud.graders.progress import at_progress
+from hud.graders.progress import reset_progress, set_progress
 
 if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
@@ -31,16 +29,25 @@ class State(SimpleNamespace):
 _current: ContextVar[dict[int, EnvironmentRun] | None] = ContextVar("hud_run", default=None)
 
 
-@contextmanager
-def entered(run: EnvironmentRun) -> Iterator[None]:
-    """Work for a run: inside, it is the `current_run` of its environment, and so are those it is nested in."""
-    outer = _current.get() or {}
-    token = _current.set({**outer, **{id(one.environment): one for one in run.nesting}})
-    try:
-        with at_progress(run.nesting[0].training_progress):
-            yield
-    finally:
-        _current.reset(token)
+class entered:  # noqa: N801 - used as a function; a class, as it is entered several times in each rollout
+    """Scope of a run: inside, it is the `current_run` of its environment, and so are those it is nested in."""
+
+    __slots__ = ("_progress", "_run", "_token")
+
+    def __init__(self, run: EnvironmentRun) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        nesting = self._run.nesting
+        runs = {id(one.environment): one for one in nesting}
+        if outer := _current.get():
+            runs = {**outer, **runs}
+        self._token = _current.set(runs)
+        self._progress = set_progress(nesting[0].training_progress)
+
+    def __exit__(self, *_: object) -> None:
+        reset_progress(self._progress)
+        _current.reset(self._token)
 
 
 def run_of(environment: object) -> EnvironmentRun | None:

@@ -213,7 +213,9 @@ class EnvironmentRun:
                     f"Template {task_id!r} raised {located(error)} before its prompt."
                 ) from error
         self._template, self._episode = template, episode
-        return replace(start_frame(value, task_id), state=await self._state())
+        frame = start_frame(value, task_id)
+        state = await self._state()
+        return frame if state is None else replace(frame, state=state)
 
     async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
         if self._template is None or self._episode is None:

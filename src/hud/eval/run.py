@@ -283,6 +283,9 @@ class Run:
 
     async def _leave(self) -> None:
         """Close the agent's connections before its answer is graded; one that does not close holds up nothing."""
+        if self._clients is None:
+            self._attached.clear()
+            return
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.disconnect()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 _progress: ContextVar[float] = ContextVar("hud_training_progress", default=1.0)
 
@@ -14,11 +12,11 @@ def training_progress() -> float:
     return _progress.get()
 
 
-@contextmanager
-def at_progress(progress: float | None) -> Iterator[None]:
-    """Grade as at this point of training; None: outside training."""
-    token = _progress.set(1.0 if progress is None else min(max(progress, 0.0), 1.0))
-    try:
-        yield
-    finally:
-        _progress.reset(token)
+def set_progress(progress: float | None) -> Token[float]:
+    """Set the progress that graders read in this context; None: outside training. `reset_progress` undoes it."""
+    return _progress.set(1.0 if progress is None else min(max(progress, 0.0), 1.0))
+
+
+def reset_progress(token: Token[float]) -> None:
+    """Restore the progress before `set_progress`."""
+    _progress.reset(token)

@@ -221,9 +221,11 @@ class Trace(BaseModel):
 
     def record(self, step: Step) -> Step:
         """Append a finished step; its `step_id` and, where missing, `ended_at` are set."""
-        step.step_id = len(self.steps) + 1
+        fields = vars(step)  # Hot path: these two values need no validation.
+        fields["step_id"] = len(self.steps) + 1
         if step.ended_at is None:
-            step.ended_at = now()
+            fields["ended_at"] = now()
+        step.__pydantic_fields_set__.update(("step_id", "ended_at"))
         self.steps.append(step)
         return step
 
@@ -271,15 +273,15 @@ class Trace(BaseModel):
     @property
     def usage(self) -> Usage:
         """Token counts and cost over all model calls."""
-        total = Usage(llm_call_count=0)
-        for usage in self.collect("usage"):
-            total.prompt_tokens += usage.prompt_tokens
-            total.completion_tokens += usage.completion_tokens
-            total.cached_tokens += usage.cached_tokens
-            total.llm_call_count += usage.llm_call_count
-            if usage.cost_usd is not None:
-                total.cost_usd = (total.cost_usd or 0.0) + usage.cost_usd
-        return total
+        calls = [one.usage for one in self.steps if isinstance(one, AgentStep) and one.usage]
+        costs = [usage.cost_usd for usage in calls if usage.cost_usd is not None]
+        return Usage(
+            prompt_tokens=sum(usage.prompt_tokens for usage in calls),
+            completion_tokens=sum(usage.completion_tokens for usage in calls),
+            cached_tokens=sum(usage.cached_tokens for usage in calls),
+            llm_call_count=sum(usage.llm_call_count for usage in calls),
+            cost_usd=sum(costs) if costs else None,
+        )
 
 
 def parse_trace(payload: dict[str, Any]) -> Trace:

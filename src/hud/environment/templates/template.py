@@ -38,6 +38,7 @@ class Template:
                 "prompt, then the reward."
             )
         self.arguments = Arguments(function, f"Template {self.id!r}")
+        self._parameters = inspect.signature(function).parameters
         self.description = description or self.arguments.description
         self.input = TypeAdapter(input) if input is not None else None
         self.returns: TypeAdapter[Any] | None = (
@@ -48,7 +49,7 @@ class Template:
 
     def __call__(self, *positional: Any, **args: Any) -> Task:
         """Return the task of this template with these arguments."""
-        names = list(inspect.signature(self.function).parameters)
+        names = list(self._parameters)
         if len(positional) > len(names):
             raise UsageError(
                 f"Template {self.id!r} takes {len(names)} arguments, not {len(positional)}."
@@ -81,6 +82,9 @@ class Template:
         return row
 
 
+_ARGUMENTS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+
+
 def _as_json(values: dict[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = TypeAdapter(dict[str, Any]).dump_python(values, mode="json")
+    plain: dict[str, Any] = _ARGUMENTS.dump_python(values, mode="json")
     return plain

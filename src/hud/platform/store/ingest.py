@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ _Row = dict[str, Any]
 _logger = logging.getLogger("hud.store")
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
 _IDS_AT_ONCE = 500
+_MOST_SHAPES = 1_000
+_checked_shapes: dict[tuple[Any, ...], list[str]] = {}
+"""By table, columns and the types of their values, where the columns hold them: the columns of 32-bit integers."""
 _NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
 _HOLDS: dict[type[Any], tuple[type, ...]] = {
@@ -242,19 +246,37 @@ def upsert(
     """
     if not rows:
         return
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    # Untyped values: everything is in its stored form already, and bulk inserts skip the types' work.
-    raw = sa.table(table.name, *(sa.column(column.name) for column in table.columns))
-    statement: Any = insert(raw).values({name: sa.bindparam(name) for name in rows[0]})
     if connection.dialect.name == "postgresql":
         rows = [_without_nul(row) for row in rows]
-    keys = conflict or [column.name for column in table.primary_key]
+    statement, names = _upsert(
+        connection.dialect, table, tuple(rows[0]), tuple(update), tuple(conflict)
+    )
+    # Hot path: given dicts, SQLAlchemy would make each row's parameters by way of several others.
+    parameters: Any = rows if names is None else list(map(itemgetter(*names), rows))
+    connection.exec_driver_sql(statement, parameters)
+
+
+@lru_cache(256)
+def _upsert(
+    dialect: sa.Dialect,
+    table: sa.Table,
+    columns: tuple[str, ...],
+    update: tuple[str, ...],
+    conflict: tuple[str, ...],
+) -> tuple[str, list[str] | None]:
+    """Return `upsert`'s SQL, and the order of its columns where the driver's parameters go by position."""
+    insert = postgresql.insert if dialect.name == "postgresql" else sqlite.insert
+    # Untyped values: everything is in its stored form already.
+    raw = sa.table(table.name, *(sa.column(column.name) for column in table.columns))
+    statement: Any = insert(raw).values({name: sa.bindparam(name) for name in columns})
+    keys = conflict or tuple(column.name for column in table.primary_key)
     if update:
-        taken = {name: statement.excluded[name] for name in update if name in rows[0]}
+        taken = {name: statement.excluded[name] for name in update if name in columns}
         statement = statement.on_conflict_do_update(index_elements=keys, set_=taken)
     else:
         statement = statement.on_conflict_do_nothing(index_elements=keys)
-    connection.execute(statement, rows)
+    compiled = statement.compile(dialect=dialect)
+    return str(compiled), compiled.positiontup
 
 
 def _without_nul(row: _Row) -> _Row:
@@ -267,30 +289,36 @@ def _without_nul(row: _Row) -> _Row:
 
 def _checked(table: sa.Table, row: dict[str, Any]) -> _Row:
     """Return a row; raises `TypeError` where one of its values is not of its column's kind."""
+    # Hot path: few combinations of columns and types occur, and what was allowed once is allowed again.
+    shape = (table.name, *row, *map(type, row.values()))
+    narrow = _checked_shapes.get(shape)
+    if narrow is not None:
+        for name in narrow:
+            value = row[name]
+            if value is not None and not -(2**31) <= value < 2**31:
+                break
+        else:
+            return row
     columns = _columns(table)
     for name, value in row.items():
         column = columns[name]
-        # Hot path: every recorded value comes here, and nearly all are of exactly these types.
-        if type(value) in column.exact and (not column.narrow or _fits(value)):
+        if value is None and column.empty:
             continue
         if not isinstance(value, column.kinds) or isinstance(value, bool):
             raise TypeError(f"{table.name}.{name} cannot hold a {type(value).__name__}")
-        if column.narrow and isinstance(value, int) and not _fits(value):
+        if column.narrow and isinstance(value, int) and not -(2**31) <= value < 2**31:
             raise OverflowError(f"{table.name}.{name} cannot hold {value}")
+    if len(_checked_shapes) < _MOST_SHAPES:
+        _checked_shapes[shape] = [name for name in row if columns[name].narrow]
     return row
-
-
-def _fits(value: int | None) -> bool:
-    """Return whether an integer has 32 bits; None does."""
-    return value is None or -(2**31) <= value < 2**31
 
 
 class _Column(NamedTuple):
     """Values that a column holds."""
 
     kinds: tuple[type, ...]
-    exact: frozenset[type]
-    """The kinds themselves, without their subclasses; with None where the column may be empty."""
+    empty: bool
+    """Whether it may be None."""
     narrow: bool
     """An integer of 32 bits, as PostgreSQL has it; SQLite's would hold more."""
 
@@ -302,8 +330,7 @@ def _columns(table: sa.Table) -> dict[str, _Column]:
     for column in table.columns:
         kinds = next(kinds for kind, kinds in _HOLDS.items() if isinstance(column.type, kind))
         narrow = isinstance(column.type, sa.Integer) and not isinstance(column.type, sa.BigInteger)
-        empty = {type(None)} if column.nullable else set()
-        found[column.name] = _Column(kinds, frozenset({*kinds, *empty}), narrow)
+        found[column.name] = _Column(kinds, bool(column.nullable), narrow)
     return found
 
 
