@@ -82,7 +82,7 @@ async def measure(home: Path, count: int, only: str) -> int:
                 + ("  ABOVE THE BAR" if p95 > BAR_SECONDS else ""),
                 flush=True,
             )
-    app.state.platform.close()
+    app.state.parts.close()
     held = verdict("slowest page, p95 over 150 ms", slowest / BAR_SECONDS, 1, at_most=True)
     return 0 if held else 1
 

@@ -37,10 +37,10 @@ async def serve(home: str) -> None:
     from hud.trace import SamplingParams
 
     app = create_app(PlatformConfig(Path(home), keys=True))
-    platform = app.state.platform
+    platform = app.state.parts
     key = first_key(platform)
     team = platform.keys.find(key).identity.team_id
-    record = platform.registry_of(team).create("tiny", TEXTS)
+    record = platform.registry.of(team).create("tiny", TEXTS)
     chat = format_of(record.folder).chat
     prompt = chat.render(MESSAGES, [])
     listening = listen("127.0.0.1", 0)

@@ -43,10 +43,10 @@ async def serve(home: str, engine: str) -> None:
     from hud.trace import SamplingParams
 
     app = create_app(PlatformConfig(Path(home), keys=True, engine=engine))
-    platform = app.state.platform
+    platform = app.state.parts
     key = first_key(platform)
     team = platform.keys.find(key).identity.team_id
-    record = platform.registry_of(team).create("demo", TEXTS)
+    record = platform.registry.of(team).create("demo", TEXTS)
     chat = format_of(record.folder).chat
     listening = listen("127.0.0.1", 0)
     config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on")

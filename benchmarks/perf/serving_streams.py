@@ -16,7 +16,7 @@ from hud.engine.threads import use_at_most
 from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.models.records import ModelRecord
-from hud.platform.platform import Platform
+from hud.platform.parts import Parts
 from hud.platform.serving.tokens import TokenDelta, TokenRequest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams
@@ -40,7 +40,7 @@ def requests(round_number: int) -> list[TokenRequest]:
     ]
 
 
-async def streamed(platform: Platform, model: ModelRecord, number: int) -> tuple[float, int]:
+async def streamed(platform: Parts, model: ModelRecord, number: int) -> tuple[float, int]:
     """Return tokens a second, and in how many pieces they came."""
     pieces = 0
 
@@ -58,7 +58,7 @@ async def streamed(platform: Platform, model: ModelRecord, number: int) -> tuple
     return sum(counts) / (perf_counter() - started), pieces
 
 
-async def direct(platform: Platform, model: ModelRecord, number: int) -> float:
+async def direct(platform: Parts, model: ModelRecord, number: int) -> float:
     sampler = platform.policies.policy(model, None).sampler
     started = perf_counter()
     drawn = await asyncio.gather(
@@ -67,7 +67,7 @@ async def direct(platform: Platform, model: ModelRecord, number: int) -> float:
     return sum(len(one.token_ids) for one in drawn) / (perf_counter() - started)
 
 
-async def beside_training(platform: Platform, model: ModelRecord, trained: ModelRecord) -> None:
+async def beside_training(platform: Parts, model: ModelRecord, trained: ModelRecord) -> None:
     """Print the waits for tokens of one model, alone and while another is trained."""
     payloads = [
         TrajectoryPayload(
@@ -123,8 +123,8 @@ async def beside_training(platform: Platform, model: ModelRecord, trained: Model
 async def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         app = create_app(PlatformConfig(Path(name), engine="worker"))
-        platform: Platform = app.state.platform
-        registry = platform.registry_of(LOCAL_TEAM)
+        platform: Parts = app.state.parts
+        registry = platform.registry.of(LOCAL_TEAM)
         model, trained = (registry.create(slug, WORDS, sizes=SIZES) for slug in ("a", "b"))
         use_at_most(1)
         pairs: list[tuple[float, float]] = []

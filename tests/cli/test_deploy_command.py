@@ -32,12 +32,12 @@ def server(tmp_path_factory):
     """A server with its builder: its platform, its address, and a key."""
     home = tmp_path_factory.mktemp("server")
     app = create_app(PlatformConfig(home, keys=True))
-    _, key = app.state.platform.keys.mint("test", LOCAL_TEAM, scopes=("admin",))
+    _, key = app.state.parts.keys.mint("test", LOCAL_TEAM, scopes=("admin",))
     listener = socket.create_server(("127.0.0.1", 0))
     served = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
     thread = threading.Thread(target=lambda: asyncio.run(served.serve([listener])))
     thread.start()
-    yield app.state.platform, f"http://127.0.0.1:{listener.getsockname()[1]}", key
+    yield app.state.parts, f"http://127.0.0.1:{listener.getsockname()[1]}", key
     served.should_exit = True
     thread.join(timeout=30)
     listener.close()
@@ -66,7 +66,7 @@ def call(capsys, *arguments, code=0):
 
 def kept_archive(platform, build_id, target):
     """Unpack what the server was sent for a build."""
-    archive = platform.home / "blobs" / "archives" / build_id.replace("-", "")
+    archive = platform.config.home / "blobs" / "archives" / build_id.replace("-", "")
     (file,) = archive.glob("*.tar.gz")
     unpack(file, target)
     return {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}

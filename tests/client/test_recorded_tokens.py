@@ -41,7 +41,7 @@ def test_samples_come_back_as_they_were(tmp_path, monkeypatch):
     monkeypatch.setenv("HUD_HOME", str(tmp_path))
     monkeypatch.delenv("HUD_API_URL", raising=False)
     recorder = hud.client.recorder()
-    store = hud.client.connect().embedded.platform.store
+    store = hud.client.connect().embedded.parts.store
 
     @settings(max_examples=60, deadline=None)
     @given(conversations())

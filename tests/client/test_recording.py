@@ -81,7 +81,7 @@ async def test_a_later_turn_stores_only_what_its_prompt_adds(home):
 
     from hud.platform.store import tables
 
-    platform = hud.client.connect().embedded.platform
+    platform = hud.client.connect().embedded.parts
     with platform.store.read() as connection:
         rows = connection.execute(
             sa.select(tables.samples).order_by(tables.samples.c.step_id)

@@ -34,9 +34,9 @@ def browse(app) -> httpx.AsyncClient:
 async def platform(tmp_path):
     """The embedded platform, whose store tests fill."""
     app = create_app(PlatformConfig(tmp_path / "home"))
-    app.state.platform.app = app
-    yield app.state.platform
-    app.state.platform.close()
+    app.state.parts.app = app
+    yield app.state.parts
+    app.state.parts.close()
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ async def web(platform):
 async def keyed(tmp_path):
     """The platform of a server with keys. `keyed.app` is its application; `sign_in(keyed, scope)` a browser on it."""
     app = create_app(PlatformConfig(tmp_path / "keyed", keys=True))
-    app.state.platform.app = app
-    yield app.state.platform
-    app.state.platform.close()
+    app.state.parts.app = app
+    yield app.state.parts
+    app.state.parts.close()
 
 
 @asynccontextmanager

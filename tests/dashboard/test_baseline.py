@@ -193,7 +193,7 @@ async def test_sittings_end_with_the_server(web, platform, sat, tmp_path):
     await until(web, place, "playing")
     platform.stopping.set()
     async with asyncio.timeout(WAIT_SECONDS):
-        await platform.end_sittings()
+        await platform.sittings.work()
     assert platform.sittings.of_team(LOCAL_TEAM) == []
     assert reports.processes_of([str(tmp_path / "build")]) == []
 

@@ -18,7 +18,7 @@ from hud.trace import new_id, now
 
 def made(platform, model, step, parent=None, *, head=True, pruned=False):
     """Add a checkpoint; with files of its own, unless it is pruned."""
-    registry = platform.registry_of(model.team_id)
+    registry = platform.registry.of(model.team_id)
     identifier = new_id()
     node = CheckpointRecord(
         id=identifier,
@@ -181,7 +181,7 @@ async def test_rolling_back_is_told_from_promoting(platform, web):
 
 async def test_what_needs_deleted_files_is_disabled_and_refused_in_a_sentence(platform, web):
     model = make_model(platform)
-    tree = platform.registry_of(model.team_id).tree
+    tree = platform.registry.of(model.team_id).tree
     first = made(platform, model, 1)
     second = made(platform, model, 2, first)
     third = made(platform, model, 3, second)

@@ -44,7 +44,7 @@ def run(platform):
 
 
 async def test_each_token_has_its_gap_and_the_run_its_mean_p99_and_maximum(platform, web, run):
-    model = platform.registry_of(tables.LOCAL_TEAM).create("Tiny", ["some text"] * 40)
+    model = platform.registry.of(tables.LOCAL_TEAM).create("Tiny", ["some text"] * 40)
     train(platform, run, model=model.id, checkpoint="abcdef12" * 4)
     page = (await web.get(f"/trace/{run}?tokens=gap")).text
     found = spans_of(page)

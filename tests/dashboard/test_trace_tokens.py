@@ -23,7 +23,7 @@ async def a_policy(platform):
     """A model whose tokenizer the page can read, and the ids of a text in it."""
     from tokenizers import Tokenizer
 
-    record = platform.registry_of("0" * 32).create("Tiny", [TEXT] * 40)
+    record = platform.registry.of("0" * 32).create("Tiny", [TEXT] * 40)
     ids = Tokenizer.from_file(str(record.folder / "tokenizer.json")).encode(TEXT).ids
     return record.slug, ids
 
@@ -92,7 +92,7 @@ async def test_tokens_are_escaped_too(platform, web):
     evil = "<script>alert(1)</script>"
     from tokenizers import Tokenizer
 
-    record = platform.registry_of("0" * 32).create("Evil", [evil] * 40)
+    record = platform.registry.of("0" * 32).create("Evil", [evil] * 40)
     ids = Tokenizer.from_file(str(record.folder / "tokenizer.json")).encode(evil).ids
     sample = (3, ids, [-0.1] * len(ids), None)
     trace = put_run(platform.store, conversation(), samples=[sample], model=record.slug)

@@ -38,7 +38,7 @@ ROWS = [
 
 def make_model(platform, name="m", team=None):
     team = team or "0" * 32
-    return platform.registry_of(team).create(name, TEXTS, sizes=SIZES)
+    return platform.registry.of(team).create(name, TEXTS, sizes=SIZES)
 
 
 def record_run(platform, model, *, steps=6, status="stopped", **state):
@@ -338,7 +338,7 @@ async def test_a_server_that_stops_leaves_a_run_that_can_be_resumed(platform, fo
         await web.post("/train", data=sent)
         launch = platform.launches.of_team("0" * 32)[0]
         await until(lambda: launch.run_id)
-        await platform.drain()
+        await platform.background.drain()
         run = TrainingRuns(platform.store, "0" * 32).get(launch.run_id)
         assert launch.over
         assert run["status"] == "interrupted"

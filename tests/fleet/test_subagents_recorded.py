@@ -41,7 +41,7 @@ def home(tmp_path, monkeypatch):
 async def test_two_workers_bring_the_runs_of_one_job_and_of_its_subagents(home):
     client = connect()
     await client.get("/v2/jobs")
-    store = client.embedded.platform.store
+    store = client.embedded.parts.store
     library = load_environment(WORLD)
     agent = ScriptedAgent(leader, name="leader")
     agent.subagents = {"ask_reader": ScriptedAgent(reader, name="bookworm")}

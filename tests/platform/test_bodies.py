@@ -22,10 +22,10 @@ SCOPES = ("read", "run", "admin")
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
     app = create_app(PlatformConfig(tmp_path_factory.mktemp("home"), keys=True))
-    mint = app.state.platform.keys.mint
+    mint = app.state.parts.keys.mint
     app.keys = {scope: mint(scope, LOCAL_TEAM, scopes=(scope,))[1] for scope in SCOPES}
     yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 def paths():

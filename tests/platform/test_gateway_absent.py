@@ -13,7 +13,7 @@ from hud.platform.store.tables import LOCAL_TEAM
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
     app = make_platform(tmp_path_factory.mktemp("home"))
-    platform = app.state.platform
+    platform = app.state.parts
     from hud.platform.gateway.formats import format_of
 
     record = platform.registry.model("tiny")
@@ -109,7 +109,7 @@ def test_googles_client_works_with_every_version_and_with_none(url, version):
 
 
 def test_a_model_is_found_by_every_name_under_which_it_answers(app, url, openai_client):
-    registry = app.state.platform.registry
+    registry = app.state.parts.registry
     record = registry.model("tiny")
     named = make_named(app)
     for name, told in [
@@ -133,7 +133,7 @@ def test_a_model_is_found_by_every_name_under_which_it_answers(app, url, openai_
 
 def make_named(app):
     """A model whose display name has a slash and a space."""
-    registry = app.state.platform.registry_of(LOCAL_TEAM)
+    registry = app.state.parts.registry.of(LOCAL_TEAM)
     for model in registry.models():
         if model.name == "Some Org/Some Model":
             return model

@@ -37,7 +37,7 @@ async def make(*slugs):
 
 
 def weights(slug):
-    platform = connect().embedded.platform
+    platform = connect().embedded.parts
     policy = platform.policies.serving(platform.registry.model(slug)).policy
     return {name: p.detach().clone() for name, p in policy.decoder.named_parameters()}
 

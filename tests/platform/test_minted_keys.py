@@ -22,9 +22,9 @@ async def api(tmp_path):
     app = create_app(PlatformConfig(tmp_path, keys=True))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://platform") as client:
-        client.platform = app.state.platform
+        client.platform = app.state.parts
         yield client
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 def bearer(secret):

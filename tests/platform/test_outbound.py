@@ -79,7 +79,7 @@ def app(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
     yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def ask(app):
 
         async def ask(method, path, body=None, *, team="others", scope="admin"):
             if (team, scope) not in keys:
-                platform = app.state.platform
+                platform = app.state.parts
                 identifier = Teams(platform.store).find_or_create(team).id
                 keys[team, scope] = platform.keys.mint("k", identifier, scopes=(scope,))[1]
             headers = {"authorization": f"Bearer {keys[team, scope]}"}
@@ -221,7 +221,7 @@ async def test_a_team_brings_its_own_key(app, ask, inside, monkeypatch, tmp_path
         assert TEAM_KEY not in answer.text
     assert (await ask("DELETE", "/v2/secrets/STANDIN_API_KEY")).status_code == 200
     assert (await ask("DELETE", "/v2/secrets/STANDIN_API_KEY")).status_code == 404
-    app.state.platform.gateway.catalogue.forget()
+    app.state.parts.gateway.catalogue.forget()
     answer = await ask("POST", "/v1/chat/completions", CHAT)
     assert answer.status_code == 400
     assert "hud secrets set STANDIN_API_KEY" in answer.text

@@ -145,7 +145,7 @@ def test_prompts_of_supervised_data_are_those_of_sampling(rendered, theirs, seed
 def served(tmp_path_factory):
     """A server whose model has Qwen3's template and tokenizer, and the engine that is asked behind it."""
     app = make_platform(tmp_path_factory.mktemp("home"))
-    platform = app.state.platform
+    platform = app.state.parts
     folder = platform.registry.model("tiny").folder
     for path in published_folder("qwen3").iterdir():
         shutil.copyfile(path, folder / path.name)

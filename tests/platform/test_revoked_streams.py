@@ -41,8 +41,8 @@ class EndlessEngine(ScriptedEngine):
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
     app = create_app(PlatformConfig(tmp_path_factory.mktemp("home"), keys=True))
-    platform = app.state.platform
-    record = platform.registry_of(LOCAL_TEAM).create("tiny", TEXTS, sizes=SIZES)
+    platform = app.state.parts
+    record = platform.registry.of(LOCAL_TEAM).create("tiny", TEXTS, sizes=SIZES)
     tokenizer = format_of(record.folder).chat.tokenizer
     platform.__dict__["engine"] = EndlessEngine(tokenizer, "words")
     yield app
@@ -59,12 +59,12 @@ def url(app):
 
 @pytest.fixture
 def key(app):
-    return app.state.platform.keys.mint("k", LOCAL_TEAM, scopes=("admin",))
+    return app.state.parts.keys.mint("k", LOCAL_TEAM, scopes=("admin",))
 
 
 @pytest.fixture
 def revoke(app, key):
-    return lambda: app.state.platform.keys.revoke(LOCAL_TEAM, key[0].id)
+    return lambda: app.state.parts.keys.revoke(LOCAL_TEAM, key[0].id)
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_anthropic_s_stream_ends_with_an_error(url, key, revoke):
 
 
 def test_what_it_drew_is_not_drawn_on(app, url, key, revoke):
-    engine = app.state.platform.engine
+    engine = app.state.parts.engine
     before, asked = engine.closed, len(engine.asked)
     body = {"model": "tiny", "messages": HELLO, "stream": True}
     headers = {"authorization": f"Bearer {key[1]}"}
@@ -108,7 +108,7 @@ def test_what_it_drew_is_not_drawn_on(app, url, key, revoke):
 
 
 def test_an_expired_key_ends_its_stream(app, url):
-    secret = app.state.platform.keys.mint("k", LOCAL_TEAM, scopes=("run",), expires_in=0.5)[1]
+    secret = app.state.parts.keys.mint("k", LOCAL_TEAM, scopes=("run",), expires_in=0.5)[1]
     client = openai.OpenAI(base_url=url, api_key=secret, max_retries=0)
     stream = client.chat.completions.create(model="tiny", messages=HELLO, stream=True)
     with pytest.raises(openai.APIError, match="expired"):
@@ -117,7 +117,7 @@ def test_an_expired_key_ends_its_stream(app, url):
 
 @pytest.mark.parametrize("by", ["cookie", "key"])
 def test_a_page_s_silent_stream_of_events_ends(app, url, key, revoke, by):
-    cookies = {COOKIE: app.state.platform.web_sessions.begin(key[0])} if by == "cookie" else {}
+    cookies = {COOKIE: app.state.parts.web_sessions.begin(key[0])} if by == "cookie" else {}
     headers = {"authorization": f"Bearer {key[1]}"} if by == "key" else {}
     with httpx.stream("GET", f"{url}/events/jobs", headers=headers, cookies=cookies) as answer:
         assert answer.status_code == 200
@@ -130,7 +130,7 @@ def test_a_page_s_silent_stream_of_events_ends(app, url, key, revoke, by):
 
 
 def test_signing_out_ends_the_streams_of_the_session(app, url, key):
-    sessions = app.state.platform.web_sessions
+    sessions = app.state.parts.web_sessions
     secret = sessions.begin(key[0])
     with httpx.stream("GET", f"{url}/events/jobs", cookies={COOKIE: secret}) as answer:
         pieces = answer.iter_bytes()
@@ -140,8 +140,8 @@ def test_signing_out_ends_the_streams_of_the_session(app, url, key):
 
 
 def test_a_websocket_is_closed(app, url, key, revoke):
-    platform = app.state.platform
-    build = Builds(platform.store, platform.home).begin(LOCAL_TEAM)
+    platform = app.state.parts
+    build = Builds(platform.store, platform.config.home).begin(LOCAL_TEAM)
     place = f"{url.replace('http', 'ws')}/v2/builds/{build}/logs"
     with connect(place, additional_headers={"authorization": f"Bearer {key[1]}"}) as socket:
         socket.recv()
@@ -154,7 +154,7 @@ def test_a_websocket_is_closed(app, url, key, revoke):
 
 def test_an_answer_that_takes_long_is_not_given_to_a_revoked_key(app, url, key, revoke):
     """The whole answer is ready after its key ended."""
-    engine = app.state.platform.engine
+    engine = app.state.parts.engine
     begun = threading.Event()
     body = {"model": "tiny", "messages": HELLO, "max_tokens": 30}
 

@@ -62,13 +62,13 @@ async def setup(tmp_path):
     through = url.set(host="127.0.0.1", port=wire.port)
     database = through.render_as_string(hide_password=False)
     app = create_app(PlatformConfig(tmp_path, database=database, keys=True))
-    key = app.state.platform.keys.mint("k", LOCAL_TEAM, scopes=("admin",))[1]
+    key = app.state.parts.keys.mint("k", LOCAL_TEAM, scopes=("admin",))[1]
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     headers = {"authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(transport=transport, base_url="http://p", headers=headers) as api:
         assert (await api.get("/v2/jobs")).status_code == 200
         yield api, wire, url
-    app.state.platform.close()
+    app.state.parts.close()
     wire.listener.close()
 
 

@@ -152,8 +152,8 @@ async def test_a_custom_loss_gives_the_gradient_of_the_built_in_one(home):
     runs = await played()
     trainer = TrainingClient("m")
     await trainer.forward_backward(runs, loss_fn="importance_sampling")
-    model = connect().embedded.platform.registry.model("m")
-    session = connect().embedded.platform.sessions._open[model.id]
+    model = connect().embedded.parts.registry.model("m")
+    session = connect().embedded.parts.sessions._open[model.id]
     expected = {name: g.clone() for name, g in session.trained.trainer.gradients().items()}
     await trainer.set_head("base")
 

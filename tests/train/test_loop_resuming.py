@@ -84,7 +84,7 @@ SCRIPT = textwrap.dedent(
         report = await train(config, tasks=tasks, held_out=tasks, reporter=Watch())
         head = await client.get(f"/v2/models/m/checkpoints/{report.head}")
         row = dict(run=report.run_id, first=report.first_step, finished=report.finished, head=report.head,
-                   step=head["step"], folder=str(client.embedded.platform.registry.tree.get(report.head).folder),
+                   step=head["step"], folder=str(client.embedded.parts.registry.tree.get(report.head).folder),
                    steps=[one["step"] for one in report.history],
                    scores=[(one.step, one.mean) for one in report.scores])
         print(json.dumps(row))

@@ -151,14 +151,14 @@ async def test_a_step_has_one_reward_and_says_what_it_learned_from(home):
         out = io.StringIO()
         Lines(config, Console(file=out, width=200)).stepped(row["step"], metrics)
         assert f"   {row['step'] + 1}     step-{node['step']}  " in out.getvalue()
-        record = connect().embedded.platform.registry.tree.get(node["id"])
+        record = connect().embedded.parts.registry.tree.get(node["id"])
         shown = node_shown(record, {})
         assert shown["reward"] == node["mean_reward"]
         assert shown["trained_reward"] == metrics["trained_reward:mean"]
 
 
 async def test_zero_advantages_change_no_weight(home):
-    platform = connect().embedded.platform
+    platform = connect().embedded.parts
     policy = platform.policies.serving(platform.registry.model("m")).policy
     before = {name: p.detach().clone() for name, p in policy.decoder.named_parameters()}
     config = TrainConfig(model="m", zero_advantages=True, **SMALL)

@@ -42,7 +42,7 @@ async def home(tmp_path, monkeypatch):
 @pytest.fixture
 def reasons(home):
     """Give the model a template that is told the effort; it writes it in a few tokens."""
-    folder = connect().embedded.platform.registry.model("m").folder
+    folder = connect().embedded.parts.registry.model("m").folder
     (folder / "chat_template.jinja").write_text(worded_template())
 
 

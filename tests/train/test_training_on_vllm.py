@@ -67,7 +67,7 @@ async def sample_on(*servers, slug="m"):
 
 
 def platform():
-    return connect().embedded.platform
+    return connect().embedded.parts
 
 
 def policy():
@@ -207,7 +207,7 @@ async def test_the_gateway_streams_what_servers_draw(tmp_path, kind):
     async with engine_of(tmp_path, kind) as (platform, model):
         with StandIn(model.folder) as server:
             servers = VllmConfig(urls=(server.url,))
-            model = platform.registry_of(model.team_id).sample_on(model, servers)
+            model = platform.registry.of(model.team_id).sample_on(model, servers)
             ids, logprobs, top, end = await drawn(
                 platform.engine, model, request(8, seed=3, top_logprobs=2)
             )

@@ -117,7 +117,7 @@ async def training_runs(model):
 
 async def weights_of(model):
     run = (await training_runs(model))[0]
-    node = connect().embedded.platform.registry.tree.get(run["state"]["checkpoint"])
+    node = connect().embedded.parts.registry.tree.get(run["state"]["checkpoint"])
     return load_file(node.folder / "sampler" / "model.safetensors")
 
 

@@ -21,16 +21,17 @@ class EmbeddedPlatform:
 
     def __init__(self, home: Path, database: str | None = None) -> None:
         self.app = create_app(PlatformConfig(home, database=database))
-        self.platform = self.app.state.platform
+        self.parts = self.app.state.parts
         self.transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)
 
     async def policy(self, slug: str, checkpoint: str | None) -> ChatModel | None:
         """Return the policy of a registered model, without HTTP in between; None for a provider's model."""
-        if await self.platform.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
+        if await self.parts.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
             return None
-        model: ChatModel = await self.platform.chat_model(LOCAL.team_id, slug, checkpoint)
+        record = self.parts.registry.of(LOCAL.team_id).model(slug)
+        model: ChatModel = await self.parts.policies.chat_model(record, checkpoint)
         return model
 
     def close(self) -> None:
         """Close the store, and stop what samples."""
-        self.platform.close()
+        self.parts.close()

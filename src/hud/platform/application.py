@@ -19,53 +19,41 @@ from hud.platform.access.bodies import NO_TEXT, Bodies
 from hud.platform.access.middleware import Door, retry_headers
 from hud.platform.config import PlatformConfig
 from hud.platform.dashboard import Dashboard
-from hud.platform.environments.builder import Builder
 from hud.platform.gateway.absent import tell_absent
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.metrics import Measured
-from hud.platform.platform import Platform
-from hud.platform.rollouts.worker_processes import Workers
+from hud.platform.parts import Parts
 from hud.platform.routes import ROUTERS
 
-__all__ = ["LOCAL", "Platform", "PlatformConfig", "create_app"]
+__all__ = ["LOCAL", "Parts", "PlatformConfig", "create_app"]
 
 
 def create_app(config: PlatformConfig) -> FastAPI:
     """Return the application of a platform. Raises `StoreError` if its store cannot be opened."""
-    platform = Platform(config)
+    parts = Parts(config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with platform.running():
+        async with parts.running():
             yield
 
     app = FastAPI(
         title="OpenHUD", version=__version__, docs_url="/docs", redoc_url=None, lifespan=lifespan
     )
-    app.state.platform = platform
-    platform.background += [platform.launches.work, platform.worlds.work]
-    if config.keys:
-        platform.background += [
-            Builder(platform).work,
-            Workers(platform).work,
-            platform.runtime_sessions.work,
-        ]
-    platform.background.append(platform.end_sittings)
-    if config.engine == "worker":
-        platform.background.append(platform.start_engine)
+    app.state.parts = parts
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(Dashboard, platform=platform)
+    app.add_middleware(Dashboard, parts=parts)
     app.add_middleware(Bodies, keys=config.keys)
     if config.keys:
         app.add_middleware(
             Door,
-            keys=platform.keys,
-            passes=platform.passes,
-            limits=platform.limits,
-            sessions=platform.web_sessions,
+            keys=parts.keys,
+            passes=parts.passes,
+            limits=parts.limits,
+            sessions=parts.web_sessions,
         )
-        app.add_middleware(Measured, metrics=platform.metrics)  # Outside: refusals count too.
+        app.add_middleware(Measured, metrics=parts.metrics)  # Outside: refusals count too.
     app.add_exception_handler(HudError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
     # The router's last resort, for paths that no route has.

@@ -38,6 +38,8 @@ class PlatformConfig:
     """Most processes for models; more models than that share, or make room where they are idle."""
     rollout_workers: int = 0
     """Processes that play the rollouts which clients submit."""
+    url: str = ""
+    """Address of the server; processes that it starts call it there."""
     connections: int = 4096
     """Most HTTP connections and WebSockets at a time; fewer where the process may open fewer files."""
     builds: BuildLimits = BuildLimits()

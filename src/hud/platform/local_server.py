@@ -43,7 +43,7 @@ def view(config: PlatformConfig, port: int, announce: Callable[[str], None]) -> 
     )
     address = f"http://{HOST}:{bound}/?token={door.token}"
     drawn = httpx.ASGITransport(app, raise_app_exceptions=False)
-    server = _Server(settings, app.state.platform.stopping, drawn, lambda: announce(address))
+    server = _Server(settings, app.state.parts.stopping, drawn, lambda: announce(address))
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listening]))
 

@@ -7,14 +7,15 @@ import gc
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
 import uvicorn
 
 from hud.errors import StoreError, UsageError
 from hud.platform.access.teams import Teams
-from hud.platform.application import Platform, PlatformConfig, create_app
+from hud.platform.application import Parts, PlatformConfig, create_app
+from hud.platform.background import Background
 from hud.platform.http_connections import Bounds, allowed_connections, settings_of
 
 GRACE_SECONDS = 30
@@ -56,15 +57,14 @@ def serve(
     key. Raises `UsageError` for an address that cannot be had, and for a store that cannot be opened or written.
     """
     listening = listen(host, port)
+    bound = Address(host, listening.getsockname()[1])
     try:
-        app = create_app(config)
-        app.state.platform.store.blobs.check()
+        app = create_app(replace(config, url=bound.url))
+        parts: Parts = app.state.parts
+        parts.store.blobs.check()
     except StoreError as error:
         raise UsageError(str(error)) from error
-    platform: Platform = app.state.platform
-    bound = Address(host, listening.getsockname()[1])
-    platform.url = bound.url
-    key = first_key(platform) if config.keys else None
+    key = first_key(parts) if config.keys else None
     settings = uvicorn.Config(
         app,
         log_level="warning",
@@ -76,7 +76,7 @@ def serve(
         ws_max_size=64 << 20,
         **settings_of(Bounds(connections=allowed_connections(config.connections))),
     )
-    server = _Server(settings, platform, lambda: announce(bound, key))
+    server = _Server(settings, parts.background, lambda: announce(bound, key))
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listening]))
 
@@ -96,12 +96,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def first_key(platform: Platform) -> str | None:
+def first_key(parts: Parts) -> str | None:
     """Return a first admin key, where there is no key yet."""
-    if platform.keys.any():
+    if parts.keys.any():
         return None
-    team = Teams(platform.store).default()
-    return platform.keys.mint("first", team.id, scopes=("admin",))[1]
+    team = Teams(parts.store).default()
+    return parts.keys.mint("first", team.id, scopes=("admin",))[1]
 
 
 def freeze_memory() -> None:
@@ -114,10 +114,10 @@ class _Server(uvicorn.Server):
     """Tells when it is up; told to stop, it ends background work first, which may need it to answer."""
 
     def __init__(
-        self, config: uvicorn.Config, platform: Platform, started: Callable[[], None]
+        self, config: uvicorn.Config, background: Background, started: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self._platform = platform
+        self._background = background
         self._started = started
         self._draining: asyncio.Task[None] | None = None
 
@@ -134,7 +134,7 @@ class _Server(uvicorn.Server):
         self._draining = asyncio.ensure_future(self._drain(sig, frame))
 
     async def _drain(self, sig: int, frame: FrameType | None) -> None:
-        await self._platform.drain()
+        await self._background.drain()
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

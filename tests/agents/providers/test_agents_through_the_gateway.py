@@ -19,7 +19,7 @@ SECOND = "There are 7 apples."
 def app(tmp_path_factory):
     app = make_platform(tmp_path_factory.mktemp("home"))
     yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,9 @@ def url(app):
 def engine(app):
     from hud.platform.gateway.formats import format_of
 
-    record = app.state.platform.registry.model("tiny")
+    record = app.state.parts.registry.model("tiny")
     engine = ScriptedEngine(format_of(record.folder).chat.tokenizer, FIRST, SECOND, pieces=3)
-    app.state.platform.__dict__["engine"] = engine
+    app.state.parts.__dict__["engine"] = engine
     return engine
 
 

@@ -19,8 +19,8 @@ async def server(tmp_path):
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://platform") as api:
-        yield api, app.state.platform, app
-    app.state.platform.close()
+        yield api, app.state.parts, app
+    app.state.parts.close()
 
 
 def routes(app):

@@ -16,13 +16,13 @@ SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1
 def app(tmp_path):
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
     yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture
 def ask(app):
     async def ask(method, path, body=None, *, team="ours", scope="train"):
-        platform = app.state.platform
+        platform = app.state.parts
         identifier = Teams(platform.store).find_or_create(team).id
         key = platform.keys.mint("k", identifier, scopes=(scope,))[1]
         transport = httpx.ASGITransport(app)
@@ -39,7 +39,7 @@ async def test_folders_of_the_server_are_read_and_written_for_admins_alone(app, 
     target = str(tmp_path / "taken")
     export = f"/v2/models/{made.json()['id']}/export"
     assert (await ask("POST", export, {"folder": target})).status_code == 403
-    source = app.state.platform.registry.models()[0].folder
+    source = app.state.parts.registry.models()[0].folder
     add = {"source": str(source), "name": "stolen"}
     assert (await ask("POST", "/v2/models/add", add)).status_code == 403
     assert not (tmp_path / "taken").exists()
@@ -47,7 +47,7 @@ async def test_folders_of_the_server_are_read_and_written_for_admins_alone(app, 
 
 async def test_another_teams_files_cannot_be_added_even_by_an_admin(app, ask, tmp_path):
     await ask("POST", "/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
-    (model,) = app.state.platform.registry.models()
+    (model,) = app.state.parts.registry.models()
     around = tmp_path / "around"
     around.symlink_to(model.folder)
     for source in (model.folder, around):

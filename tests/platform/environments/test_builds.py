@@ -33,7 +33,7 @@ async def buy(item: str = "pear"):
 async def server(tmp_path):
     """The application with its builder at work, and the first admin key."""
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
-    platform = app.state.platform
+    platform = app.state.parts
     _, secret = platform.keys.mint("test", LOCAL_TEAM, scopes=("admin",))
     transport = httpx.ASGITransport(app=app)
     async with (
@@ -109,11 +109,11 @@ async def test_secrets_are_in_no_log_and_not_in_the_store(server, tmp_path):
         build_secrets={"S": "build-secret-1"},
     )
     assert "it is •••" in state["error_message"]
-    stored = b"".join(path.read_bytes() for path in platform.home.glob("hud.db*"))
+    stored = b"".join(path.read_bytes() for path in platform.config.home.glob("hud.db*"))
     for secret in ("hunter2-hunter2", "build-secret-1"):
         assert secret not in "".join(lines)
         assert secret.encode() not in stored
-    assert not list((platform.home / "builds").iterdir())
+    assert not list((platform.config.home / "builds").iterdir())
 
 
 async def test_the_server_s_own_variables_are_not_the_build_s(server, tmp_path, monkeypatch):
@@ -130,7 +130,7 @@ async def test_an_archive_needs_a_signature_that_holds(server):
     place = f"/uploads/{begun['build_id']}"
     wrong = {"expires": int(time.time()) + 60, "signature": "0" * 64}
     assert (await api.put(place, params=wrong, content=b"x")).status_code == 403
-    other = Builds(platform.store, platform.home).begin(LOCAL_TEAM)
+    other = Builds(platform.store, platform.config.home).begin(LOCAL_TEAM)
     query = begun["upload_url"].partition("?")[2]
     assert (await api.put(f"/uploads/{other}?{query}", content=b"x")).status_code == 403
     body = {"build_id": begun["build_id"], "name": "shop"}
@@ -140,7 +140,7 @@ async def test_an_archive_needs_a_signature_that_holds(server):
 @pytest.fixture
 def builds(tmp_path):
     """The builds of a store, one of them queued."""
-    platform = create_app(PlatformConfig(tmp_path)).state.platform
+    platform = create_app(PlatformConfig(tmp_path)).state.parts
     builds = Builds(platform.store, tmp_path)
     build_id = builds.begin(LOCAL_TEAM)
     builds.received(build_id, "somewhere")

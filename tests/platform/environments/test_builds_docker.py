@@ -88,7 +88,7 @@ def docker(tmp_path, monkeypatch):
 @pytest.fixture
 async def server(tmp_path, docker):
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
-    platform = app.state.platform
+    platform = app.state.parts
     _, secret = platform.keys.mint("test", LOCAL_TEAM, scopes=("admin",))
     transport, headers = httpx.ASGITransport(app=app), {"authorization": f"Bearer {secret}"}
     api = httpx.AsyncClient(transport=transport, base_url="http://platform", headers=headers)

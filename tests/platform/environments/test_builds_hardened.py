@@ -42,8 +42,8 @@ async def buy(item: str = "pear"):
 
 async def serve(home, **config):
     app = create_app(PlatformConfig(home, keys=True, **config))
-    _, secret = app.state.platform.keys.mint("test", LOCAL_TEAM, scopes=("admin",))
-    return app.state.platform, httpx.AsyncClient(
+    _, secret = app.state.parts.keys.mint("test", LOCAL_TEAM, scopes=("admin",))
+    return app.state.parts, httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app),
         base_url="http://platform",
         headers={"authorization": f"Bearer {secret}"},
@@ -102,7 +102,7 @@ async def test_an_archive_cannot_be_changed_once_its_build_was_triggered(server,
     assert (await api.put(begun["upload_url"], content=b"other")).status_code == 404
     state, _ = await finish(api, begun["build_id"])
     assert state["status"] == "SUCCEEDED"
-    assert len(list((platform.home / "blobs/archives" / begun["build_id"]).iterdir())) == 1
+    assert len(list((platform.config.home / "blobs/archives" / begun["build_id"]).iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ async def test_a_build_that_takes_too_long_ends_with_its_processes(tmp_path):
 
 def test_a_build_is_triggered_once(tmp_path):
     app = create_app(PlatformConfig(tmp_path))
-    builds = Builds(app.state.platform.store, tmp_path)
+    builds = Builds(app.state.parts.store, tmp_path)
     build_id = builds.begin(LOCAL_TEAM)
     builds.received(build_id, "archive")
 
@@ -176,7 +176,7 @@ def test_a_build_is_triggered_once(tmp_path):
     builds.release("a", [held.id])
     (again,) = builds.take("b")
     assert again.lease.attempt == 1, "a server that stopped is no failed attempt"
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 async def test_a_source_that_talks_without_end_fills_nothing(server, tmp_path, monkeypatch):
@@ -351,7 +351,7 @@ def start(home, port_file):
 
 async def test_kill_9_during_a_build_loses_nothing_and_leaves_nobody_behind(tmp_path):
     home = tmp_path / "home"
-    setup = create_app(PlatformConfig(home, keys=True)).state.platform
+    setup = create_app(PlatformConfig(home, keys=True)).state.parts
     _, key = setup.keys.mint("test", LOCAL_TEAM, scopes=("admin",))
     setup.close()
     mark, free = tmp_path / "pid", tmp_path / "free"
@@ -436,7 +436,7 @@ def frames(client, build_id, key):
 
 def test_a_log_is_told_from_its_beginning_to_whoever_may_hear_it(tmp_path):
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
-    keys = app.state.platform.keys
+    keys = app.state.parts.keys
     _, key = keys.mint("test", LOCAL_TEAM, scopes=("admin",))
     _, other = keys.mint("other", new_id(), scopes=("admin",))
     with TestClient(app, headers={"authorization": f"Bearer {key}"}) as client:

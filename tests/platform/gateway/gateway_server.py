@@ -21,7 +21,7 @@ SIZES = {"vocab_size": 400, "hidden": 32, "layers": 2, "max_context": 512}
 def make_platform(home, slug="tiny", **config):
     """Return an application whose one local team has a small model."""
     app = create_app(PlatformConfig(home, **config))
-    app.state.platform.registry_of(LOCAL_TEAM).create(slug, TEXTS, sizes=SIZES)
+    app.state.parts.registry.of(LOCAL_TEAM).create(slug, TEXTS, sizes=SIZES)
     return app
 
 

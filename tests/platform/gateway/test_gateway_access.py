@@ -19,7 +19,7 @@ GENERATE = "/v1beta/models/tiny:generateContent"
 def app(tmp_path):
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
     yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def url(app):
 @pytest.fixture
 def ours(app):
     """A key of the team that has the model."""
-    platform = app.state.platform
+    platform = app.state.parts
     team = Teams(platform.store).default()
-    record = platform.registry_of(team.id).create("tiny", TEXTS, sizes=SIZES)
+    record = platform.registry.of(team.id).create("tiny", TEXTS, sizes=SIZES)
     tokenizer = format_of(record.folder).chat.tokenizer
     platform.__dict__["engine"] = ScriptedEngine(tokenizer, "some words")
     return mint(app, team.id)
@@ -41,11 +41,11 @@ def ours(app):
 
 @pytest.fixture
 def theirs(app):
-    return mint(app, Teams(app.state.platform.store).find_or_create("others").id)
+    return mint(app, Teams(app.state.parts.store).find_or_create("others").id)
 
 
 def mint(app, team, scopes=("run",), **limits):
-    return app.state.platform.keys.mint("k", team, scopes=scopes, **limits)[1]
+    return app.state.parts.keys.mint("k", team, scopes=scopes, **limits)[1]
 
 
 def bearer(key):
@@ -93,7 +93,7 @@ def test_another_teams_response_is_not_there(url, ours, theirs):
 
 
 def test_a_key_that_may_only_read_asks_no_model(app, url, ours):
-    reader = mint(app, Teams(app.state.platform.store).default().id, scopes=("read",))
+    reader = mint(app, Teams(app.state.parts.store).default().id, scopes=("read",))
     answers = requests(url, reader)
     assert [answer.status_code for answer in answers] == [403] * 8 + [200]
     with pytest.raises(anthropic.PermissionDeniedError, match="scope 'run'"):
@@ -103,7 +103,7 @@ def test_a_key_that_may_only_read_asks_no_model(app, url, ours):
 
 
 def test_only_an_admin_registers_a_provider(app, url, ours):
-    team = Teams(app.state.platform.store).default().id
+    team = Teams(app.state.parts.store).default().id
     body = {"name": "p", "provider": {"url": "http://127.0.0.1:9/v1"}}
     for scope, status in (("run", 403), ("train", 403), ("admin", 200)):
         headers = bearer(mint(app, team, scopes=(scope,)))
@@ -136,7 +136,7 @@ def test_official_clients_are_told_of_a_wrong_key(url, ours):
 
 
 def test_tokens_count_against_the_limit_of_the_key(app, url, ours):
-    team = Teams(app.state.platform.store).default().id
+    team = Teams(app.state.parts.store).default().id
     limited = mint(app, team, tokens_per_minute=10)
     client = openai.OpenAI(base_url=url, api_key=limited, max_retries=0)
     client.chat.completions.create(model="tiny", messages=HELLO)

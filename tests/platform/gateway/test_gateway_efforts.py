@@ -36,10 +36,10 @@ def thinking(**config):
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
     app = make_platform(tmp_path_factory.mktemp("home"), slug="plain")
-    made = app.state.platform.registry_of(LOCAL_TEAM).create("thinker", TEXTS, sizes=SIZES)
+    made = app.state.parts.registry.of(LOCAL_TEAM).create("thinker", TEXTS, sizes=SIZES)
     (made.folder / "chat_template.jinja").write_text(both_template())
     yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def url(app):
 
 @pytest.fixture
 def engine(app):
-    tokenizer = format_of(app.state.platform.registry.model("thinker").folder).chat.tokenizer
+    tokenizer = format_of(app.state.parts.registry.model("thinker").folder).chat.tokenizer
     engine = ScriptedEngine(tokenizer, "hi")
-    app.state.platform.__dict__["engine"] = engine
+    app.state.parts.__dict__["engine"] = engine
     return engine
 
 

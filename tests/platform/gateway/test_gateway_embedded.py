@@ -64,7 +64,7 @@ def test_a_model_is_added_by_its_url_and_played_without_a_server(home, provider)
     assert json.loads(provider.requests[0][2])["model"] == "big/one"
     assert provider.requests[0][1][b"authorization"] == b"Bearer sk-secret"
     assert [model["model_name"] for model in json.loads(hud("list")[1])] == ["standin"]
-    platform = connect().embedded.platform
+    platform = connect().embedded.parts
     platform.gateway.close()
     with platform.store.read() as connection:
         costs = connection.execute(sa.select(tables.requests.c.cost_usd)).scalars().all()

@@ -36,7 +36,7 @@ def url(tmp_path_factory):
     app = make_platform(tmp_path_factory.mktemp("home"))
     with serving(app) as url:
         yield url
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture

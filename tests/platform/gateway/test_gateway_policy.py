@@ -55,7 +55,7 @@ def taught(home):
     async def teach():
         sizes = {**SIZES, "max_context": 256}
         await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": sizes})
-        platform = connect().embedded.platform
+        platform = connect().embedded.parts
         chat = format_of(platform.registry.model("m").folder).chat
         turns = [
             TrajectorySample(**sample, output_logprobs=[])

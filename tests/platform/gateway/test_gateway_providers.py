@@ -72,7 +72,7 @@ def app(tmp_path, monkeypatch):
     monkeypatch.setenv("STANDIN_API_KEY", KEY)
     app = create_app(PlatformConfig(tmp_path / "home"))
     yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def register(url, provider):
 def written(app, count=1):
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        with app.state.platform.store.read() as connection:
+        with app.state.parts.store.read() as connection:
             rows = connection.execute(sa.select(tables.requests)).all()
         if len(rows) >= count:
             return rows
@@ -226,7 +226,7 @@ def test_a_stream_without_counts_is_charged_by_its_length(app, url, provider, re
         def charge(self, who, tokens):
             self.tokens += tokens
 
-    app.state.platform.limits = Charged()
+    app.state.parts.limits = Charged()
     register()
     provider.headers = {"content-type": "text/event-stream"}
     provider.pieces = [STREAM[0] + b'"}}]}\n\n'] * 10
@@ -234,7 +234,7 @@ def test_a_stream_without_counts_is_charged_by_its_length(app, url, provider, re
     httpx.post(url + "/chat/completions", json=body)
     (row,) = written(app)
     assert row.completion_tokens == 0  # What is not known is not made up.
-    assert app.state.platform.limits.tokens >= 10
+    assert app.state.parts.limits.tokens >= 10
 
 
 # -- which models there are -------------------------------------------------------------------------------
@@ -318,18 +318,18 @@ def other(tmp_path_factory):
     from hud.platform.gateway.formats import format_of
 
     app = make_platform(tmp_path_factory.mktemp("other"))
-    record = app.state.platform.registry.model("tiny")
+    record = app.state.parts.registry.model("tiny")
     app.tokenizer = format_of(record.folder).chat.tokenizer
     with serving(app) as url:
         app.url = url
         yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture
 def engine(other):
     engine = ScriptedEngine(other.tokenizer, *TURNS, pieces=2)
-    other.state.platform.__dict__["engine"] = engine
+    other.state.parts.__dict__["engine"] = engine
     return engine
 
 

@@ -41,7 +41,7 @@ RED = "data:image/png;base64,iVBORw0KGgo="
 def app(tmp_path_factory):
     app = make_platform(tmp_path_factory.mktemp("home"))
     yield app
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +53,11 @@ def url(app):
 @pytest.fixture
 def say(app):
     """Have the engine draw texts."""
-    tokenizer = format_of(app.state.platform.registry.model("tiny").folder).chat.tokenizer
+    tokenizer = format_of(app.state.parts.registry.model("tiny").folder).chat.tokenizer
 
     def say(*texts, **options):
         engine = ScriptedEngine(tokenizer, *texts, **options)
-        app.state.platform.__dict__["engine"] = engine
+        app.state.parts.__dict__["engine"] = engine
         return engine
 
     return say
@@ -66,7 +66,7 @@ def say(app):
 @pytest.fixture
 def real(app):
     """Have the engine draw from the model."""
-    app.state.platform.__dict__.pop("engine", None)
+    app.state.parts.__dict__.pop("engine", None)
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_several_choices_are_drawn_apart_and_told_apart(ask, real):
 
 
 def test_streamed_and_whole_answers_of_a_model_are_the_same(ask, real, app):
-    chat = format_of(app.state.platform.registry.model("tiny").folder).chat
+    chat = format_of(app.state.parts.registry.model("tiny").folder).chat
     for seed in range(8):
         asked = {"max_tokens": 40, "seed": seed, "return_token_ids": True, "tools": TOOLS}
         choice = ask(**asked).json()["choices"][0]
@@ -292,7 +292,7 @@ def test_completions_go_on_from_text_or_ids(ask, real):
 
 
 def test_a_model_is_found_by_slug_id_and_name_and_pinned_to_a_checkpoint(ask, app, real):
-    record = app.state.platform.registry.model("tiny")
+    record = app.state.parts.registry.model("tiny")
     for name in ("tiny", record.id, record.name, "tiny@head", "tiny@base"):
         answer = ask(model=name, max_tokens=1)
         assert answer.status_code == 200, answer.text
@@ -397,7 +397,7 @@ def test_a_busy_or_broken_engine_says_when_to_come_back(ask, url, app, say, erro
             raise error
             yield
 
-    app.state.platform.__dict__["engine"] = Busy()
+    app.state.parts.__dict__["engine"] = Busy()
     for path in ("/chat/completions", "/v1/messages", "/responses"):
         for stream in (False, True):
             answer = ask(path, max_tokens=5, input="x", stream=stream)
@@ -527,7 +527,7 @@ def test_requests_are_written_down_with_their_traces(app, url, say):
     table = tables.requests
 
     def rows():
-        with app.state.platform.store.read() as connection:
+        with app.state.parts.store.read() as connection:
             found = connection.execute(sa.select(table).where(table.c.trace_id == trace))
             return found.all()
 

@@ -14,7 +14,7 @@ LORA = ModelConfig(training="lora", lora_rank=4)
 
 def forks(platform):
     """Return three models: a LoRA one, a fork of it, and one whose weights are trained whole."""
-    registry = platform.registry_of(LOCAL_TEAM)
+    registry = platform.registry.of(LOCAL_TEAM)
     registry.create("base", TEXTS, sizes=SIZES)
     whole = registry.model("base")
     one = registry.fork("base", "one", config=LORA)

@@ -23,7 +23,7 @@ ASKED = [
 @pytest.mark.parametrize(("method", "path"), ASKED)
 async def test_absent_parts_are_404_with_a_sentence_and_need_a_key(tmp_path, method, path):
     app = create_app(PlatformConfig(tmp_path, keys=True))
-    _, key = app.state.platform.keys.mint("test", LOCAL_TEAM, scopes=("read",))
+    _, key = app.state.parts.keys.mint("test", LOCAL_TEAM, scopes=("read",))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://platform") as api:
         assert (await api.request(method, path)).status_code == 401
@@ -31,4 +31,4 @@ async def test_absent_parts_are_404_with_a_sentence_and_need_a_key(tmp_path, met
         answer = await api.request(method, path, headers=headers)
     assert answer.status_code == 404
     assert answer.json()["detail"].startswith("This server")
-    app.state.platform.close()
+    app.state.parts.close()

@@ -14,7 +14,7 @@ async def client(tmp_path):
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://platform/v2") as client:
         yield client
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 @pytest.fixture

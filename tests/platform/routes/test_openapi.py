@@ -16,7 +16,7 @@ SLOW_OR_OUTWARD = re.compile("/v2/models/(create|add)|/v2/fleet/take")
 @pytest.mark.timeout(600)
 def test_no_request_makes_the_server_fail(tmp_path):
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
-    _, secret = app.state.platform.keys.mint("fuzz", LOCAL_TEAM, scopes=("admin",))
+    _, secret = app.state.parts.keys.mint("fuzz", LOCAL_TEAM, scopes=("admin",))
     headers = {"authorization": f"Bearer {secret}"}
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     tried = []
@@ -45,4 +45,4 @@ def test_no_request_makes_the_server_fail(tmp_path):
             attack(operation)
             tried.append(operation.label)
     assert len(tried) > 60
-    app.state.platform.close()
+    app.state.parts.close()

@@ -21,8 +21,8 @@ SIZES = {
 @contextlib.asynccontextmanager
 async def engine_of(home, kind, *slugs, **config):
     """Yield a platform whose engine is of a kind, and its models, made where they are not there yet."""
-    platform = create_app(PlatformConfig(home, engine=kind, **config)).state.platform
-    registry = platform.registry_of(LOCAL_TEAM)
+    platform = create_app(PlatformConfig(home, engine=kind, **config)).state.parts
+    registry = platform.registry.of(LOCAL_TEAM)
     known = {model.slug for model in registry.models()}
     for slug in slugs or ("m",):
         if slug not in known:

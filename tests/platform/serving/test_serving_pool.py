@@ -39,7 +39,7 @@ async def test_a_killed_process_is_missed_by_its_own_model_alone(tmp_path):
         await ended(first)
         with pytest.raises(EngineDownError):
             await drawn(engine, one, request())
-        assert platform.engine_up
+        assert platform.engine.up
         *deltas, end = [item async for item in stream]
         assert end.finish_reason == "length"
         assert sum(len(delta.token_ids) for delta in deltas) < 400

@@ -52,7 +52,7 @@ async def test_a_seed_draws_the_same_tokens_in_both_processes(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         asked = request(40, seed=7, top_logprobs=3)
         theirs = await drawn(platform.engine, model, asked)
-        ours = await drawn(inline.InlineEngine(platform), model, asked)
+        ours = await drawn(inline.InlineEngine(platform.policies, platform.sessions), model, asked)
         platform.policies.close()
     assert theirs[0] == ours[0]
     # Not to the bit: where nothing is compiled yet, each process compiles, and the rounding may differ.
@@ -148,7 +148,7 @@ async def test_a_full_queue_refuses_at_once(tmp_path, monkeypatch):
 
 async def test_checkpoints_beyond_those_that_stay_loaded_lose_nobody_a_request(served):
     platform, model = served
-    others = [platform.registry_of(LOCAL_TEAM).fork(model.slug, f"fork-{n}") for n in range(4)]
+    others = [platform.registry.of(LOCAL_TEAM).fork(model.slug, f"fork-{n}") for n in range(4)]
 
     async def pinned(one):
         return [len((await drawn(platform.engine, one, request(30), "base"))[0]) for _ in range(4)]
@@ -200,11 +200,11 @@ async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path)
                 pass
         with pytest.raises(EngineDownError) as down:
             await drawn(engine, model, request())
-        assert not platform.engine_up
+        assert not platform.engine.up
         assert down.value.status == 503
         assert down.value.retry_after >= 1
         await revived(engine, model)
-        assert platform.engine_up
+        assert platform.engine.up
         assert (await drawn(engine, model, request(seed=3)))[0] == before[0]
 
 

@@ -209,7 +209,7 @@ async def test_what_our_own_engine_trains_may_be_removed(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         await ask(platform.engine, model, "open", OpenRequest())
         assert platform.registry.leases.holder(model.id).pid == platform.engine.engine_of(model).pid
-        platform.registry_of(LOCAL_TEAM).remove(model.id)
+        platform.registry.of(LOCAL_TEAM).remove(model.id)
         await platform.engine.forget(model)
         with pytest.raises(NotFoundError):
             await drawn(platform.engine, model, request())

@@ -60,7 +60,7 @@ async def api(tmp_path):
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://platform") as client:
         yield client
-    app.state.platform.close()
+    app.state.parts.close()
 
 
 async def send(api, trace_id, *spans, prefix="/v3/api"):

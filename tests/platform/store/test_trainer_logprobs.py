@@ -31,7 +31,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def store(home):
-    return connect().embedded.platform.store
+    return connect().embedded.parts.store
 
 
 async def make(slug="m"):

@@ -30,7 +30,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def platform(home):
-    return connect().embedded.platform
+    return connect().embedded.parts
 
 
 async def make(slug="m", **config):
@@ -243,7 +243,7 @@ async def test_lora_trains_and_saves_only_the_adapter(home, platform):
         "adapter_config.json",
     }
     disconnect(home)
-    reopened = connect().embedded.platform
+    reopened = connect().embedded.parts
     assert same(after, weights_of(reopened))
     await TrainingClient("m").set_head("base")
     assert same(base, weights_of(reopened))

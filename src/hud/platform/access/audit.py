@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import sqlalchemy as sa
-from fastapi import Request
 
-from hud.platform.access.identity import Identity, caller
+from hud.platform.access.identity import Identity
 from hud.platform.store import tables
 from hud.trace import new_id
 
@@ -33,24 +32,26 @@ _LONGEST = 500
 """Characters of a subject: names are the clients' to choose."""
 
 
-def noted(request: Request, action: Action, subject: str, **details: Any) -> None:
-    """Write down what the caller of a route did. `details` are plain data, never secrets."""
-    note(request.app.state.platform.store, caller(request), action, subject, **details)
+class AuditLog:
+    """The audit log, for the actions of one caller."""
 
+    def __init__(self, store: Store, who: Identity) -> None:
+        self.store = store
+        self.who = who
 
-def note(store: Store, who: Identity, action: Action, subject: str, **details: Any) -> None:
-    """Write down what somebody did."""
-    row = {
-        "id": new_id(),
-        "team_id": who.team_id,
-        "key_id": who.key_id,
-        "action": action,
-        "subject": subject.replace("\0", "")[:_LONGEST],
-        "details": details,
-        "created_at": datetime.now(UTC),
-    }
-    with store.begin() as connection:
-        connection.execute(sa.insert(tables.audit).values(**row))
+    def note(self, action: Action, subject: str, **details: Any) -> None:
+        """Write down an action of the caller. `details` are plain data, never secrets."""
+        row = {
+            "id": new_id(),
+            "team_id": self.who.team_id,
+            "key_id": self.who.key_id,
+            "action": action,
+            "subject": subject.replace("\0", "")[:_LONGEST],
+            "details": details,
+            "created_at": datetime.now(UTC),
+        }
+        with self.store.begin() as connection:
+            connection.execute(sa.insert(tables.audit).values(**row))
 
 
 def page(

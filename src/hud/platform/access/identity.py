@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from hud.errors import PlatformError
 from hud.platform.store.tables import LOCAL_TEAM
@@ -50,16 +50,17 @@ LOCAL = Identity(team_id=LOCAL_TEAM, scopes=frozenset({"admin"}), user_id=LOCAL_
 """Whoever uses the embedded platform of this machine: it has no keys."""
 
 
-def caller(request: Request) -> Identity:
+def caller(request: HTTPConnection) -> Identity:
     """Return who asks; the middleware of a server with keys has refused whoever has none."""
     found: Identity = getattr(request.state, "identity", LOCAL)
     return found
 
 
-def needs(scope: Scope) -> Callable[[Request], None]:
+def needs(scope: Scope) -> Callable[[HTTPConnection], Awaitable[None]]:
     """A dependency that refuses callers without `scope` with status 403."""
 
-    def check(request: Request) -> None:
+    # Asynchronous: FastAPI would send a plain function to another thread.
+    async def check(request: HTTPConnection) -> None:
         caller(request).require(scope)
 
     return check

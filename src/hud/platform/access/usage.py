@@ -13,7 +13,8 @@ from hud.platform.rollouts.queue import Rollouts
 from hud.platform.store import tables
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.access.keys import Keys
+    from hud.platform.environments.runtime_sessions import RuntimeSessions
     from hud.platform.store import Store
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -66,18 +67,16 @@ def _sums(
     return {row[0]: (int(row[1]), int(row[2]), row[3]) for row in connection.execute(query)}
 
 
-def team_use(platform: Platform, team: str) -> dict[str, Any]:
+def team_use(store: Store, keys: Keys, sessions: RuntimeSessions, team: str) -> dict[str, Any]:
     """Return what a team uses: keys, environments and rollouts that run, and what it asked of models in 24 hours.
 
     `environments_most` is how many environments the team may have running here at a time.
     """
-    rollouts = Rollouts(platform.store)
-    used = use_by_key(platform.store, team).values()
-    keys = [key for key in platform.keys.list(team) if key.valid]
-    sessions = platform.__dict__.get("runtime_sessions")
+    rollouts = Rollouts(store)
+    used = use_by_key(store, team).values()
     return {
-        "keys": len(keys),
-        "environments": 0 if sessions is None else len(sessions.of_team(team)),
+        "keys": sum(key.valid for key in keys.list(team)),
+        "environments": len(sessions.of_team(team)),
         "environments_most": MOST_SESSIONS,
         "rollouts": sum(rollouts.open_jobs(team).values()),
         "requests_day": sum(use.requests_day for use in used),

@@ -23,7 +23,6 @@ from hud.platform.store.ingest import ingest
 from hud.trace import Trace, new_id, plain
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
     from hud.platform.store import Store
 
 _log = logging.getLogger(__name__)
@@ -55,8 +54,9 @@ class StoreRecorder(MemoryRecorder):
 class Sittings:
     """The sittings of one server."""
 
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
+    def __init__(self, store: Store, stopping: asyncio.Event) -> None:
+        self.store = store
+        self.stopping = stopping
         self._open: dict[str, Sitting] = {}
 
     def of_team(self, team: str) -> list[Sitting]:
@@ -90,16 +90,15 @@ class Sittings:
             raise OverloadedError(f"{MOST_OF_TEAM} people of this team take tasks now.", 5.0)
         task = _task(row)
         given = await asyncio.to_thread(self._environments, team, task)
-        store = self.platform.store
-        job_id = await asyncio.to_thread(open_job, store, team, user, taskset)
-        attempt = await asyncio.to_thread(next_attempt, store, job_id, task.slug)
+        job_id = await asyncio.to_thread(open_job, self.store, team, user, taskset)
+        attempt = await asyncio.to_thread(next_attempt, self.store, job_id, task.slug)
         run = Run(
             task=task,
             trace=Trace(trace_id=new_id(), extra={"user_id": user}),
             job_id=job_id,
             group_id=group_of(job_id, task.slug),
             attempt=attempt,
-            recorder=StoreRecorder(store, team),
+            recorder=StoreRecorder(self.store, team),
         )
         sitting = Sitting(run, team, user, taskset)
         self._open[sitting.id] = sitting
@@ -114,7 +113,7 @@ class Sittings:
 
     async def work(self) -> None:
         """Wait for the platform's stop, and end every sitting then."""
-        await self.platform.stopping.wait()
+        await self.stopping.wait()
         await asyncio.gather(*(self.leave(sitting) for sitting in list(self._open.values())))
 
     async def _hold(self, sitting: Sitting, given: dict[str, Any]) -> None:
@@ -145,11 +144,11 @@ class Sittings:
             sitting.state = "over"
             others = {one.run.job_id for one in self._open.values()}
             if run.job_id is not None and run.job_id not in others:
-                await asyncio.to_thread(close_job, self.platform.store, run.job_id)
+                await asyncio.to_thread(close_job, self.store, run.job_id)
 
     def _environments(self, team: str, task: Task) -> dict[str, Any]:
         """Return how to run a task's environment, and its verifier's."""
-        known = Environments(self.platform.store, team)
+        known = Environments(self.store, team)
         names = {task.env, task.env if task.verifier is None else task.verifier.env}
         found = {}
         for name in names:

@@ -19,17 +19,17 @@ from hud.platform.dashboard.pages import ROUTERS
 from hud.platform.dashboard.rendering import error_page
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.parts import Parts
 
 SMALLEST_PACKED = 1_000
 """Bytes of an answer from which on it is packed. Streams of events never are: they would be held back."""
 
 
-def create_pages(platform: Platform) -> FastAPI:
+def create_pages(parts: Parts) -> FastAPI:
     """Return the application that answers what `paths.is_page` says is a page's."""
     pages = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    pages.state.platform = platform
-    pages.state.changes = Changes(platform.stopping)
+    pages.state.parts = parts
+    pages.state.changes = Changes(parts.stopping)
     for router in (static_files.router, *ROUTERS):
         pages.include_router(router)
     pages.add_middleware(GZipMiddleware, minimum_size=SMALLEST_PACKED, compresslevel=5)

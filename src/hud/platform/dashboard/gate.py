@@ -11,7 +11,7 @@ import orjson
 from hud.platform.dashboard.paths import header, is_page
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.parts import Parts
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -44,9 +44,9 @@ SAFE = ("GET", "HEAD")
 class Dashboard:
     """The pages, and behind them the application whose requests are not theirs."""
 
-    def __init__(self, app: App, platform: Platform) -> None:
+    def __init__(self, app: App, parts: Parts) -> None:
         self.app = app
-        self.platform = platform
+        self.parts = parts
         self._pages: App | None = None
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -73,7 +73,7 @@ class Dashboard:
         if self._pages is None:
             from hud.platform.dashboard.application import create_pages
 
-            self._pages = create_pages(self.platform)
+            self._pages = create_pages(self.parts)
         return self._pages
 
 

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
+from starlette.requests import HTTPConnection
 
-from hud.platform.access import Scope, needs
+from hud.platform.access import Scope, caller, needs
+from hud.platform.parts import Parts
+from hud.platform.training.launch_request import Launching
 
 Route = Callable[..., Any]
+
+
+async def _launching(connection: HTTPConnection) -> Launching:
+    parts: Parts = connection.app.state.parts
+    who = caller(connection)
+    return Launching(
+        parts.launches,
+        parts.registry.of(who.team_id),
+        lambda: parts.engine,
+        who,
+        own_machine=not parts.config.keys,
+    )
+
+
+LaunchingPart = Annotated[Launching, Depends(_launching)]
 
 
 class Pages(APIRouter):

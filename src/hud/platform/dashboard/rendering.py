@@ -63,7 +63,7 @@ def render(request: Request, template: str, **values: Any) -> str:
         return request.url.path + (f"?{urlencode(left)}" if left else "")
 
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    platform = request.app.state.platform
+    config = request.app.state.parts.config
     return templates.get_template(template).render(
         **values,
         here=here,
@@ -71,7 +71,7 @@ def render(request: Request, template: str, **values: Any) -> str:
         may=may,
         query=request.query_params,
         path=request.url.path,
-        signed_in=platform.config.keys and hasattr(request.state, "identity"),
+        signed_in=config.keys and hasattr(request.state, "identity"),
         now=datetime.now(UTC),
     )
 

@@ -18,7 +18,8 @@ from hud.platform.store import reading, trace_windows, trainer_logprobs
 from hud.platform.store.trace_windows import WINDOW_STEPS, Window
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.models.registry import Registry
+    from hud.platform.store import Store
 
 COLOURS = ("logprob", "advantage", "gap")
 """What tokens may be coloured by."""
@@ -32,17 +33,17 @@ def setting_of(run: dict[str, Any]) -> Setting:
 
 
 def shown_window(
-    platform: Platform, run: dict[str, Any], window: Window, colour: str | None = None
+    registry: Registry, run: dict[str, Any], window: Window, colour: str | None = None
 ) -> list[View]:
     """Return the steps of a window, with their tokens where a colour for them is asked for."""
-    store, trace_id = platform.store, run["trace_id"]
+    store, trace_id = registry.store, run["trace_id"]
     steps = trace_windows.steps_between(store, trace_id, window.first, window.last)
     state = trace_windows.state_before(store, trace_id, window.first)
     views = shown_steps(setting_of(run), steps, state)
     for (step_id, _), view in zip(steps, views, strict=True):
         view["id"] = step_id
     if colour in COLOURS:
-        _add_tokens(platform, run, window, views, colour)
+        _add_tokens(registry, run, window, views, colour)
     return views
 
 
@@ -67,13 +68,13 @@ def shown_nested(
     return shown_steps(setting, steps[offset : offset + WINDOW_STEPS]), len(steps)
 
 
-def find_numbered(platform: Platform, run: dict[str, Any], number: str) -> dict[str, Any]:
+def find_numbered(store: Store, run: dict[str, Any], number: str) -> dict[str, Any]:
     """Return the step of a number such as `12`, or `12.3` for the third one of the run that is nested in step 12."""
     first, *inner = number.split(".")
     missing = NotFoundError(f"There is no step {number} in the trace {run['trace_id']}.")
     if not all(part.isdecimal() and part.isascii() and len(part) < 10 for part in (first, *inner)):
         raise missing
-    step = trace_windows.find_step(platform.store, run["trace_id"], int(first))
+    step = trace_windows.find_step(store, run["trace_id"], int(first))
     for part in inner:
         nested = step.get("subagent")
         steps = nested.get("steps") if isinstance(nested, dict) else None
@@ -86,9 +87,8 @@ def find_numbered(platform: Platform, run: dict[str, Any], number: str) -> dict[
     return step
 
 
-def head_of(platform: Platform, run: dict[str, Any]) -> View:
+def head_of(store: Store, run: dict[str, Any]) -> View:
     """Return what stands above the steps: the run, its job, its grade, and where to go from it."""
-    store = platform.store
     extra = run["extra"] or {}
     task = run["task"] if isinstance(run["task"], dict) else {}
     siblings = trace_windows.siblings(store, run)
@@ -110,7 +110,7 @@ def head_of(platform: Platform, run: dict[str, Any]) -> View:
         "parent": _identifier(extra.get("parent_trace_id")),
         "retried_as": _identifier(extra.get("retried_as")),
         "has_tokens": trace_windows.has_samples(store, run["trace_id"]),
-        "revision": revision_of(platform, run["team_id"], run["trace_id"])[0],
+        "revision": revision_of(store, run["team_id"], run["trace_id"])[0],
     }
 
 
@@ -126,30 +126,31 @@ def seconds_of(run: dict[str, Any]) -> float | None:
     return None if began is None or ended is None else (ended - began).total_seconds()
 
 
-def revision_of(platform: Platform, team: str, trace_id: str) -> tuple[str, bool]:
+def revision_of(store: Store, team: str, trace_id: str) -> tuple[str, bool]:
     """Return what differs whenever a trace's page would, and whether the run is over."""
-    run = reading.find_run(platform.store, team, trace_id)
-    last, count = trace_windows.last_step(platform.store, trace_id)
+    run = reading.find_run(store, team, trace_id)
+    last, count = trace_windows.last_step(store, trace_id)
     return f"{last}.{count}.{run['attempt']}.{run['status']}.{run['reward']}", run[
         "status"
     ] != "running"
 
 
 def _add_tokens(
-    platform: Platform, run: dict[str, Any], window: Window, views: list[View], colour: str
+    registry: Registry, run: dict[str, Any], window: Window, views: list[View], colour: str
 ) -> None:
-    drawn = trace_windows.drawn_between(platform.store, run["trace_id"], window.first, window.last)
+    store = registry.store
+    drawn = trace_windows.drawn_between(store, run["trace_id"], window.first, window.last)
     if not drawn:
         return
     advantage = None
     if colour == "advantage":
-        advantage = advantage_of(trace_windows.group_rewards(platform.store, run), run["trace_id"])
+        advantage = advantage_of(trace_windows.group_rewards(store, run), run["trace_id"])
     computed: dict[int, list[float]] = {}
     if colour == "gap":
         computed = trainer_logprobs.logprobs_between(
-            platform.store, run["trace_id"], window.first, window.last
+            store, run["trace_id"], window.first, window.last
         )
-    vocabularies = Vocabularies(platform.registry_of(run["team_id"]), run["model"])
+    vocabularies = Vocabularies(registry, run["model"])
     for view in views:
         found = drawn.get(view["id"])
         if found is not None:
@@ -158,15 +159,15 @@ def _add_tokens(
             view["tokens"] = shown_tokens(found, vocabulary, colour, advantage, mine)
 
 
-def colour_notice(platform: Platform, run: dict[str, Any], colour: str | None) -> str | None:
+def colour_notice(registry: Registry, run: dict[str, Any], colour: str | None) -> str | None:
     """Return what must be said of the colours of the tokens of a whole run."""
     if colour == "advantage":
-        group = trace_windows.group_rewards(platform.store, run)
+        group = trace_windows.group_rewards(registry.store, run)
         sentence: str = advantage_of(group, run["trace_id"])["sentence"]
         return sentence
     if colour == "gap":
-        found = trainer_logprobs.gaps_of(platform.store, run["trace_id"])
-        return gap_sentence(platform.registry_of(run["team_id"]), found)
+        found = trainer_logprobs.gaps_of(registry.store, run["trace_id"])
+        return gap_sentence(registry, found)
     return None
 
 

@@ -28,7 +28,8 @@ from hud.platform.environments.registry import VARIABLES, interpreter, normalize
 from hud.platform.environments.virtual_environment import clean_variables, install, requirements
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.config import PlatformConfig
+    from hud.platform.store import Store
 
 POLL_SECONDS = 0.5
 RENEW_SECONDS = 15.0
@@ -39,16 +40,18 @@ _Private = dict[str, dict[str, str]]
 class Builder:
     """Builds for one server, one at a time."""
 
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
-        self.limits = platform.config.builds
-        self.builds = Builds(platform.store, platform.home)
+    def __init__(self, config: PlatformConfig, store: Store, stopping: asyncio.Event) -> None:
+        self.limits = config.builds
+        self.home = config.home / "environments"
+        self.stopping = stopping
+        self.blobs = store.blobs
+        self.builds = Builds(store, config.home)
         self.worker = presence("builder")
 
     async def work(self) -> None:
         """Build whatever is queued, until the platform stops."""
         await asyncio.to_thread(self.builds.recover)
-        stopping = self.platform.stopping
+        stopping = self.stopping
         while not stopping.is_set():
             taken = await asyncio.to_thread(self.builds.take, self.worker)
             if not taken:
@@ -104,11 +107,11 @@ class Builder:
         await asyncio.to_thread(self.builds.fail, build, reason)
 
     async def _make(self, build: Build, private: _Private, log: BuildLog) -> None:
-        making = _Making(build, private, log, self.platform.home / "environments")
+        making = _Making(build, private, log, self.home)
         await asyncio.to_thread(making.keep_earlier_variables, self.builds.newest(build))
         try:
             with contextlib.ExitStack() as stack:
-                local = self.platform.store.blobs.local(build.archive)
+                local = self.blobs.local(build.archive)
                 archive = await asyncio.to_thread(stack.enter_context, local)
                 limits = self.limits
                 count = await asyncio.to_thread(

@@ -25,7 +25,7 @@ from hud.trace.limits import check_answer
 
 if TYPE_CHECKING:
     from hud.platform.access import Identity
-    from hud.platform.platform import Platform
+    from hud.platform.store import Store
     from hud.trace import ToolSpec
 
 MOST_OF_PERSON = 2
@@ -55,9 +55,11 @@ class World(Held):
 class Worlds(Holding[World]):
     """The environments that are open on one server."""
 
-    def __init__(self, platform: Platform) -> None:
-        super().__init__(platform.stopping, IDLE_SECONDS)
-        self.platform = platform
+    def __init__(self, store: Store, stopping: asyncio.Event, *, own_machine: bool) -> None:
+        """`own_machine`: environments of files may be opened, too."""
+        super().__init__(stopping, IDLE_SECONDS)
+        self.store = store
+        self.own_machine = own_machine
 
     async def bring_up(self, who: Identity, environment: str, path: str) -> World:
         """Bring up a deployed environment or, on one's own machine, one of a file. Raises what it says at its start."""
@@ -127,8 +129,8 @@ class Worlds(Holding[World]):
         if not path.strip():
             if not environment.strip():
                 raise UsageError("Choose an environment.")
-            return Environments(self.platform.store, who.team_id).runnable(environment)
-        if self.platform.config.keys:
+            return Environments(self.store, who.team_id).runnable(environment)
+        if not self.own_machine:
             raise UsageError("Environments of this server are chosen among those deployed to it.")
         place = Path(file_source(path).name)
         return RunnableEnvironment("", place.stem, 0, place, Path(sys.executable))

@@ -15,7 +15,7 @@ from hud.platform.store import tables
 from hud.trace import is_id, plain
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.environments.runtime_sessions import RuntimeSessions
     from hud.platform.store import Store
 
 WORDS = {
@@ -101,14 +101,16 @@ def builds_under_way(store: Store, team: str) -> dict[str, str]:
     return {row.environment_id: WORDS.get(row.status, row.status) for row in rows}
 
 
-def running(platform: Platform, team: str, environment: dict[str, Any]) -> dict[str, Any]:
+def running(
+    store: Store, sessions: RuntimeSessions, team: str, environment: dict[str, Any]
+) -> dict[str, Any]:
     """Return what of an environment runs now: sessions, human baselines, rollouts, and its processes on this machine.
 
     A worker that keeps an environment warm is among the processes, too.
     """
     identifier, name = plain(environment["id"]), environment["name"]
     builds = tables.builds
-    with platform.store.read() as connection:
+    with store.read() as connection:
         folders = connection.execute(
             sa.select(builds.c.id, builds.c.folder, builds.c.version).where(
                 builds.c.environment_id == identifier,
@@ -126,9 +128,7 @@ def running(platform: Platform, team: str, environment: dict[str, Any]) -> dict[
             )
             .group_by(rollouts.c.status)
         ).all()
-    sessions = platform.__dict__.get("runtime_sessions")
     ours = {row.id for row in folders}
-    served = [] if sessions is None else sessions.of_team(team)
     return {
         "sessions": [
             {
@@ -137,7 +137,7 @@ def running(platform: Platform, team: str, environment: dict[str, Any]) -> dict[
                 "tunnels": session.tunnels,
                 "version": session.environment.version,
             }
-            for session in served
+            for session in sessions.of_team(team)
             if session.environment.build_id in ours
         ],
         "rollouts": {status: int(count) for status, count in open_rollouts},

@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hud.errors import HudError, NotFoundError
 from hud.fleet.environments import served
@@ -14,9 +14,6 @@ from hud.platform.environments.idle_limit import Held, Holding
 from hud.platform.environments.registry import RunnableEnvironment
 from hud.platform.serving.tokens import OverloadedError
 from hud.trace import new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.platform import Platform
 
 IDLE_SECONDS = 600.0
 """How long a session without a tunnel stays: clients that died never say so."""
@@ -58,8 +55,8 @@ class Session(Held):
 class RuntimeSessions(Holding[Session]):
     """The sessions of one server."""
 
-    def __init__(self, platform: Platform) -> None:
-        super().__init__(platform.stopping, IDLE_SECONDS)
+    def __init__(self, stopping: asyncio.Event) -> None:
+        super().__init__(stopping, IDLE_SECONDS)
 
     def start(self, team: str, environment: RunnableEnvironment) -> Session:
         """Start an environment; it comes up while its tunnels are already asked for."""

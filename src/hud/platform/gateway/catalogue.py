@@ -20,10 +20,11 @@ from hud.platform.gateway.providers import (
     registered_model,
 )
 from hud.platform.models.records import BASE, ModelRecord
+from hud.platform.secrets import Secrets
 from hud.platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.models.registry import Registry
 
 REMEMBERED_SECONDS = 2.0
 
@@ -33,8 +34,8 @@ Target = LocalModel | ProviderModel
 class Catalogue:
     """Names of models, as teams know them."""
 
-    def __init__(self, platform: Platform) -> None:
-        self._platform = platform
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
         self._known: dict[tuple[str, str], tuple[float, Target]] = {}
 
     def remembered(self, team: str, name: str) -> Target | None:
@@ -72,12 +73,12 @@ class Catalogue:
         pinned = None
         if checkpoint and checkpoint != "head":
             # None here is what the model began with; to the engine it would be the head.
-            pinned = self._platform.registry_of(team).tree.find(found, checkpoint) or BASE
+            pinned = self._registry.of(team).tree.find(found, checkpoint) or BASE
         return LocalModel(found, pinned, format_of(found.folder, found.config.tool_call_parser))
 
     def _record_or_provider(self, team: str, name: str) -> ModelRecord | ProviderModel:
         try:
-            record = self._platform.registry_of(team).model(name)
+            record = self._registry.of(team).model(name)
         except NotFoundError:
             provided = self._provided(team, name)
             if provided is None:
@@ -85,13 +86,13 @@ class Catalogue:
             return provided
         if record.config.provider is None:
             return record
-        return registered_model(record, record.config.provider, self._platform.secrets_of(team))
+        return registered_model(record, record.config.provider, Secrets(self._registry.home, team))
 
     def _provided(self, team: str, name: str) -> ProviderModel | None:
         provider = provider_of(name)
         if provider is None:
             return None
-        model = builtin_model(provider, name, self._platform.secrets_of(team))
+        model = builtin_model(provider, name, Secrets(self._registry.home, team))
         if model.key is None and team != LOCAL_TEAM:
             raise NotFoundError(
                 f"{name!r} is a model of {provider.name}, and your team keeps no key of theirs. "

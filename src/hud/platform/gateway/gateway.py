@@ -39,7 +39,10 @@ from hud.platform.gateway.upstream import UpstreamTurns
 from hud.trace import plain
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.access.limits import Limits
+    from hud.platform.metrics import Metrics
+    from hud.platform.models.registry import Registry
+    from hud.platform.serving.tokens import TokenEngine
 
 
 @dataclass(frozen=True)
@@ -60,17 +63,24 @@ CLIENT_GONE = 499
 class Gateway:
     """What all requests share."""
 
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
-        self.catalogue = Catalogue(platform)
-        self.ledger = Ledger(platform.store)
-        self.responses = StoredResponses(platform.store)
-        self.local = LocalTurns(platform, Pacing())
+    def __init__(
+        self,
+        registry: Registry,
+        engine: Callable[[], TokenEngine],
+        limits: Limits,
+        metrics: Metrics,
+    ) -> None:
+        self.limits = limits
+        self.metrics = metrics
+        self.catalogue = Catalogue(registry)
+        self.ledger = Ledger(registry.store)
+        self.responses = StoredResponses(registry.store)
+        self.local = LocalTurns(engine, Pacing())
         self.connections = Connections()
         self.passthrough = PassThrough(self.connections)
         self.upstream = UpstreamTurns(self.connections)
         self.dialects = Dialects()
-        self.lists = ModelLists(platform, self.catalogue)
+        self.lists = ModelLists(registry, self.catalogue)
 
     def close(self) -> None:
         """Write down what waits."""
@@ -305,9 +315,9 @@ class Gateway:
                 meter=meter,
             )
         )
-        self.platform.limits.charge(who, meter.charged)
+        self.limits.charge(who, meter.charged)
         if target is not None:  # Names that nobody knows would grow the list without end.
-            tokens = self.platform.metrics.tokens
+            tokens = self.metrics.tokens
             tokens.labels(target.name, "prompt").inc(meter.prompt_tokens)
             tokens.labels(target.name, "completion").inc(meter.completion_tokens)
 

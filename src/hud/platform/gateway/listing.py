@@ -10,10 +10,11 @@ from hud.errors import NotFoundError
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.providers import builtin_records, find_builtin
 from hud.platform.models.records import ModelRecord
+from hud.platform.secrets import Secrets
 
 if TYPE_CHECKING:
     from hud.platform.gateway.catalogue import Catalogue
-    from hud.platform.platform import Platform
+    from hud.platform.models.registry import Registry
 
 Listed = tuple[str, str, str, datetime]
 """Name, display name, owner, and since when."""
@@ -22,8 +23,8 @@ Listed = tuple[str, str, str, datetime]
 class ModelLists:
     """`GET /models`, in the dialect of whoever asks: their clients tell themselves apart by their headers."""
 
-    def __init__(self, platform: Platform, catalogue: Catalogue) -> None:
-        self._platform = platform
+    def __init__(self, registry: Registry, catalogue: Catalogue) -> None:
+        self._registry = registry
         self._catalogue = catalogue
 
     async def all(self, team: str, exchange: Exchange, *, gemini: bool) -> dict[str, Any]:
@@ -56,20 +57,20 @@ class ModelLists:
         return _openai(model)
 
     def _models(self, team: str) -> list[Listed]:
-        own = self._platform.registry_of(team).models()
+        own = self._registry.of(team).models()
         taken = {record.slug for record in own}
         others = [
             record
-            for record in builtin_records(self._platform.secrets_of(team))
+            for record in builtin_records(Secrets(self._registry.home, team))
             if record.slug not in taken
         ]
         return [_listed(record) for record in [*own, *others]]
 
     def _model(self, team: str, slug: str) -> Listed:
-        for record in self._platform.registry_of(team).models():
+        for record in self._registry.of(team).models():
             if record.slug == slug:
                 return _listed(record)
-        record_of_provider = find_builtin(slug, self._platform.secrets_of(team))
+        record_of_provider = find_builtin(slug, Secrets(self._registry.home, team))
         if record_of_provider is None:
             raise NotFoundError(f"There is no model {slug!r}.")
         return _listed(record_of_provider)

@@ -6,7 +6,7 @@ The engine speaks tokens; chat formats, tool calls, stop strings and characters 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from hud.platform.models.records import ModelRecord
 from hud.platform.serving.tokens import TokenDelta, TokenRequest
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.serving.tokens import TokenEngine
 
 _LONG = 20_000
 """Characters of a conversation that are worth a thread: rendering them would hold up every other stream."""
@@ -49,8 +49,9 @@ class LocalModel:
 class LocalTurns:
     """Draws turns from an engine."""
 
-    def __init__(self, platform: Platform, pacing: Pacing) -> None:
-        self.platform = platform
+    def __init__(self, engine: Callable[[], TokenEngine], pacing: Pacing) -> None:
+        """`engine` is called at each turn: constructing the engine loads torch, which providers' models do not need."""
+        self.engine = engine
         self.pacing = pacing
 
     async def events(
@@ -91,9 +92,8 @@ class LocalTurns:
             tenant=tenant,
             grammar=grammar_of(model.format.chat, request, opened=prompt.opened),
         )
-        engine = self.platform.engine
         end = None
-        async with aclosing(engine.stream(model.record, model.checkpoint, asked)) as items:
+        async with aclosing(self.engine().stream(model.record, model.checkpoint, asked)) as items:
             async for item in items:
                 meter.checkpoint = item.version
                 if not isinstance(item, TokenDelta):

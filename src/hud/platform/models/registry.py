@@ -51,6 +51,10 @@ class Registry:
         self.leases = Leases(store)
         self.tree = Tree(store, home / "models")
 
+    def of(self, team: str) -> Registry:
+        """Return the models as one team sees them."""
+        return Registry(self.store, self.home, team=team)
+
     # -- finding ------------------------------------------------------------------------------------
 
     def models(self) -> list[ModelRecord]:

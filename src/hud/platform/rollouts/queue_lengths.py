@@ -10,16 +10,24 @@ from hud.platform.environments.build_queue import Builds
 from hud.platform.rollouts.queue import Rollouts
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.metrics import Metrics
+    from hud.platform.serving.tokens import TokenEngine
+    from hud.platform.store import Store
+    from hud.platform.store.telemetry_admission import Intake
 
 
-def measure_queues(platform: Platform) -> None:
+def measure_queues(
+    metrics: Metrics, store: Store, intake: Intake, engine: TokenEngine | None
+) -> None:
     """Set the gauges of every queue."""
-    sizes = {"streams": platform.streams, "telemetry": platform.intake.uploads}
-    with platform.store.read() as connection:
+    sizes = {
+        "streams": 0 if engine is None else engine.streams,
+        "telemetry": intake.uploads,
+    }
+    with store.read() as connection:
         for queue in (Rollouts, Builds):
             waiting = sa.select(sa.func.count()).where(queue.table.c.status == queue.waiting)
             sizes[queue.table.name] = connection.execute(waiting).scalar_one()
     for name, size in sizes.items():
-        platform.metrics.queues.labels(name).set(size)
-    platform.metrics.telemetry_bytes.set(platform.intake.bytes)
+        metrics.queues.labels(name).set(size)
+    metrics.telemetry_bytes.set(intake.bytes)

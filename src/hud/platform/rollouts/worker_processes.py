@@ -13,7 +13,9 @@ from hud.platform.rollouts.queue import Rollouts
 from hud.platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.access.passes import Passes
+    from hud.platform.config import PlatformConfig
+    from hud.platform.store import Store
 
 PASS_SECONDS = 365 * 86_400.0
 FIRST_WAIT_SECONDS = 0.5
@@ -24,18 +26,21 @@ STOP_SECONDS = 10.0
 class Workers:
     """As many workers as the configuration says."""
 
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
+    def __init__(
+        self, config: PlatformConfig, store: Store, passes: Passes, stopping: asyncio.Event
+    ) -> None:
+        self.config = config
+        self.rollouts = Rollouts(store)
+        self.passes = passes
+        self.stopping = stopping
 
     async def work(self) -> None:
         """Keep the workers alive until the platform stops; then have them hand back what they hold."""
-        count = self.platform.config.rollout_workers
-        self.rollouts = Rollouts(self.platform.store)
         await asyncio.to_thread(self.rollouts.recover)
-        await asyncio.gather(*(self._keep() for _ in range(count)))
+        await asyncio.gather(*(self._keep() for _ in range(self.config.rollout_workers)))
 
     async def _keep(self) -> None:
-        stopping = self.platform.stopping
+        stopping = self.stopping
         wait = FIRST_WAIT_SECONDS
         while not stopping.is_set():
             process = await self._start()
@@ -57,10 +62,10 @@ class Workers:
         who = Identity(team_id=LOCAL_TEAM, scopes=frozenset(), worker=True)
         environment = {
             **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
-            "HUD_API_URL": self.platform.url,
-            "HUD_GATEWAY_URL": self.platform.url,
-            "HUD_API_KEY": self.platform.passes.make(who, PASS_SECONDS),
-            "HUD_HOME": str(self.platform.home),
+            "HUD_API_URL": self.config.url,
+            "HUD_GATEWAY_URL": self.config.url,
+            "HUD_API_KEY": self.passes.make(who, PASS_SECONDS),
+            "HUD_HOME": str(self.config.home),
         }
         return await asyncio.create_subprocess_exec(
             sys.executable,

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Depends, Query, Request, WebSocket, WebSocketDisc
 from pydantic import BaseModel
 
 from hud.errors import NotFoundError, PlatformError, UsageError
-from hud.platform.access import LOCAL, Identity, caller, needs
+from hud.platform.access import needs
 from hud.platform.access.admission import ACCESS_DENIED
-from hud.platform.access.audit import noted
+from hud.platform.dependencies import Audit, ConfigPart, StorePart, Team, Who, part
 from hud.platform.environments.build_queue import FAILED, Builds
 from hud.platform.environments.registry import SUCCEEDED
 from hud.platform.tasksets.versions import is_text
@@ -27,6 +27,7 @@ _READ = [Depends(needs("read"))]
 _TRAIN = [Depends(needs("train"))]
 
 POLL_SECONDS = 0.2
+BuildsPart = Annotated[Builds, part(lambda parts: Builds(parts.store, parts.config.home))]
 
 
 class Trigger(BaseModel):
@@ -48,25 +49,29 @@ class Trigger(BaseModel):
 
 
 @router.post("/v2/builds/upload-url", dependencies=_TRAIN)
-def upload_url(request: Request) -> dict[str, str]:
+def upload_url(request: Request, builds: BuildsPart, team: Team) -> dict[str, str]:
     """A new build, and where to PUT its archive (tar.gz). The URL needs no key and holds for an hour."""
-    builds = _builds(request)
-    build_id = builds.begin(caller(request).team_id)
+    build_id = builds.begin(team)
     place = request.url_for("receive_archive", build_id=build_id)
     return {"upload_url": f"{place}?{builds.sign(build_id)}", "build_id": build_id}
 
 
 @router.put("/uploads/{build_id}")
 async def receive_archive(
-    request: Request, build_id: str, expires: int, signature: str
+    request: Request,
+    builds: BuildsPart,
+    store: StorePart,
+    config: ConfigPart,
+    build_id: str,
+    expires: int,
+    signature: str,
 ) -> dict[str, Any]:
     """Take an archive over."""
-    builds, blobs = _builds(request), request.app.state.platform.store.blobs
     builds.check_signature(build_id, expires, signature)
     await asyncio.to_thread(builds.awaited, build_id)
     # Never the same key twice: what a build was triggered with is what it is made of.
     key = f"archives/{plain(build_id)}/{new_id()}.tar.gz"
-    most = request.app.state.platform.config.builds.archive_bytes
+    most = config.builds.archive_bytes
     size = 0
     with tempfile.TemporaryFile() as file:
         async for chunk in request.stream():
@@ -75,17 +80,17 @@ async def receive_archive(
                 raise PlatformError(f"An archive holds at most {most / 2**20:g} MiB.", 413)
             await asyncio.to_thread(file.write, chunk)
         file.seek(0)
-        await asyncio.to_thread(blobs.put_file, key, file)
+        await asyncio.to_thread(store.blobs.put_file, key, file)
     try:
         await asyncio.to_thread(builds.received, build_id, key)
     except NotFoundError:
-        await asyncio.to_thread(blobs.delete, key)
+        await asyncio.to_thread(store.blobs.delete, key)
         raise
     return {"build_id": build_id, "size": size}
 
 
 @router.post("/v2/builds/trigger", dependencies=_TRAIN)
-def trigger(request: Request, body: Trigger) -> dict[str, Any]:
+def trigger(builds: BuildsPart, team: Team, audit: Audit, body: Trigger) -> dict[str, Any]:
     """Queue a build of an archive that was uploaded."""
     if body.runtime_provider not in (None, "hud"):
         raise UsageError(f"This server has no runtime provider {body.runtime_provider!r}.")
@@ -100,8 +105,8 @@ def trigger(request: Request, body: Trigger) -> dict[str, Any]:
         "build_secrets": body.build_secrets,
     }
     _check(body.name, body.entry, private)
-    begun = _builds(request).trigger(
-        caller(request).team_id,
+    begun = builds.trigger(
+        team,
         body.build_id,
         body.name,
         registry_id=body.registry_id,
@@ -109,7 +114,7 @@ def trigger(request: Request, body: Trigger) -> dict[str, Any]:
         options={**options, "environment": body.name},
         private=private,
     )
-    noted(request, "environment built", body.name, build_id=begun["id"])
+    audit.note("environment built", body.name, build_id=begun["id"])
     return begun
 
 
@@ -124,18 +129,17 @@ def _check(name: str, entry: str | None, private: dict[str, dict[str, str]]) -> 
 
 
 @router.get("/v2/builds/{build_id}/status", dependencies=_READ)
-def status(request: Request, build_id: str) -> dict[str, Any]:
+def status(builds: BuildsPart, team: Team, build_id: str) -> dict[str, Any]:
     """How far a build is, and what came of it."""
-    return _builds(request).status(caller(request).team_id, build_id)
+    return builds.status(team, build_id)
 
 
 @router.get("/v2/builds/{build_id}/lines", dependencies=_READ)
 def lines(
-    request: Request, build_id: str, after: Annotated[int, Query(ge=0)] = 0
+    builds: BuildsPart, team: Team, build_id: str, after: Annotated[int, Query(ge=0)] = 0
 ) -> dict[str, Any]:
     """The log's lines after number `after`, for clients that would rather ask than listen."""
-    builds = _builds(request)
-    builds.status(caller(request).team_id, build_id)
+    builds.status(team, build_id)
     found = builds.lines(build_id, after)
     items = [
         {"number": number, "text": text, "created_at": at.isoformat()} for number, text, at in found
@@ -144,10 +148,14 @@ def lines(
 
 
 @router.websocket("/v2/builds/{build_id}/logs")
-async def logs(socket: WebSocket, build_id: str, after: Annotated[int, Query(ge=0)] = 0) -> None:
+async def logs(
+    socket: WebSocket,
+    builds: BuildsPart,
+    who: Who,
+    build_id: str,
+    after: Annotated[int, Query(ge=0)] = 0,
+) -> None:
     """A build's log, from its beginning, until it ends; `complete` always comes last."""
-    platform = socket.app.state.platform
-    builds, who = Builds(platform.store, platform.home), _caller(socket)
     try:
         if not who.may("read"):
             raise NotFoundError("This key may not read.")
@@ -182,13 +190,3 @@ async def _tell(socket: WebSocket, builds: Builds, team: str, build_id: str, tol
             )
             return
         await asyncio.sleep(POLL_SECONDS)
-
-
-def _caller(socket: WebSocket) -> Identity:
-    found: Identity = getattr(socket.state, "identity", LOCAL)
-    return found
-
-
-def _builds(request: Request) -> Builds:
-    platform = request.app.state.platform
-    return Builds(platform.store, platform.home)

@@ -40,7 +40,7 @@ class GatewayRoute(APIRoute):
             return
         described = self.endpoint
         assert isinstance(described, Described)
-        await described.handler(scope["app"].state.platform.gateway, exchange)
+        await described.handler(scope["app"].state.parts.gateway, exchange)
 
 
 class Described:

@@ -5,17 +5,21 @@ GET /healthz      GET /readyz      GET /metrics
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from hud.errors import StoreError
-from hud.platform.metrics import CONTENT_TYPE
+from hud.platform.dependencies import StoppingPart, StorePart, part
+from hud.platform.metrics import CONTENT_TYPE, Metrics
 from hud.platform.rollouts.queue_lengths import measure_queues
+from hud.platform.serving.tokens import TokenEngine
+from hud.platform.store.telemetry_admission import Intake
 
 router = APIRouter(tags=["health"])
+UsedEngine = Annotated[TokenEngine | None, part(lambda parts: parts.used_engine)]
 
 
 @router.get("/healthz")
@@ -25,16 +29,15 @@ async def healthy() -> dict[str, str]:
 
 
 @router.get("/readyz")
-def ready(request: Request) -> JSONResponse:
+def ready(store: StorePart, engine: UsedEngine, stopping: StoppingPart) -> JSONResponse:
     """The store answers too, the engine is there for whom needs it, and the server is not on its way out."""
-    platform = request.app.state.platform
     parts: dict[str, Any] = {
         "store": "ok",
-        "engine": "ok" if platform.engine_up else "being started again",
-        "stopping": platform.stopping.is_set(),
+        "engine": "ok" if engine is None or engine.up else "being started again",
+        "stopping": stopping.is_set(),
     }
     try:
-        with platform.store.read() as connection:
+        with store.read() as connection:
             connection.execute(sa.text("SELECT 1"))
     except StoreError:
         parts["store"] = "unavailable"  # Why is in the log: anybody may ask here.
@@ -43,8 +46,12 @@ def ready(request: Request) -> JSONResponse:
 
 
 @router.get("/metrics")
-def metrics(request: Request) -> Response:
+def tell_metrics(
+    metrics: Annotated[Metrics, part(lambda parts: parts.metrics)],
+    store: StorePart,
+    intake: Annotated[Intake, part(lambda parts: parts.intake)],
+    engine: UsedEngine,
+) -> Response:
     """Prometheus' text format."""
-    platform = request.app.state.platform
-    measure_queues(platform)
-    return Response(platform.metrics.render(), media_type=CONTENT_TYPE)
+    measure_queues(metrics, store, intake, engine)
+    return Response(metrics.render(), media_type=CONTENT_TYPE)

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from hud.platform.access import caller, needs
+from hud.platform.access import needs
+from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import reading
 from hud.platform.store.ingest import ingest
 
@@ -21,38 +22,36 @@ Offset = Annotated[int, Query(ge=0)]
 
 
 @router.post("/ingest", dependencies=[Depends(needs("run"))])
-async def ingest_journal(request: Request) -> dict[str, Any]:
+async def ingest_journal(request: Request, store: StorePart, team: Team) -> dict[str, Any]:
     """Take over journal lines (see `hud.trace.recording.journal`). Repetitions change nothing.
 
     `damaged` are the numbers of the lines that were not understood, from 0.
     """
     data = await request.body()
-    store, team = request.app.state.platform.store, caller(request).team_id
     ingested = await run_in_threadpool(ingest, store, data, team)
     return {"events": ingested.events, "damaged": ingested.damaged}
 
 
 @router.get("/jobs")
-def list_jobs(request: Request, limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
+def list_jobs(
+    store: StorePart, team: Team, limit: Limit = 20, offset: Offset = 0
+) -> dict[str, Any]:
     """Jobs, newest first."""
-    items, total = reading.jobs_page(
-        request.app.state.platform.store, caller(request).team_id, limit, offset
-    )
+    items, total = reading.jobs_page(store, team, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}
 
 
 @router.get("/jobs/{job_id}")
-def get_job(request: Request, job_id: str) -> dict[str, Any]:
+def get_job(store: StorePart, team: Team, job_id: str) -> dict[str, Any]:
     """One job; a unique start of its id will do."""
-    return reading.find_job(request.app.state.platform.store, caller(request).team_id, job_id)
+    return reading.find_job(store, team, job_id)
 
 
 @router.get("/jobs/{job_id}/traces")
 def list_traces(
-    request: Request, job_id: str, limit: Limit = 100, offset: Offset = 0
+    store: StorePart, team: Team, job_id: str, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """The runs of a job, in the order in which they started."""
-    store = request.app.state.platform.store
-    job = reading.find_job(store, caller(request).team_id, job_id)
+    job = reading.find_job(store, team, job_id)
     items, total = reading.runs_page(store, job, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}

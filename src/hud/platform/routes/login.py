@@ -13,9 +13,11 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 
 from hud.errors import NotFoundError
-from hud.platform.access.audit import note
+from hud.platform.access.audit import AuditLog
 from hud.platform.access.device_login import EXPIRES_SECONDS, INTERVAL_SECONDS, DeviceLogins
+from hud.platform.access.limits import Visitors
 from hud.platform.access.teams import Teams
+from hud.platform.dependencies import KeysPart, StorePart, part
 
 router = APIRouter(prefix="/auth/device", tags=["keys"])
 
@@ -23,14 +25,16 @@ BEGUN_PER_MINUTE = 12
 POLLS_PER_MINUTE = 240
 """Devices behind one address poll together."""
 CONFIRMED_PER_MINUTE = 30
+Logins = Annotated[DeviceLogins, part(lambda parts: DeviceLogins(parts.store, parts.keys))]
+VisitorsPart = Annotated[Visitors, part(lambda parts: parts.visitors)]
 
 
 def _limited(kind: str, per_minute: int) -> Any:
     """A dependency that limits requests, which need no key, by their address."""
 
-    def check(request: Request) -> None:
+    async def check(request: Request, visitors: VisitorsPart) -> None:
         address = request.client.host if request.client else ""
-        request.app.state.platform.visitors.admit(address, kind, per_minute)
+        visitors.admit(address, kind, per_minute)
 
     return Depends(check)
 
@@ -64,9 +68,9 @@ class TokenRequest(BaseModel):
 
 
 @router.post("/code", dependencies=[_limited("code", BEGUN_PER_MINUTE)])
-def begin(request: Request, body: CodeRequest) -> dict[str, Any]:
+def begin(request: Request, logins: Logins, body: CodeRequest) -> dict[str, Any]:
     """Begin a login: what the device shows, and what it asks with."""
-    begun = _logins(request).begin(body.client_name)
+    begun = logins.begin(body.client_name)
     page = str(request.url_for("confirm_page"))
     return {
         "device_code": begun.device_code,
@@ -79,14 +83,14 @@ def begin(request: Request, body: CodeRequest) -> dict[str, Any]:
 
 
 @router.post("/token", dependencies=[_limited("token", POLLS_PER_MINUTE)])
-def collect(request: Request, body: TokenRequest) -> JSONResponse:
+def collect(store: StorePart, logins: Logins, body: TokenRequest) -> JSONResponse:
     """The device's key, once its login was confirmed; otherwise 400 with the reason of RFC 8628."""
-    found = _logins(request).collect(body.device_code)
+    found = logins.collect(body.device_code)
     if isinstance(found, str):
         return JSONResponse({"detail": {"error": found}}, status_code=400)
     key, secret = found
-    teams = Teams(request.app.state.platform.store)
-    note(teams.store, key.identity, "signed in", key.name, by="a device")
+    teams = Teams(store)
+    AuditLog(store, key.identity).note("signed in", key.name, by="a device")
     return JSONResponse(
         {
             "api_key": secret,
@@ -99,37 +103,38 @@ def collect(request: Request, body: TokenRequest) -> JSONResponse:
 @router.get(
     "", response_class=HTMLResponse, dependencies=[_limited("confirm", CONFIRMED_PER_MINUTE)]
 )
-def confirm_page(request: Request, code: str = "") -> HTMLResponse:
+def confirm_page(logins: Logins, code: str = "") -> HTMLResponse:
     """The page on which a person confirms a device."""
-    return _form(request, code, "")
+    return _form(logins, code, "")
 
 
 @router.post(
     "", response_class=HTMLResponse, dependencies=[_limited("confirm", CONFIRMED_PER_MINUTE)]
 )
 def confirm(
-    request: Request,
+    logins: Logins,
+    keys: KeysPart,
     code: Annotated[str, Form()],
     key: Annotated[str, Form()] = "",
     decision: Annotated[str, Form()] = "deny",
 ) -> HTMLResponse:
     """Confirm or refuse a device, with a key of the person's own."""
-    found = request.app.state.platform.keys.find(key.strip())
+    found = keys.find(key.strip())
     if found is None:
-        return _form(request, code, "This key is unknown, expired or revoked.", status=403)
+        return _form(logins, code, "This key is unknown, expired or revoked.", status=403)
     try:
-        _logins(request).decide(code, found, allow=decision == "allow")
+        logins.decide(code, found, allow=decision == "allow")
     except NotFoundError as error:
-        return _form(request, "", str(error), status=404)
+        return _form(logins, "", str(error), status=404)
     said = "The device is logged in." if decision == "allow" else "The device was refused."
     return _page(f"<p role='status'>{said} You can close this page.</p>")
 
 
-def _form(request: Request, code: str, problem: str, status: int = 200) -> HTMLResponse:
+def _form(logins: DeviceLogins, code: str, problem: str, status: int = 200) -> HTMLResponse:
     name = ""
     if code and not problem:
         try:
-            name = _logins(request).client_name(code)
+            name = logins.client_name(code)
         except NotFoundError as error:
             problem, status = str(error), 404
     said = f"<p role='alert'>{html.escape(problem)}</p>" if problem else ""
@@ -146,8 +151,3 @@ def _form(request: Request, code: str, problem: str, status: int = 200) -> HTMLR
 
 def _page(body: str, status: int = 200) -> HTMLResponse:
     return HTMLResponse(_PAGE.format(body=body), status_code=status, headers=_HEADERS)
-
-
-def _logins(request: Request) -> DeviceLogins:
-    platform = request.app.state.platform
-    return DeviceLogins(platform.store, platform.keys)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud.errors import ConflictError, NotFoundError, PlatformError
-from hud.platform.access import caller, needs
-from hud.platform.access.audit import noted
+from hud.platform.access import needs
+from hud.platform.dependencies import Audit, EnginePart, Models, Team, TeamSecrets, Who, part
 from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
 from hud.platform.models.records import (
     CheckpointRecord,
@@ -27,16 +27,16 @@ from hud.platform.models.records import (
     ProviderConfig,
     VllmConfig,
 )
+from hud.platform.models.registry import Registry
+from hud.platform.secrets import Secrets
 from hud.platform.store.tables import LOCAL_TEAM
+from hud.platform.training.optimizer_steps import StepsInFlight
 from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
 
-if TYPE_CHECKING:
-    from hud.platform.application import Platform
-    from hud.platform.models.registry import Registry
-
 router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=[Depends(needs("read"))])
 _TRAIN = [Depends(needs("train"))]
+Steps = Annotated[StepsInFlight, part(lambda parts: parts.steps)]
 
 
 class ForkRequest(BaseModel):
@@ -115,10 +115,12 @@ class PruneRequest(BaseModel):
 
 
 @router.get("")
-def list_models(request: Request, limit: int | None = None, offset: int = 0) -> dict[str, Any]:
-    own = _registry(request).models()
+def list_models(
+    registry: Models, secrets: TeamSecrets, limit: int | None = None, offset: int = 0
+) -> dict[str, Any]:
+    own = registry.models()
     taken = {model.slug for model in own}
-    others = builtin_records(_platform(request).secrets_of(caller(request).team_id))
+    others = builtin_records(secrets)
     found = [*own, *(model for model in others if model.slug not in taken)]
     last = None if limit is None else offset + limit
     return {
@@ -130,21 +132,19 @@ def list_models(request: Request, limit: int | None = None, offset: int = 0) -> 
 
 
 @router.get("/resolve")
-def resolve(request: Request, model: str) -> dict[str, Any]:
-    return _model(_found(request, model))
+def resolve(registry: Models, secrets: TeamSecrets, model: str) -> dict[str, Any]:
+    return _model(_found(registry, secrets, model))
 
 
 @router.post("/fork", dependencies=_TRAIN)
-def fork(request: Request, body: ForkRequest) -> dict[str, Any]:
-    registry = _registry(request)
+def fork(registry: Models, audit: Audit, body: ForkRequest) -> dict[str, Any]:
     made = registry.fork(body.source_model_id, body.name, config=body.config)
-    noted(request, "model forked", made.slug, model_id=made.id, source=body.source_model_id)
+    audit.note("model forked", made.slug, model_id=made.id, source=body.source_model_id)
     return _model(made)
 
 
 @router.post("/create", dependencies=_TRAIN)
-async def create(request: Request, body: CreateRequest) -> dict[str, Any]:
-    registry = _registry(request)
+async def create(registry: Models, body: CreateRequest) -> dict[str, Any]:
     made = await asyncio.to_thread(
         registry.create,
         body.name,
@@ -159,38 +159,37 @@ async def create(request: Request, body: CreateRequest) -> dict[str, Any]:
 
 # Folders of the server's own disk are for the first team's admins; those of others add models of the hub.
 @router.post("/add", dependencies=[Depends(needs("admin"))])
-async def add(request: Request, body: AddRequest) -> dict[str, Any]:
-    registry = _registry(request)
+async def add(registry: Models, body: AddRequest) -> dict[str, Any]:
     return _model(await asyncio.to_thread(registry.add, body.source, body.name, config=body.config))
 
 
 # An address that this server will call, and which of its keys goes there, is not for everybody to say.
 @router.post("/provide", dependencies=[Depends(needs("admin"))])
-def provide(request: Request, body: ProvideRequest) -> dict[str, Any]:
-    return _model(_registry(request).provide(body.name, body.provider))
+def provide(registry: Models, body: ProvideRequest) -> dict[str, Any]:
+    return _model(registry.provide(body.name, body.provider))
 
 
 @router.get("/{model_id}")
-def describe(request: Request, model_id: str) -> dict[str, Any]:
-    return _model(_found(request, model_id))
+def describe(registry: Models, secrets: TeamSecrets, model_id: str) -> dict[str, Any]:
+    return _model(_found(registry, secrets, model_id))
 
 
 @router.delete("/{model_id}", dependencies=_TRAIN)
-async def remove(request: Request, model_id: str) -> dict[str, Any]:
-    platform = _platform(request)
-    model = _registry(request).model(model_id)
-    removed = await asyncio.to_thread(_registry(request).remove, model.id)
-    await platform.engine.forget(model)
-    await asyncio.to_thread(noted, request, "model removed", model.slug, model_id=model.id)
+async def remove(
+    registry: Models, engine: EnginePart, audit: Audit, model_id: str
+) -> dict[str, Any]:
+    model = registry.model(model_id)
+    removed = await asyncio.to_thread(registry.remove, model.id)
+    await engine.forget(model)
+    await asyncio.to_thread(audit.note, "model removed", model.slug, model_id=model.id)
     return _model(removed)
 
 
 @router.get("/{model_id}/checkpoints")
-async def checkpoints(request: Request, model_id: str) -> list[dict[str, Any]]:
+async def checkpoints(registry: Models, steps: Steps, model_id: str) -> list[dict[str, Any]]:
     """Return every checkpoint, after the step that is being taken: its client may be dead, and another one counts."""
-    registry = _registry(request)
     model = await asyncio.to_thread(registry.model, model_id)
-    await _platform(request).steps.settled(model.id)
+    await steps.settled(model.id)
 
     def listed() -> list[dict[str, Any]]:
         now = registry.model(model.id)
@@ -200,8 +199,7 @@ async def checkpoints(request: Request, model_id: str) -> list[dict[str, Any]]:
 
 
 @router.get("/{model_id}/checkpoints/{checkpoint_id}")
-def checkpoint(request: Request, model_id: str, checkpoint_id: str) -> dict[str, Any]:
-    registry = _registry(request)
+def checkpoint(registry: Models, model_id: str, checkpoint_id: str) -> dict[str, Any]:
     model = registry.model(model_id)
     found = registry.tree.find(model, checkpoint_id)
     if found is None:
@@ -211,9 +209,8 @@ def checkpoint(request: Request, model_id: str, checkpoint_id: str) -> dict[str,
 
 @router.put("/{model_id}/checkpoints/{checkpoint_id}", dependencies=_TRAIN)
 def name_checkpoint(
-    request: Request, model_id: str, checkpoint_id: str, body: NameRequest
+    registry: Models, model_id: str, checkpoint_id: str, body: NameRequest
 ) -> dict[str, Any]:
-    registry = _registry(request)
     model = registry.model(model_id)
     found = registry.tree.find(model, checkpoint_id)
     if found is None:
@@ -222,30 +219,36 @@ def name_checkpoint(
 
 
 @router.put("/{model_id}/head", dependencies=_TRAIN)
-async def set_head(request: Request, model_id: str, body: HeadRequest) -> dict[str, Any]:
-    platform = _platform(request)
-    model = _registry(request).model(model_id)
-    checkpoint = _registry(request).tree.find(model, body.checkpoint_id)
-    client = read_contributor(request.headers.get(HEADER), caller(request).key_id)
-    await platform.engine.set_head(model, checkpoint, client)
+async def set_head(
+    request: Request,
+    registry: Models,
+    engine: EnginePart,
+    who: Who,
+    audit: Audit,
+    model_id: str,
+    body: HeadRequest,
+) -> dict[str, Any]:
+    model = registry.model(model_id)
+    checkpoint = registry.tree.find(model, body.checkpoint_id)
+    client = read_contributor(request.headers.get(HEADER), who.key_id)
+    await engine.set_head(model, checkpoint, client)
     moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": checkpoint}
-    await asyncio.to_thread(noted, request, "head moved", model.slug, **moved)
+    await asyncio.to_thread(audit.note, "head moved", model.slug, **moved)
     return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}
 
 
 # Like a provider's: an address that this server will call, and which key goes there.
 @router.put("/{model_id}/servers", dependencies=[Depends(needs("admin"))])
-async def set_servers(request: Request, model_id: str, body: ServersRequest) -> dict[str, Any]:
-    platform = _platform(request)
-    registry = _registry(request)
+async def set_servers(
+    registry: Models, engine: EnginePart, model_id: str, body: ServersRequest
+) -> dict[str, Any]:
     changed = await asyncio.to_thread(registry.sample_on, registry.model(model_id), body.vllm)
-    await platform.engine.forget(changed)
+    await engine.forget(changed)
     return _model(changed)
 
 
 @router.get("/{model_id}/lease")
-def lease(request: Request, model_id: str) -> dict[str, Any]:
-    registry = _registry(request)
+def lease(registry: Models, model_id: str) -> dict[str, Any]:
     holder = registry.leases.holder(registry.model(model_id).id)
     if holder is None:
         return {"held": False}
@@ -259,20 +262,20 @@ def lease(request: Request, model_id: str) -> dict[str, Any]:
 
 
 @router.post("/{model_id}/export", dependencies=[Depends(needs("admin"))])
-async def export(request: Request, model_id: str, body: ExportRequest) -> dict[str, Any]:
-    platform = _platform(request)
-    model = _registry(request).model(model_id)
+async def export(
+    registry: Models, engine: EnginePart, team: Team, model_id: str, body: ExportRequest
+) -> dict[str, Any]:
+    model = registry.model(model_id)
     wanted = body.checkpoint_id or "head"
-    checkpoint = _registry(request).tree.find(model, wanted)
-    _require_disk(request)
+    checkpoint = registry.tree.find(model, wanted)
+    _require_disk(team)
     folder = await asyncio.to_thread(_empty_folder, body.folder)
-    await platform.engine.export(model, checkpoint, str(folder))
+    await engine.export(model, checkpoint, str(folder))
     return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
 
 
 @router.post("/{model_id}/prune", dependencies=_TRAIN)
-async def prune(request: Request, model_id: str, body: PruneRequest) -> dict[str, Any]:
-    registry = _registry(request)
+async def prune(registry: Models, model_id: str, body: PruneRequest) -> dict[str, Any]:
     model = registry.model(model_id)
     registry.leases.refuse_if_held(model.id, model.slug, "pruned")
     known = {node.id for node in registry.tree.nodes(model)}
@@ -284,9 +287,9 @@ async def prune(request: Request, model_id: str, body: PruneRequest) -> dict[str
     return {"pruned": [node.id for node in pruned]}
 
 
-def _require_disk(request: Request) -> None:
+def _require_disk(team: str) -> None:
     """Refuse callers of other teams than the first one, whose admins run the server."""
-    if caller(request).team_id != LOCAL_TEAM:
+    if team != LOCAL_TEAM:
         raise PlatformError(
             "Folders of the server's disk are for admins of the first team. Ask one of them for an export.",
             403,
@@ -300,21 +303,12 @@ def _empty_folder(path: str) -> Path:
     return folder
 
 
-def _registry(request: Request) -> Registry:
-    return _platform(request).registry_of(caller(request).team_id)
-
-
-def _platform(request: Request) -> Platform:
-    platform: Platform = request.app.state.platform
-    return platform
-
-
-def _found(request: Request, reference: str) -> ModelRecord:
+def _found(registry: Registry, secrets: Secrets, reference: str) -> ModelRecord:
     """Return a model of the team, or a provider's that needs no registering."""
     try:
-        return _registry(request).model(reference)
+        return registry.model(reference)
     except NotFoundError:
-        found = find_builtin(reference, _platform(request).secrets_of(caller(request).team_id))
+        found = find_builtin(reference, secrets)
         if found is None:
             raise
         return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
@@ -18,8 +18,12 @@ from pydantic import BaseModel, Field
 from hud.environment.templates.runtime_config import refuse_unsupported, run_seconds_of
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.fleet.players import refuse_unplayable
-from hud.platform.access import Identity, caller, needs
+from hud.platform.access import Identity, needs
+from hud.platform.access.keys import Keys
+from hud.platform.access.passes import Passes
+from hud.platform.dependencies import StoppingPart, Team, Who, of_team, part
 from hud.platform.environments.registry import Environments, RunnableEnvironment
+from hud.platform.models.registry import Registry
 from hud.platform.rollouts.queue import Rollouts, Taken, spec_of
 from hud.trace import dashed, plain
 
@@ -32,11 +36,12 @@ PASS_MARGIN_SECONDS = 600.0
 """How much longer a rollout's own pass holds than the rollout may last."""
 
 
-def _worker(request: Request) -> None:
-    if not caller(request).worker:
+async def _worker(who: Who) -> None:
+    if not who.worker:
         raise PlatformError("Only the platform's own workers take rollouts.", 403)
 
 
+RolloutsPart = Annotated[Rollouts, part(lambda parts: Rollouts(parts.store))]
 fleet = APIRouter(prefix="/v2/fleet", tags=["rollouts"], dependencies=[Depends(_worker)])
 
 
@@ -88,44 +93,103 @@ class Held(BaseModel):
     traces: list[str]
 
 
+@dataclass(frozen=True)
+class Handover:
+    """Rollouts as a worker gets them."""
+
+    keys: Keys
+    passes: Passes
+    registry: Registry
+
+    def all(self, taken: list[Taken]) -> list[dict[str, Any]]:
+        """Return rollouts, each with a pass of its own; an environment that several need is looked up once."""
+        found: dict[tuple[str, str], RunnableEnvironment] = {}
+
+        def runnable(team: str, env: str) -> RunnableEnvironment:
+            if (team, env) not in found:
+                found[team, env] = Environments(self.registry.store, team).runnable(env)
+            return found[team, env]
+
+        return [self._one(one, runnable) for one in taken]
+
+    def _one(
+        self, one: Taken, runnable: Callable[[str, str], RunnableEnvironment]
+    ) -> dict[str, Any]:
+        who = Identity(team_id=one.team_id, scopes=frozenset({"run"}), key_id=one.key_id)
+        key = self.keys.by_id(one.key_id) if one.key_id else None
+        if key is not None:  # Its rollouts use up its limits.
+            who = replace(key.identity, scopes=who.scopes)
+        limit = min(run_seconds_of(one.spec.get("runtime_config")), LONGEST_SECONDS)
+        given: dict[str, Any] = {
+            "trace_id": one.trace_id,
+            "attempt": one.attempt,
+            "job_id": one.job_id,
+            "spec": one.spec,
+            "pass": self.passes.make(who, limit + PASS_MARGIN_SECONDS),
+            "limit_seconds": limit,
+            "problem": None,
+            "environments": {},
+            "samples": False,
+        }
+        try:
+            for env in _environments(one.spec["env"], one.spec.get("verifier")):
+                found = runnable(one.team_id, env)
+                given["environments"][env] = {
+                    "build_id": found.build_id,
+                    "source": str(found.source),
+                    "python": str(found.python),
+                    "image": found.image,
+                    "variables": found.variables,
+                }
+        except NotFoundError as error:
+            given["problem"] = str(error)
+        # A provider's model that is in no registry is the gateway's to find.
+        with contextlib.suppress(NotFoundError):
+            model = self.registry.of(one.team_id).model(one.spec["agent"]["config"]["model"])
+            given["samples"] = model.kind != "provider"
+        return given
+
+
 @router.post("/submit")
-def submit(request: Request, body: Submission) -> dict[str, str]:
+def submit(
+    rollouts: RolloutsPart,
+    environments: Annotated[Environments, of_team(Environments)],
+    who: Who,
+    body: Submission,
+) -> dict[str, str]:
     """Queue a rollout under the trace id that the client chose; submitting it again changes nothing."""
-    platform, who = request.app.state.platform, caller(request)
     trace_id = _id(body.trace_id, "trace_id")
     job_id = None if body.job_id is None else _id(body.job_id, "job_id")
     refuse_unplayable(body.agent.type, body.agent.config)
     slug = body.slug or body.task
     refuse_unsupported(slug, body.runtime_config, "a worker of this server", honoured=["memory_mb"])
     for env in _environments(body.env, body.verifier):
-        Environments(platform.store, who.team_id).runnable(env)
-    status = Rollouts(platform.store).submit(
+        environments.runnable(env)
+    status = rollouts.submit(
         who.team_id, who.key_id, trace_id, job_id, spec_of(body.model_dump(mode="json"))
     )
     return {"trace_id": dashed(trace_id), "status": status}
 
 
 @router.post("/cancel")
-def cancel(request: Request, body: Cancellation) -> dict[str, str]:
+def cancel(rollouts: RolloutsPart, team: Team, body: Cancellation) -> dict[str, str]:
     """Cancel one rollout; `noop` where it is over, or was never there."""
     trace_id = _id(body.trace_id or "", "trace_id")
-    count = _rollouts(request).cancel(caller(request).team_id, trace_id=trace_id)
+    count = rollouts.cancel(team, trace_id=trace_id)
     return {"status": "accepted" if count else "noop"}
 
 
 @router.post("/cancel_job")
-def cancel_job(request: Request, body: Cancellation) -> dict[str, int]:
+def cancel_job(rollouts: RolloutsPart, team: Team, body: Cancellation) -> dict[str, int]:
     """Cancel the open rollouts of a job."""
-    team, job_id = caller(request).team_id, _id(body.job_id or "", "job_id")
-    rollouts = _rollouts(request)
+    job_id = _id(body.job_id or "", "job_id")
     cancelled = rollouts.cancel(team, job_id=job_id)
     return {"total_found": rollouts.known(team, job_id=job_id), "cancelled": cancelled}
 
 
 @router.post("/cancel_user_jobs")
-def cancel_all(request: Request) -> dict[str, Any]:
+def cancel_all(rollouts: RolloutsPart, team: Team) -> dict[str, Any]:
     """Cancel every open rollout of the team."""
-    team, rollouts = caller(request).team_id, _rollouts(request)
     jobs = rollouts.open_jobs(team)
     details = [
         {"job_id": dashed(job), "cancelled": rollouts.cancel(team, job_id=job)}
@@ -141,110 +205,61 @@ def cancel_all(request: Request) -> dict[str, Any]:
 
 
 @fleet.post("/take")
-async def take(request: Request, body: Asked) -> dict[str, Any]:
+async def take(
+    rollouts: RolloutsPart,
+    handover: Annotated[
+        Handover, part(lambda parts: Handover(parts.keys, parts.passes, parts.registry))
+    ],
+    stopping: StoppingPart,
+    body: Asked,
+) -> dict[str, Any]:
     """Give a worker rollouts, waiting a few seconds for some; each comes with a pass of its own."""
-    platform = request.app.state.platform
-    rollouts = Rollouts(platform.store)
     until = asyncio.get_running_loop().time() + WAIT_SECONDS
     while True:
         taken = await asyncio.to_thread(rollouts.take, body.worker, body.most)
         late = asyncio.get_running_loop().time() > until
-        if taken or late or platform.stopping.is_set():
+        if taken or late or stopping.is_set():
             break
         await asyncio.sleep(POLL_SECONDS)
-    items = await asyncio.to_thread(_all_given, request, taken) if taken else []
+    items = await asyncio.to_thread(handover.all, taken) if taken else []
     return {"items": items, "lease_seconds": rollouts.lease_seconds}
 
 
 @fleet.post("/renew")
-def renew(request: Request, body: Held) -> dict[str, list[str]]:
+def renew(rollouts: RolloutsPart, body: Held) -> dict[str, list[str]]:
     """Hold rollouts longer; says which to cancel and which are lost."""
-    cancelled, lost = _rollouts(request).renew(body.worker, body.traces)
+    cancelled, lost = rollouts.renew(body.worker, body.traces)
     return {"cancel": cancelled, "lost": lost}
 
 
 @fleet.post("/release")
-def release(request: Request, body: Held) -> dict[str, bool]:
+def release(rollouts: RolloutsPart, body: Held) -> dict[str, bool]:
     """Give rollouts back that were not played to their end."""
-    _rollouts(request).release(body.worker, body.traces)
+    rollouts.release(body.worker, body.traces)
     return {"released": True}
 
 
 @fleet.post("/finish/{trace_id}")
 async def finish(
-    request: Request, trace_id: str, worker: str, attempt: int, again: bool = False
+    request: Request,
+    rollouts: RolloutsPart,
+    trace_id: str,
+    worker: str,
+    attempt: int,
+    again: bool = False,
 ) -> dict[str, bool]:
     """Take over what an attempt recorded, as journal lines; `taken` is false where it came too late."""
     events = await request.body()
     taken = await asyncio.to_thread(
-        _rollouts(request).finish, worker, plain(trace_id), attempt, events, again=again
+        rollouts.finish, worker, plain(trace_id), attempt, events, again=again
     )
     return {"taken": taken}
-
-
-def _all_given(request: Request, taken: list[Taken]) -> list[dict[str, Any]]:
-    """Return rollouts as a worker gets them; what several of them need is looked up once."""
-    platform = request.app.state.platform
-    given = []
-    found: dict[tuple[str, str], RunnableEnvironment] = {}
-    for one in taken:
-
-        def runnable(env: str, team: str = one.team_id) -> RunnableEnvironment:
-            if (team, env) not in found:
-                found[team, env] = Environments(platform.store, team).runnable(env)
-            return found[team, env]
-
-        given.append(_given(request, one, runnable))
-    return given
-
-
-def _given(
-    request: Request, one: Taken, runnable: Callable[[str], RunnableEnvironment]
-) -> dict[str, Any]:
-    platform = request.app.state.platform
-    who = Identity(team_id=one.team_id, scopes=frozenset({"run"}), key_id=one.key_id)
-    key = platform.keys.by_id(one.key_id) if one.key_id else None
-    if key is not None:  # Its rollouts use up its limits.
-        who = replace(key.identity, scopes=who.scopes)
-    limit = min(run_seconds_of(one.spec.get("runtime_config")), LONGEST_SECONDS)
-    given: dict[str, Any] = {
-        "trace_id": one.trace_id,
-        "attempt": one.attempt,
-        "job_id": one.job_id,
-        "spec": one.spec,
-        "pass": platform.passes.make(who, limit + PASS_MARGIN_SECONDS),
-        "limit_seconds": limit,
-        "problem": None,
-        "environments": {},
-        "samples": False,
-    }
-    try:
-        for env in _environments(one.spec["env"], one.spec.get("verifier")):
-            found = runnable(env)
-            given["environments"][env] = {
-                "build_id": found.build_id,
-                "source": str(found.source),
-                "python": str(found.python),
-                "image": found.image,
-                "variables": found.variables,
-            }
-    except NotFoundError as error:
-        given["problem"] = str(error)
-    # A provider's model that is in no registry is the gateway's to find.
-    with contextlib.suppress(NotFoundError):
-        model = platform.registry_of(one.team_id).model(one.spec["agent"]["config"]["model"])
-        given["samples"] = model.kind != "provider"
-    return given
 
 
 def _environments(env: str, verifier: dict[str, Any] | None) -> list[str]:
     """Return the names of the environments that a rollout needs: its own, and perhaps its verifier's."""
     judging = (verifier or {}).get("env") or env
     return list(dict.fromkeys((env, str(judging))))
-
-
-def _rollouts(request: Request) -> Rollouts:
-    return Rollouts(request.app.state.platform.store)
 
 
 def _id(text: str, name: str) -> str:

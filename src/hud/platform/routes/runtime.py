@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Depends, WebSocket, WebSocketDisconnect
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from hud.errors import HudError, NotFoundError
-from hud.platform.access import LOCAL, Identity, caller, needs
+from hud.platform.access import needs
 from hud.platform.access.admission import ACCESS_DENIED
+from hud.platform.dependencies import RuntimeSessionsPart, Team, Who, of_team
 from hud.platform.environments.registry import Environments
-from hud.platform.environments.runtime_sessions import RuntimeSessions
 
 router = APIRouter(prefix="/runtime", tags=["environments"])
 _RUN = [Depends(needs("run"))]
@@ -34,31 +34,32 @@ class NewSession(BaseModel):
 
 
 @router.post("/sessions", dependencies=_RUN)
-async def start(request: Request, body: NewSession) -> JSONResponse:
+async def start(
+    environments: Annotated[Environments, of_team(Environments)],
+    sessions: RuntimeSessionsPart,
+    body: NewSession,
+) -> JSONResponse:
     """Start the newest build of an environment, for one client."""
-    platform, team = request.app.state.platform, caller(request).team_id
-    environments = Environments(platform.store, team)
     found = await asyncio.to_thread(environments.runnable, body.environment)
-    session = _sessions(request).start(team, found)
+    session = sessions.start(environments.team, found)
     return JSONResponse({"id": session.id, "status": "starting"}, status_code=201)
 
 
 @router.delete("/sessions/{session_id}", dependencies=_RUN)
-async def end(request: Request, session_id: str) -> dict[str, Any]:
+async def end(sessions: RuntimeSessionsPart, team: Team, session_id: str) -> dict[str, Any]:
     """End a session; one that is over already is no error."""
-    sessions = _sessions(request)
     try:
-        await sessions.end(sessions.find(caller(request).team_id, session_id))
+        await sessions.end(sessions.find(team, session_id))
     except NotFoundError:
         return {"id": session_id, "status": "unknown"}
     return {"id": session_id, "status": "ended"}
 
 
 @router.websocket("/tunnels/{session_id}")
-async def tunnel(socket: WebSocket, session_id: str) -> None:
+async def tunnel(
+    socket: WebSocket, sessions: RuntimeSessionsPart, who: Who, session_id: str
+) -> None:
     """Carry the bytes of one fresh connection to a session's environment, both ways, from when it is up."""
-    who: Identity = getattr(socket.state, "identity", LOCAL)
-    sessions: RuntimeSessions = socket.app.state.platform.runtime_sessions
     await socket.accept()
     try:
         if not who.may("run"):
@@ -125,8 +126,3 @@ async def _from_environment(socket: WebSocket, reader: asyncio.StreamReader) -> 
         await socket.close()
     except (WebSocketDisconnect, RuntimeError, OSError):
         return
-
-
-def _sessions(request: Request) -> RuntimeSessions:
-    found: RuntimeSessions = request.app.state.platform.runtime_sessions
-    return found

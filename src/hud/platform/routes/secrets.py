@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-from hud.platform.access import caller, needs
-from hud.platform.access.audit import noted
-from hud.platform.secrets import Secrets
+from hud.platform.access import needs
+from hud.platform.dependencies import Audit, TeamSecrets
 
 router = APIRouter(prefix="/v2/secrets", tags=["models"], dependencies=[Depends(needs("admin"))])
 
@@ -26,27 +25,23 @@ class SecretValue(BaseModel):
 
 
 @router.get("")
-def list_secrets(request: Request) -> dict[str, Any]:
+def list_secrets(secrets: TeamSecrets) -> dict[str, Any]:
     """The names of the team's keys."""
-    names = _secrets(request).names()
+    names = secrets.names()
     return {"items": [{"name": name} for name in names], "total": len(names)}
 
 
 @router.put("/{name}")
-def set_secret(request: Request, name: str, body: SecretValue) -> dict[str, str]:
+def set_secret(secrets: TeamSecrets, audit: Audit, name: str, body: SecretValue) -> dict[str, str]:
     """Keep a key, in place of an earlier one of the same name."""
-    _secrets(request).set(name, body.value.get_secret_value())
-    noted(request, "secret set", name)
+    secrets.set(name, body.value.get_secret_value())
+    audit.note("secret set", name)
     return {"name": name}
 
 
 @router.delete("/{name}")
-def remove_secret(request: Request, name: str) -> dict[str, str]:
+def remove_secret(secrets: TeamSecrets, audit: Audit, name: str) -> dict[str, str]:
     """Forget a key."""
-    _secrets(request).remove(name)
-    noted(request, "secret removed", name)
+    secrets.remove(name)
+    audit.note("secret removed", name)
     return {"name": name}
-
-
-def _secrets(request: Request) -> Secrets:
-    return Secrets(request.app.state.platform.home, caller(request).team_id)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
-from hud.platform.access import caller, needs
-from hud.platform.access.audit import noted
+from hud.platform.access import needs
+from hud.platform.dependencies import Audit, of_team
 from hud.platform.tasksets.rows import checked
 from hud.platform.tasksets.versions import Tasksets
 
 router = APIRouter(prefix="/v2", tags=["tasksets"])
 _READ = [Depends(needs("read"))]
 _RUN = [Depends(needs("run"))]
+TeamTasksets = Annotated[Tasksets, of_team(Tasksets)]
 _MOST = 2**31 - 1
 """What the database counts to."""
 
@@ -41,66 +42,64 @@ class Upload(BaseModel):
 
 @router.get("/tasksets", dependencies=_READ)
 def list_tasksets(
-    request: Request,
+    tasksets: TeamTasksets,
     search: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, le=_MOST)] = 0,
 ) -> dict[str, Any]:
     """The team's tasksets, the one changed last first."""
-    items, total = _tasksets(request).page(search, limit, offset)
+    items, total = tasksets.page(search, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}
 
 
 @router.post("/tasksets", dependencies=_RUN)
-def create_taskset(request: Request, body: NewTaskset) -> dict[str, Any]:
+def create_taskset(tasksets: TeamTasksets, audit: Audit, body: NewTaskset) -> dict[str, Any]:
     """Make an empty taskset."""
-    made = _tasksets(request).create(body.name, body.project_id)
-    noted(request, "taskset changed", made["name"], taskset_id=made["id"], version=0)
+    made = tasksets.create(body.name, body.project_id)
+    audit.note("taskset changed", made["name"], taskset_id=made["id"], version=0)
     return made
 
 
 @router.get("/tasksets/by-name/{name:path}", dependencies=_READ)
-def find_taskset(request: Request, name: str) -> dict[str, Any]:
+def find_taskset(tasksets: TeamTasksets, name: str) -> dict[str, Any]:
     """A taskset's id by its name; 404 where there is none."""
-    found = _tasksets(request).find(name)
+    found = tasksets.find(name)
     return {"taskset_id": found["id"], **found}
 
 
 @router.get("/tasksets/{taskset_id}", dependencies=_READ)
-def get_taskset(request: Request, taskset_id: str) -> dict[str, Any]:
+def get_taskset(tasksets: TeamTasksets, taskset_id: str) -> dict[str, Any]:
     """One taskset, without its rows."""
-    return _tasksets(request).find(taskset_id)
+    return tasksets.find(taskset_id)
 
 
 @router.get("/tasksets/{taskset_id}/export", dependencies=_READ)
 def export_taskset(
-    request: Request, taskset_id: str, version: Annotated[int | None, Query(ge=0, le=_MOST)] = None
+    tasksets: TeamTasksets,
+    taskset_id: str,
+    version: Annotated[int | None, Query(ge=0, le=_MOST)] = None,
 ) -> dict[str, Any]:
     """A taskset with its rows, as they were uploaded."""
-    return _tasksets(request).export(taskset_id, version)
+    return tasksets.export(taskset_id, version)
 
 
 @router.get("/tasksets/{taskset_id}/versions", dependencies=_READ)
-def list_versions(request: Request, taskset_id: str) -> dict[str, Any]:
+def list_versions(tasksets: TeamTasksets, taskset_id: str) -> dict[str, Any]:
     """What each version of a taskset changed, newest first."""
-    items = _tasksets(request).versions(taskset_id)
+    items = tasksets.versions(taskset_id)
     return {"items": items, "total": len(items)}
 
 
 @router.post("/tasks/upload", dependencies=_RUN)
-def upload(request: Request, body: Upload) -> dict[str, Any]:
+def upload(tasksets: TeamTasksets, audit: Audit, body: Upload) -> dict[str, Any]:
     """Add rows to a taskset and replace those that changed; nothing is ever removed."""
-    rows = checked(request.app.state.platform.store, caller(request).team_id, body.tasks)
-    done = _tasksets(request).upload(
+    rows = checked(tasksets.store, tasksets.team, body.tasks)
+    done = tasksets.upload(
         body.taskset_name,
         rows,
         taskset_id=body.taskset_id,
         project_id=body.project_id,
     )
     if done["tasks_created"] or done["tasks_updated"]:
-        noted(request, "taskset changed", body.taskset_name or done["taskset_id"], **done)
+        audit.note("taskset changed", body.taskset_name or done["taskset_id"], **done)
     return done
-
-
-def _tasksets(request: Request) -> Tasksets:
-    return Tasksets(request.app.state.platform.store, caller(request).team_id)

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import orjson
 from fastapi import APIRouter, Depends, Request
 
 from hud.errors import UsageError
-from hud.platform.access import caller, needs
+from hud.platform.metrics import Metrics
+from hud.platform.access import needs
+from hud.platform.dependencies import StorePart, Team, part
 from hud.platform.store import Store
 from hud.platform.store.telemetry import ingest_spans
-from hud.platform.store.telemetry_admission import Upload
+from hud.platform.store.telemetry_admission import Intake, Upload
 from hud.trace import trace_id_of
 
 router = APIRouter(tags=["traces"])
@@ -30,20 +32,26 @@ _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 @router.post("/trace/{task_run_id}/telemetry-upload", dependencies=[Depends(needs("run"))])
 @router.post("/v3/api/trace/{task_run_id}/telemetry-upload", dependencies=[Depends(needs("run"))])
-async def upload(request: Request, task_run_id: str) -> dict[str, Any]:
+async def upload(
+    request: Request,
+    store: StorePart,
+    intake: Annotated[Intake, part(lambda parts: parts.intake)],
+    metrics: Annotated[Metrics, part(lambda parts: parts.metrics)],
+    team: Team,
+    task_run_id: str,
+) -> dict[str, Any]:
     """Take over spans of a trace. What is answered is durable; repetitions change nothing."""
-    platform = request.app.state.platform
-    with platform.intake.upload() as taken:
+    with intake.upload() as taken:
         body = await _body(request, taken)
         received, new = await anyio.to_thread.run_sync(
             _store,
-            platform.store,
-            caller(request).team_id,
+            store,
+            team,
             trace_id_of(task_run_id),
             body,
-            limiter=platform.intake.writers,
+            limiter=intake.writers,
         )
-    platform.metrics.spans.inc(received)
+    metrics.spans.inc(received)
     return {"received": received, "new": new}
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
-from hud.platform.access import caller, needs
+from hud.platform.access import needs
+from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import reading, reporting
 from hud.trace import ToolResult, TraceStatus, plain, text_of, trace_id_of
 from hud.trace.content import Message
@@ -52,34 +53,31 @@ class RunExited(BaseModel):
 
 
 @router.post("/job/{job_id}/enter", dependencies=_RUN)
-def enter_job(request: Request, job_id: str, body: JobEntered) -> dict[str, str]:
+def enter_job(store: StorePart, team: Team, job_id: str, body: JobEntered) -> dict[str, str]:
     """Hear that a job begins. Repetitions change nothing."""
     taskset = plain(body.taskset_id) if body.taskset_id is not None else None
-    store = request.app.state.platform.store
-    team = caller(request).team_id
     reporting.job_entered(store, team, plain(job_id), body.name, body.group, taskset)
     return {"id": plain(job_id)}
 
 
 @router.post("/{trace_id}/enter", dependencies=_RUN)
-def enter_trace(request: Request, trace_id: str, body: RunEntered) -> dict[str, str]:
+def enter_trace(store: StorePart, team: Team, trace_id: str, body: RunEntered) -> dict[str, str]:
     """Hear that a run begins; its end may have been heard before."""
     known = body.model_dump(exclude_none=True)
     if "task_slug" in known:
         known["slug"] = known.pop("task_slug")
     for name in {"job_id", "group_id"} & known.keys():
         known[name] = plain(known[name])
-    store, team = request.app.state.platform.store, caller(request).team_id
     reporting.run_entered(store, team, trace_id_of(trace_id), known)
     return {"id": trace_id_of(trace_id)}
 
 
 @router.post("/{trace_id}/exit", dependencies=_RUN)
-def exit_trace(request: Request, trace_id: str, body: RunExited) -> dict[str, str]:
+def exit_trace(store: StorePart, team: Team, trace_id: str, body: RunExited) -> dict[str, str]:
     """Hear how a run ended; that it began may be heard later, or never."""
     reporting.run_exited(
-        request.app.state.platform.store,
-        caller(request).team_id,
+        store,
+        team,
         trace_id_of(trace_id),
         status=body.status,
         reward=body.reward,
@@ -92,40 +90,38 @@ def exit_trace(request: Request, trace_id: str, body: RunExited) -> dict[str, st
 
 
 @router.get("/{trace_id}")
-def get_trace(request: Request, trace_id: str) -> dict[str, Any]:
+def get_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
     """The run: status, reward, error and what it was."""
-    run = reading.find_run(request.app.state.platform.store, caller(request).team_id, trace_id)
+    run = reading.find_run(store, team, trace_id)
     return {**run, "evaluation_result": run["grade"]}
 
 
 @router.get("/{trace_id}/full")
-def get_full_trace(request: Request, trace_id: str) -> dict[str, Any]:
+def get_full_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
     """The run and its whole trace: `{run, trace, spans}`, every step with its tokens; of spans, how many there are."""
-    store = request.app.state.platform.store
-    run = reading.find_run(store, caller(request).team_id, trace_id)
+    run = reading.find_run(store, team, trace_id)
     _, spans = reading.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
     return {"run": run, "trace": reading.whole_trace(store, run), "spans": spans}
 
 
 @router.get("/{trace_id}/spans")
 def get_spans(
-    request: Request,
+    store: StorePart,
+    team: Team,
     trace_id: str,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
 ) -> dict[str, Any]:
     """What clients told beside steps, as they sent it: robots, files that changed, timed functions."""
-    store = request.app.state.platform.store
-    run = reading.find_run(store, caller(request).team_id, trace_id)
+    run = reading.find_run(store, team, trace_id)
     items, total = reading.trace_spans(store, run["team_id"], run["trace_id"], limit, offset)
     return {"items": items, "total": total}
 
 
 @router.get("/{trace_id}/events")
-def get_events(request: Request, trace_id: str) -> dict[str, Any]:
+def get_events(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
     """The trace as a list of what was said and done."""
-    store = request.app.state.platform.store
-    run = reading.find_run(store, caller(request).team_id, trace_id)
+    run = reading.find_run(store, team, trace_id)
     events = [
         event
         for step in reading.trace_steps(store, run["team_id"], run["trace_id"])

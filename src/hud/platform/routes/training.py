@@ -9,7 +9,7 @@ Answers of the first line hold exactly the keys that HUD's client expects.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
@@ -27,7 +27,8 @@ from hud.learning.wire_types import (
     OptimStepResult,
 )
 from hud.platform.access import caller, needs
-from hud.platform.access.audit import noted
+from hud.platform.dependencies import Audit, Models, of_team
+from hud.platform.parts import Parts
 from hud.platform.serving.training import (
     CloseRequest,
     DiscardRequest,
@@ -38,11 +39,8 @@ from hud.platform.serving.training import (
 from hud.platform.training.runs import TrainingRuns
 from hud.train.contributor import HEADER, read_contributor
 
-if TYPE_CHECKING:
-    from hud.platform.application import Platform
-    from hud.platform.models.records import ModelRecord
-
 router = APIRouter(tags=["training"], dependencies=[Depends(needs("train"))])
+Runs = Annotated[TrainingRuns, of_team(TrainingRuns)]
 _TRAIN = "/v1/models/{model_id}/train"
 
 
@@ -75,8 +73,8 @@ class StepReport(_Strict):
 
 
 @router.get(_TRAIN + "/losses")
-def losses(request: Request, model_id: str) -> LossesResult:
-    _model(request, model_id)
+def losses(registry: Models, model_id: str) -> LossesResult:
+    registry.model(model_id)
     return LossesResult(losses=available_losses())
 
 
@@ -135,64 +133,51 @@ async def discard(request: Request, model_id: str) -> Response:
 
 
 @router.post("/v2/training-runs")
-def start_run(request: Request, body: NewTrainingRun) -> dict[str, Any]:
-    model = _model(request, body.model)
-    begun = _runs(request).start(model.id, body.config, body.state)
-    noted(request, "training launched", model.slug, model_id=model.id, training_run=begun["id"])
+def start_run(registry: Models, runs: Runs, audit: Audit, body: NewTrainingRun) -> dict[str, Any]:
+    model = registry.model(body.model)
+    begun = runs.start(model.id, body.config, body.state)
+    audit.note("training launched", model.slug, model_id=model.id, training_run=begun["id"])
     return begun
 
 
 @router.get("/v2/training-runs")
-def list_runs(request: Request, model: str | None = None) -> dict[str, Any]:
-    model_id = None if model is None else _model(request, model).id
-    items = _runs(request).recent(model_id)
+def list_runs(registry: Models, runs: Runs, model: str | None = None) -> dict[str, Any]:
+    model_id = None if model is None else registry.model(model).id
+    items = runs.recent(model_id)
     return {"items": items, "total": len(items)}
 
 
 @router.get("/v2/training-runs/{run_id}")
-def describe_run(request: Request, run_id: str) -> dict[str, Any]:
-    return _runs(request).get(run_id)
+def describe_run(runs: Runs, run_id: str) -> dict[str, Any]:
+    return runs.get(run_id)
 
 
 @router.post("/v2/training-runs/{run_id}")
-def change_run(request: Request, run_id: str, body: TrainingRunChange) -> dict[str, Any]:
-    return _runs(request).change(run_id, body.status, body.state)
+def change_run(runs: Runs, run_id: str, body: TrainingRunChange) -> dict[str, Any]:
+    return runs.change(run_id, body.status, body.state)
 
 
 @router.post("/v2/training-runs/{run_id}/steps")
-def report_step(request: Request, run_id: str, body: StepReport) -> dict[str, Any]:
-    runs = _runs(request)
+def report_step(runs: Runs, run_id: str, body: StepReport) -> dict[str, Any]:
     runs.report(run_id, body.step, body.metrics, body.next_step, body.state)
     return {"step": body.step}
 
 
 @router.get("/v2/training-runs/{run_id}/steps")
-def list_steps(request: Request, run_id: str) -> dict[str, Any]:
-    items = _runs(request).steps(run_id)
+def list_steps(runs: Runs, run_id: str) -> dict[str, Any]:
+    items = runs.steps(run_id)
     return {"items": items, "total": len(items)}
-
-
-def _platform(request: Request) -> Platform:
-    platform: Platform = request.app.state.platform
-    return platform
-
-
-def _model(request: Request, reference: str) -> ModelRecord:
-    return _platform(request).registry_of(caller(request).team_id).model(reference)
-
-
-def _runs(request: Request) -> TrainingRuns:
-    return TrainingRuns(_platform(request).store, caller(request).team_id)
 
 
 async def _call(request: Request, model_id: str, call: str, body: BaseModel) -> Response:
     """Ask the engine; the model is looked up off the event loop."""
-    platform = _platform(request)
-    client = read_contributor(request.headers.get(HEADER), caller(request).key_id)
-    model = await run_in_threadpool(_model, request, model_id)
-    work = platform.engine.train(model, call, body, client)
+    parts: Parts = request.app.state.parts
+    who = caller(request)
+    client = read_contributor(request.headers.get(HEADER), who.key_id)
+    model = await run_in_threadpool(parts.registry.of(who.team_id).model, model_id)
+    work = parts.engine.train(model, call, body, client)
     if call == "optim-step":
-        answer = await platform.steps.take(model.id, work)
+        answer = await parts.steps.take(model.id, work)
     else:
         answer = await work
     return Response(answer, media_type="application/json")

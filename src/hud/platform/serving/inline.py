@@ -26,7 +26,8 @@ from hud.train.contributor import UNNAMED, Contributor
 
 if TYPE_CHECKING:
     from hud.engine.policy import Policy
-    from hud.platform.platform import Platform
+    from hud.platform.models.loaded_policies import Policies
+    from hud.platform.training.open_sessions import Sessions
 
 MOST_WAITING = 1024
 """Sequences of one model that wait for a slot before further ones are refused."""
@@ -34,11 +35,12 @@ _ATTEMPTS = 5
 
 
 class InlineEngine:
-    """`TokenEngine` over the policies and sessions of one platform."""
+    """`TokenEngine` over the policies and sessions of this process."""
 
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
-        self._calls = TrainingCalls(platform)
+    def __init__(self, policies: Policies, sessions: Sessions) -> None:
+        self.policies = policies
+        self.sessions = sessions
+        self._calls = TrainingCalls(sessions)
         self._coming = 0
         self._wakes: WeakKeyDictionary[asyncio.AbstractEventLoop, Wake] = WeakKeyDictionary()
 
@@ -99,7 +101,7 @@ class InlineEngine:
         raise OverloadedError(f"{model.slug!r} comes and goes too fast; try again in a moment.")
 
     async def _policy(self, model: ModelRecord, checkpoint: str | None) -> Policy:
-        policy = self.platform.policies.at_hand(model, checkpoint)
+        policy = self.policies.at_hand(model, checkpoint)
         if policy is not None:
             return policy
         if self._coming >= MOST_WAITING:
@@ -109,7 +111,7 @@ class InlineEngine:
         self._coming += 1
         try:
             # Shared with others: whoever goes away must not take it from them.
-            coming = self.platform.policies.bring(model, checkpoint)
+            coming = self.policies.bring(model, checkpoint)
             return await asyncio.shield(asyncio.wrap_future(coming))
         finally:
             self._coming -= 1
@@ -124,21 +126,21 @@ class InlineEngine:
         self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
     ) -> None:
         """Move a model's head."""
-        await self.platform.sessions.set_head(model, checkpoint, client)
+        await self.sessions.set_head(model, checkpoint, client)
 
     async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
         """Write a model as a Hugging Face folder."""
-        await asyncio.to_thread(self.platform.policies.export, model, checkpoint, Path(folder))
+        await asyncio.to_thread(self.policies.export, model, checkpoint, Path(folder))
 
     async def forget(self, model: ModelRecord) -> None:
         """Drop everything that is loaded of a model."""
-        await self.platform.sessions.forget(model.id)
+        await self.sessions.forget(model.id)
 
     async def status(self) -> dict[str, Any]:
         """What is loaded, and how busy it is."""
         return {
             "streams": self.streams,
-            "models": self.platform.policies.status(),
+            "models": self.policies.status(),
         }
 
     @property
@@ -156,8 +158,8 @@ class InlineEngine:
 
     async def stop(self) -> None:
         """Give leases back, and stop every sampler."""
-        await self.platform.sessions.suspend()
-        await asyncio.to_thread(self.platform.policies.close)
+        await self.sessions.suspend()
+        await asyncio.to_thread(self.policies.close)
 
     def _wake(self) -> Wake:
         loop = asyncio.get_running_loop()

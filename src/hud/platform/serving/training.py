@@ -18,7 +18,7 @@ from hud.trace import ToolSpec
 from hud.train.contributor import Contributor
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.training.open_sessions import Sessions
 
 
 class _Strict(BaseModel):
@@ -77,8 +77,8 @@ REQUESTS: dict[str, type[BaseModel]] = {
 class TrainingCalls:
     """Answers calls from the sessions of one platform."""
 
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
 
     async def answer(self, model: ModelRecord, body: BaseModel, client: Contributor) -> bytes:
         """Return the answer of one call as JSON. Raises whatever the session raises."""
@@ -86,7 +86,7 @@ class TrainingCalls:
         return to_json(result)
 
     async def _result(self, model: ModelRecord, body: BaseModel, client: Contributor) -> Any:
-        sessions = self.platform.sessions
+        sessions = self.sessions
         if isinstance(body, CloseRequest):
             await sessions.close(model.id, client if body.alone else None)
             return {"closed": True}

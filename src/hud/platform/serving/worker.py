@@ -25,7 +25,7 @@ from hud.engine.threads import use_at_most
 from hud.errors import HudError
 from hud.platform.config import PlatformConfig
 from hud.platform.leases.model_lease import work_for
-from hud.platform.platform import Platform
+from hud.platform.parts import Parts
 from hud.platform.serving.frames import pack, pack_error, read_frame, read_model, read_request
 from hud.platform.serving.inline import InlineEngine
 from hud.platform.serving.training import REQUESTS
@@ -226,8 +226,8 @@ async def work(connection: socket.socket) -> None:
         return
     (_, home, database, storage, threads), _ = frame
     use_at_most(threads)
-    platform = await asyncio.to_thread(Platform, PlatformConfig(Path(home), database, storage))
-    worker = Worker(InlineEngine(platform), writer)
+    parts = await asyncio.to_thread(Parts, PlatformConfig(Path(home), database, storage))
+    worker = Worker(InlineEngine(parts.policies, parts.sessions), writer)
     writer.write(pack(["ready"]))
     await worker.serve(reader)
     with suppress(ConnectionError):

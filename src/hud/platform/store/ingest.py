@@ -24,7 +24,7 @@ from hud.trace.recording.journal import Event, decode_events, named, orphaned_jo
 from hud.trace.token_columns import pack_ids, pack_logprobs
 
 _Row = dict[str, Any]
-_logger = logging.getLogger("hud.store")
+_logger = logging.getLogger("hud.platform.store")
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
 _IDS_AT_ONCE = 500
 _MOST_SHAPES = 1_000

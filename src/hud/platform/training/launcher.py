@@ -27,7 +27,9 @@ from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, plain
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.access.passes import Passes
+    from hud.platform.config import PlatformConfig
+    from hud.platform.store import Store
 
 MOST_OF_TEAM = 2
 """Processes of one team at a time. Each plays many rollouts at once."""
@@ -80,8 +82,13 @@ class Launch:
 class Launches:
     """The processes that one server has launched."""
 
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
+    def __init__(
+        self, config: PlatformConfig, store: Store, passes: Passes, stopping: asyncio.Event
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.passes = passes
+        self.stopping = stopping
         self.name = presence("launcher")
         self._known: dict[str, Launch] = {}
 
@@ -142,7 +149,7 @@ class Launches:
     async def work(self) -> None:
         """Mark what an earlier server left; at the platform's stop, stop everything in order."""
         await asyncio.to_thread(self._recover)
-        await self.platform.stopping.wait()
+        await self.stopping.wait()
         open_ones = [one for one in self._known.values() if not one.over]
         tasks = [one.task for one in open_ones if one.task is not None]
         for one in open_ones:
@@ -158,12 +165,12 @@ class Launches:
 
     def _recover(self) -> None:
         TrainingRuns.mark_lost(
-            self.platform.store,
+            self.store,
             "The server ended while it ran. Resume it: it goes on from its last checkpoint.",
         )
 
     def _check_room(self, who: Identity, kind: Kind, model_id: str, model: str) -> None:
-        if self.platform.stopping.is_set():
+        if self.stopping.is_set():
             raise ConflictError("This server is stopping; launch it once it is back.")
         if kind == "training" and self.training(model_id) is not None:
             raise ConflictError(
@@ -185,8 +192,8 @@ class Launches:
 
     def _variables(self, who: Identity, kind: Kind) -> dict[str, str]:
         """Return what the process sees: where the platform is, and a pass to act for who launched it."""
-        config = self.platform.config
-        named = {"HUD_HOME": str(self.platform.home)}
+        config = self.config
+        named = {"HUD_HOME": str(config.home)}
         if config.database is not None:
             named["HUD_DATABASE_URL"] = config.database
         if not config.keys:
@@ -195,9 +202,9 @@ class Launches:
         return {
             **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
             **named,
-            "HUD_API_URL": self.platform.url,
-            "HUD_GATEWAY_URL": self.platform.url,
-            "HUD_API_KEY": self.platform.passes.make(actor, PASS_SECONDS),
+            "HUD_API_URL": config.url,
+            "HUD_GATEWAY_URL": config.url,
+            "HUD_API_KEY": self.passes.make(actor, PASS_SECONDS),
         }
 
     async def _carry_out(self, launch: Launch, variables: dict[str, str]) -> None:
@@ -275,7 +282,7 @@ class Launches:
         return {"launched": {"by": self.name, **sources}}
 
     async def _settle(self, launch: Launch, status: str, sentence: str | None) -> None:
-        stopped_by_server = self.platform.stopping.is_set() and status != "finished"
+        stopped_by_server = self.stopping.is_set() and status != "finished"
         if stopped_by_server:
             status, sentence = (
                 "interrupted",
@@ -290,7 +297,7 @@ class Launches:
 
     async def _record(self, launch: Launch, status: str, state: dict[str, Any]) -> None:
         assert launch.run_id is not None
-        runs = TrainingRuns(self.platform.store, launch.team)
+        runs = TrainingRuns(self.store, launch.team)
         await asyncio.to_thread(runs.change, launch.run_id, status, state)
 
 

@@ -17,7 +17,8 @@ from hud.platform.training.session import Session
 
 if TYPE_CHECKING:
     from hud.learning.wire_types import DiscardedGradient
-    from hud.platform.platform import Platform
+    from hud.platform.models.loaded_policies import Policies
+    from hud.platform.models.registry import Registry
     from hud.train.contributor import Contributor
 
 __all__ = ["Session", "Sessions"]
@@ -28,8 +29,9 @@ T = TypeVar("T")
 class Sessions:
     """The training sessions that are open in this process."""
 
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
+    def __init__(self, registry: Registry, policies: Policies) -> None:
+        self.registry = registry
+        self.policies = policies
         self._open: dict[str, Session] = {}
         self._threads: dict[str, ThreadPoolExecutor] = {}
 
@@ -47,8 +49,7 @@ class Sessions:
         self, model: ModelRecord, checkpoint_id: str | None, client: Contributor
     ) -> None:
         """Move a model's head; an open session goes on from there, without what it had accumulated."""
-        registry = self.platform.registry
-        registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
+        self.registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
         await self._on_thread(model.id, lambda: self._move(model, checkpoint_id, client))
 
     def hold(self, model_id: str, client: Contributor) -> bool:
@@ -61,7 +62,7 @@ class Sessions:
 
         Raises `ConflictError` while another process, which has it in its memory, trains the model.
         """
-        self.platform.registry.leases.refuse_if_held(model.id, model.slug, "cleared of a gradient")
+        self.registry.leases.refuse_if_held(model.id, model.slug, "cleared of a gradient")
         session = self._open.get(model.id)
         return None if session is None else await session.discard(client)
 
@@ -89,7 +90,7 @@ class Sessions:
     async def forget(self, model_id: str) -> None:
         """Drop everything that is loaded of a model."""
         await self.close(model_id)
-        self.platform.policies.forget(model_id)
+        self.policies.forget(model_id)
         threads = self._threads.pop(model_id, None)
         if threads is not None:
             threads.shutdown(wait=False)
@@ -98,19 +99,20 @@ class Sessions:
         # Asked twice at once, the second finds what the first made.
         found = self._open.get(model.id)
         if found is None or found.broken:
-            found = self._open[model.id] = Session(self.platform, model, self._thread(model.id))
+            found = self._open[model.id] = Session(
+                self.registry, self.policies, model, self._thread(model.id)
+            )
         return found
 
     def _move(self, model: ModelRecord, checkpoint_id: str | None, client: Contributor) -> None:
-        registry, policies = self.platform.registry, self.platform.policies
-        registry.tree.set_head(model, checkpoint_id)
+        self.registry.tree.set_head(model, checkpoint_id)
         session = self._open.get(model.id)
         if session is not None:
             session.continue_from(checkpoint_id, client)
             return
-        serving = policies.loaded(model.id)
+        serving = self.policies.loaded(model.id)
         if serving is not None:
-            policies.move(serving, model, checkpoint_id)
+            self.policies.move(serving, model, checkpoint_id)
 
     async def _on_thread(self, model_id: str, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread(model_id), work)

@@ -47,7 +47,8 @@ from hud.platform.training.trained_model import TrainedModel
 from hud.trace import new_id
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.models.loaded_policies import Policies
+    from hud.platform.models.registry import Registry
     from hud.platform.serving.training import Conversation
     from hud.train.contributor import Contributor
 
@@ -65,9 +66,15 @@ OWNER_SECONDS = 300.0
 class Session:
     """The training state of one model in this process."""
 
-    def __init__(self, platform: Platform, model: ModelRecord, thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        policies: Policies,
+        model: ModelRecord,
+        thread: ThreadPoolExecutor,
+    ) -> None:
         """Take the lease and load the head; on the session's thread."""
-        self.registry, self.store = platform.registry, platform.store
+        self.registry, self.store = registry, registry.store
         self.slug, self.model_id = model.slug, model.id
         self.closed = False
         self.owner: Contributor | None = None
@@ -81,7 +88,7 @@ class Session:
         try:
             # Read under the lease: its former holder may have moved the head.
             self.model = self.registry.model(model.id)
-            self.trained = TrainedModel(self.registry, platform.policies, self.model)
+            self.trained = TrainedModel(registry, policies, self.model)
             self.pending = PendingGradient(self.trained, self.registry.leases, model.id, lost)
         except BaseException:
             self.registry.leases.release(model.id, lost)

@@ -14,16 +14,18 @@ from fastapi import Form, Query, Request, Response
 from starlette.datastructures import FormData
 
 from hud.errors import ConflictError, NotFoundError, UsageError
-from hud.platform.access import Identity, caller
+from hud.platform.access import Identity
 from hud.platform.baseline.jobs import scores
 from hud.platform.baseline.screen import screen_arguments
 from hud.platform.baseline.sitting import Move, Order, Sitting, pictures
+from hud.platform.baseline.sittings import Sittings
 from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
 from hud.platform.dashboard.trace_values import as_json
-from hud.platform.store import reading
+from hud.platform.dependencies import StorePart, Who, part
+from hud.platform.store import Store, reading
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import Tasksets
@@ -40,19 +42,21 @@ FRONTS = {"bash": "parts/baseline_shell.html", "computer": "parts/baseline_scree
 FORM = "parts/baseline_form.html"
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST = 2**31 - 1
+SittingsPart = Annotated[Sittings, part(lambda parts: parts.sittings)]
 Offset = Annotated[int, Query(ge=0, le=_MOST)]
 
 
 @router.page("/baseline")
-def baseline(request: Request, offset: Offset = 0) -> Response:
+def baseline(
+    request: Request, store: StorePart, sittings: SittingsPart, who: Who, offset: Offset = 0
+) -> Response:
     """The tasksets to choose from, and what the caller sits at."""
-    platform, who = request.app.state.platform, caller(request)
-    items, total = Tasksets(platform.store, who.team_id).page(None, PER_PAGE, offset)
+    items, total = Tasksets(store, who.team_id).page(None, PER_PAGE, offset)
     for item in items:
-        item.update(_summary(scores(platform.store, who.team_id, item["id"])))
+        item.update(_summary(scores(store, who.team_id, item["id"])))
     data = {
         "items": items,
-        "sittings": [_short(sitting) for sitting in _mine(request)],
+        "sittings": [_short(sitting) for sitting in _mine(sittings, who)],
         "total": total,
         "limit": PER_PAGE,
         "offset": offset,
@@ -61,14 +65,20 @@ def baseline(request: Request, offset: Offset = 0) -> Response:
 
 
 @router.page("/baseline/{taskset_id}")
-def tasks(request: Request, taskset_id: str, offset: Offset = 0) -> Response:
+def tasks(
+    request: Request,
+    store: StorePart,
+    sittings: SittingsPart,
+    who: Who,
+    taskset_id: str,
+    offset: Offset = 0,
+) -> Response:
     """The tasks of a taskset, with how people did."""
-    platform, who = request.app.state.platform, caller(request)
-    rows = TasksetRows(platform.store, who.team_id, taskset_id)
+    rows = TasksetRows(store, who.team_id, taskset_id)
     slugs = rows.slugs()
-    known = scores(platform.store, who.team_id, rows.taskset["id"])
+    known = scores(store, who.team_id, rows.taskset["id"])
     open_here = {
-        one.slug: one.id for one in _mine(request) if one.taskset["id"] == rows.taskset["id"]
+        one.slug: one.id for one in _mine(sittings, who) if one.taskset["id"] == rows.taskset["id"]
     }
     items = [
         {
@@ -92,21 +102,28 @@ def tasks(request: Request, taskset_id: str, offset: Offset = 0) -> Response:
 
 
 @router.action("/baseline/{taskset_id}/begin", "run")
-async def begin(request: Request, taskset_id: str, slug: Annotated[str, Form()]) -> Response:
+async def begin(
+    store: StorePart,
+    sittings: SittingsPart,
+    who: Who,
+    taskset_id: str,
+    slug: Annotated[str, Form()],
+) -> Response:
     """Sit down at a task."""
-    platform, who = request.app.state.platform, caller(request)
-    rows = TasksetRows(platform.store, who.team_id, taskset_id)
+    rows = TasksetRows(store, who.team_id, taskset_id)
     row = rows.get(slug)
-    sitting = await platform.sittings.begin(who.team_id, _user(who), rows.taskset, row)
+    sitting = await sittings.begin(who.team_id, _user(who), rows.taskset, row)
     return see(f"/baseline/sitting/{sitting.id}")
 
 
 @router.page("/baseline/sitting/{sitting_id}")
-def sitting(request: Request, sitting_id: str) -> Response:
+def sitting(
+    request: Request, store: StorePart, sittings: SittingsPart, who: Who, sitting_id: str
+) -> Response:
     """A task as the caller sits at it; once it is over, its score."""
-    found = _open(request, sitting_id)
+    found = _open(sittings, who, sitting_id)
     if found is None:
-        return _over(request, sitting_id)
+        return _over(request, store, who, sitting_id)
     found.touch()
     data = {
         "id": found.id,
@@ -125,9 +142,11 @@ def sitting(request: Request, sitting_id: str) -> Response:
 
 
 @router.get("/events/baseline/{sitting_id}")
-def sitting_events(request: Request, sitting_id: str, seen: str = "") -> Response:
+def sitting_events(
+    request: Request, sittings: SittingsPart, who: Who, sitting_id: str, seen: str = ""
+) -> Response:
     """Tells when a sitting goes from one state to the next; who listens is there."""
-    found = _open(request, sitting_id)
+    found = _open(sittings, who, sitting_id)
 
     def read() -> Revision:
         if found is None or found.state == "over":
@@ -139,18 +158,18 @@ def sitting_events(request: Request, sitting_id: str, seen: str = "") -> Respons
 
 
 @router.get("/baseline/sitting/{sitting_id}/here")
-def here(request: Request, sitting_id: str) -> Response:
+def here(sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
     """An open page says that somebody is there."""
-    found = _open(request, sitting_id)
+    found = _open(sittings, who, sitting_id)
     if found is not None:
         found.touch()
     return Response(status_code=204)
 
 
 @router.get("/baseline/sitting/{sitting_id}/pictures/{move}/{number}")
-def picture(request: Request, sitting_id: str, move: int, number: int) -> Response:
+def picture(sittings: SittingsPart, who: Who, sitting_id: str, move: int, number: int) -> Response:
     """A picture of a move's result."""
-    found = _open(request, sitting_id)
+    found = _open(sittings, who, sitting_id)
     if found is None or not 1 <= move <= len(found.moves):
         raise NotFoundError("There is no such picture.")
     shown = pictures(found.moves[move - 1])
@@ -162,9 +181,9 @@ def picture(request: Request, sitting_id: str, move: int, number: int) -> Respon
 
 
 @router.action("/baseline/sitting/{sitting_id}/call", "run")
-async def call(request: Request, sitting_id: str) -> Response:
+async def call(request: Request, sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
     """Call a tool with what its form was filled in with."""
-    found, form = await _order_of(request, sitting_id)
+    found, form = await _order_of(request, sittings, who, sitting_id)
     try:
         tool = _named(found, str(form.get("tool") or ""))
         if tool.native == "computer":
@@ -178,9 +197,9 @@ async def call(request: Request, sitting_id: str) -> Response:
 
 
 @router.action("/baseline/sitting/{sitting_id}/answer", "run")
-async def answer(request: Request, sitting_id: str) -> Response:
+async def answer(request: Request, sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
     """Give the answer, which ends the sitting; or none, with the button that gives up."""
-    found, form = await _order_of(request, sitting_id)
+    found, form = await _order_of(request, sittings, who, sitting_id)
     text = str(form.get("answer") or "").replace("\r\n", "\n")
     given_up = form.get("give_up") is not None
     try:
@@ -195,15 +214,14 @@ async def answer(request: Request, sitting_id: str) -> Response:
 
 
 @router.action("/baseline/sitting/{sitting_id}/leave", "run")
-async def leave(request: Request, sitting_id: str) -> Response:
+async def leave(sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
     """Leave without an answer: nothing is measured."""
-    found, _ = await _order_of(request, sitting_id)
-    await request.app.state.platform.sittings.leave(found)
+    found = sittings.find(who.team_id, _user(who), sitting_id)
+    await sittings.leave(found)
     return see(f"/baseline/{found.taskset['id']}")
 
 
-def _over(request: Request, sitting_id: str) -> Response:
-    store, who = request.app.state.platform.store, caller(request)
+def _over(request: Request, store: Store, who: Identity, sitting_id: str) -> Response:
     run = reading.find_run(store, who.team_id, sitting_id)
     extra = run["extra"] or {}
     if extra.get("user_id") != _user(who):
@@ -304,21 +322,19 @@ def _short(found: Sitting) -> dict[str, Any]:
     }
 
 
-def _mine(request: Request) -> list[Sitting]:
-    who = caller(request)
-    found: list[Sitting] = request.app.state.platform.sittings.of_person(who.team_id, _user(who))
-    return found
+def _mine(sittings: Sittings, who: Identity) -> list[Sitting]:
+    return sittings.of_person(who.team_id, _user(who))
 
 
-def _open(request: Request, sitting_id: str) -> Sitting | None:
-    return next((one for one in _mine(request) if one.id == plain(sitting_id)), None)
+def _open(sittings: Sittings, who: Identity, sitting_id: str) -> Sitting | None:
+    return next((one for one in _mine(sittings, who) if one.id == plain(sitting_id)), None)
 
 
-async def _order_of(request: Request, sitting_id: str) -> tuple[Sitting, FormData]:
-    who = caller(request)
-    found: Sitting = request.app.state.platform.sittings.find(who.team_id, _user(who), sitting_id)
-    form = await request.form(max_part_size=4 * MOST_CHARACTERS)
-    return found, form
+async def _order_of(
+    request: Request, sittings: Sittings, who: Identity, sitting_id: str
+) -> tuple[Sitting, FormData]:
+    found = sittings.find(who.team_id, _user(who), sitting_id)
+    return found, await request.form(max_part_size=4 * MOST_CHARACTERS)
 
 
 def _named(found: Sitting, name: str) -> ToolSpec:

@@ -11,9 +11,9 @@ from fastapi import Query, Request, Response
 
 from hud.errors import UsageError
 from hud.eval.results.pairing import LEVEL, Pairing, pair
-from hud.platform.access import caller
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import reading
 from hud.platform.store.checkpoint_rewards import MeasuredRun, typical
 from hud.platform.store.job_listing import checkpoint_steps
@@ -27,11 +27,12 @@ _ORDERS = ("difference", "-difference", "slug")
 @router.page("/jobs/compare")
 def compare(
     request: Request,
+    store: StorePart,
+    team: Team,
     job: Annotated[list[str], Query(default_factory=list)],
     sort: str = "difference",
 ) -> Response:
     """Two jobs or more: each is compared with the first."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     wanted = list(dict.fromkeys(job))
     if not 2 <= len(wanted) <= MOST_JOBS:
         raise UsageError(f"Choose between two and {MOST_JOBS} jobs to compare.")

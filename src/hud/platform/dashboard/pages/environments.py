@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from hud.platform.access import caller
 from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import RuntimeSessionsPart, StorePart, Team
 from hud.platform.environments import reports
 from hud.platform.environments.registry import Environments
+from hud.platform.environments.runtime_sessions import RuntimeSessions
+from hud.platform.store import Store
 from hud.trace import plain
 
 router = Pages()
@@ -24,9 +26,10 @@ Offset = Annotated[int, Query(ge=0, le=_MOST)]
 
 
 @router.page("/environments")
-def environments(request: Request, search: str = "", offset: Offset = 0) -> Response:
+def environments(
+    request: Request, store: StorePart, team: Team, search: str = "", offset: Offset = 0
+) -> Response:
     """The team's environments, the newest first."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     items, total = Environments(store, team).page(search or None, PER_PAGE, offset)
     pending = reports.builds_under_way(store, team)
     for item in items:
@@ -36,9 +39,10 @@ def environments(request: Request, search: str = "", offset: Offset = 0) -> Resp
 
 
 @router.page("/environments/builds/{build_id}")
-def build(request: Request, build_id: str, lines: str = "") -> Response:
+def build(
+    request: Request, store: StorePart, team: Team, build_id: str, lines: str = ""
+) -> Response:
     """One build and its log, live while it goes on."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = reports.find_build(store, team, build_id)
     shown, total = reports.last_lines(store, found["id"], None if lines == "all" else SHOWN_LINES)
     environment = None
@@ -56,9 +60,10 @@ def build(request: Request, build_id: str, lines: str = "") -> Response:
 
 
 @router.get("/events/builds/{build_id}")
-def build_events(request: Request, build_id: str, seen: str = "") -> Response:
+def build_events(
+    request: Request, store: StorePart, team: Team, build_id: str, seen: str = ""
+) -> Response:
     """Tells when a build's log or state changes, until it is over."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = reports.find_build(store, team, build_id)
 
     def read() -> Revision:
@@ -70,9 +75,8 @@ def build_events(request: Request, build_id: str, seen: str = "") -> Response:
 
 
 @router.page("/environments/{environment_id}")
-def environment(request: Request, environment_id: str) -> Response:
+def environment(request: Request, store: StorePart, team: Team, environment_id: str) -> Response:
     """What an environment offers: templates, tools, capabilities."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = Environments(store, team).find(environment_id)
     manifest = found["manifest"] or {}
     data = {
@@ -85,9 +89,10 @@ def environment(request: Request, environment_id: str) -> Response:
 
 
 @router.page("/environments/{environment_id}/builds")
-def builds(request: Request, environment_id: str, offset: Offset = 0) -> Response:
+def builds(
+    request: Request, store: StorePart, team: Team, environment_id: str, offset: Offset = 0
+) -> Response:
     """The builds of an environment; those that succeeded are its versions."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = Environments(store, team).find(environment_id)
     items, total = reports.builds_page(store, team, plain(found["id"]), PER_PAGE, offset)
     for item in items:
@@ -97,31 +102,45 @@ def builds(request: Request, environment_id: str, offset: Offset = 0) -> Respons
 
 
 @router.page("/environments/{environment_id}/running")
-def running(request: Request, environment_id: str) -> Response:
+def running(
+    request: Request,
+    store: StorePart,
+    sessions: RuntimeSessionsPart,
+    team: Team,
+    environment_id: str,
+) -> Response:
     """What of an environment runs now, and what that takes."""
-    data = _running(request, environment_id)
+    data = _running(store, sessions, team, environment_id)
     return page(request, "environment_running.html", data)
 
 
 @router.get("/events/environments/{environment_id}")
-def running_events(request: Request, environment_id: str, seen: str = "") -> Response:
+def running_events(
+    request: Request,
+    store: StorePart,
+    sessions: RuntimeSessionsPart,
+    team: Team,
+    environment_id: str,
+    seen: str = "",
+) -> Response:
     """Tells when something of an environment begins, ends, or takes more memory."""
-    identifier = _running(request, environment_id)["environment"]["id"]
+    identifier = _running(store, sessions, team, environment_id)["environment"]["id"]
 
     def read() -> Revision:
-        return Revision(_running(request, identifier)["revision"])
+        return Revision(_running(store, sessions, team, identifier)["revision"])
 
-    return changes(request, ("environment", caller(request).team_id, identifier), read, seen)
+    return changes(request, ("environment", team, identifier), read, seen)
 
 
-def _running(request: Request, environment_id: str) -> dict[str, Any]:
-    platform, team = request.app.state.platform, caller(request).team_id
-    found = Environments(platform.store, team).find(environment_id)
-    now = reports.running(platform, team, found)
+def _running(
+    store: Store, sessions: RuntimeSessions, team: str, environment_id: str
+) -> dict[str, Any]:
+    found = Environments(store, team).find(environment_id)
+    now = reports.running(store, sessions, team, found)
     # In units of 8 MiB: what breathes is no change.
     taken = [(one["pid"], one["memory_bytes"] >> 23) for one in now["processes"]]
-    sessions = [(one["id"], one["tunnels"]) for one in now["sessions"]]
-    revision = f"{hash((tuple(taken), tuple(sessions), tuple(sorted(now['rollouts'].items())))):x}"
+    tunnels = [(one["id"], one["tunnels"]) for one in now["sessions"]]
+    revision = f"{hash((tuple(taken), tuple(tunnels), tuple(sorted(now['rollouts'].items())))):x}"
     return {"environment": found, **now, "revision": revision}
 
 

@@ -10,18 +10,16 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.access import caller
-from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.page import LaunchingPart, Pages, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.models.records import BASE
-from hud.platform.tasksets.playable import Playable, Source
-from hud.platform.training.launch_request import begin_evaluation, chosen_source
+from hud.platform.tasksets.playable import Source
+from hud.platform.training.launch_request import Launching
 from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig, make_config
 
 if TYPE_CHECKING:
     from hud.platform.models.records import ModelRecord
-    from hud.platform.platform import Platform
 
 router = Pages()
 MOST_CHECKPOINTS = 200
@@ -38,62 +36,60 @@ _PLAYED_AS = (*SETTINGS, "system_prompt", "reasoning_effort")
 
 
 @router.page("/jobs/new")
-def new(request: Request) -> Response:
+def new(request: Request, launching: LaunchingPart) -> Response:
     """The form, with what the address says filled in: model, checkpoint, taskset, settings."""
-    caller(request).require("run")
-    return _form(request, dict(request.query_params), "")
+    launching.who.require("run")
+    return _form(request, launching, dict(request.query_params), "")
 
 
 @router.action("/jobs", "run")
-async def evaluate(request: Request) -> Response:
+async def evaluate(request: Request, launching: LaunchingPart) -> Response:
     """Launch what the form says, or show it again with what is wrong."""
     form = await request.form()
     given = {name: str(form.get(name) or "") for name in form}
     try:
         if not given.get("model"):
             raise UsageError("Choose a model to evaluate.")
-        return await begun(request, given["model"], [given.get("checkpoint") or "head"], given)
+        return await begun(launching, given["model"], [given.get("checkpoint") or "head"], given)
     except (UsageError, NotFoundError) as error:
-        return await asyncio.to_thread(_form, request, given, str(error))
+        return await asyncio.to_thread(_form, request, launching, given, str(error))
 
 
 async def begun(
-    request: Request, model_id: str, checkpoints: Sequence[str], given: Mapping[str, str]
+    launching: Launching, model_id: str, checkpoints: Sequence[str], given: Mapping[str, str]
 ) -> Response:
     """Launch the evaluation of a model's checkpoints that a form describes, and lead to it."""
-    platform, who = _platform(request), caller(request)
 
     def look() -> tuple[ModelRecord, Source, TrainConfig]:
-        registry = platform.registry_of(who.team_id)
+        registry = launching.registry
         model = registry.model(model_id)
         if not checkpoints:
             raise UsageError("Choose a checkpoint to evaluate.")
         for reference in checkpoints:
             registry.weights(model, registry.tree.find(model, reference))
-        tasks = chosen_source(
-            platform, who.team_id, given.get("taskset", ""), given.get("path", "")
-        )
-        values = settings_of(platform, who.team_id, model)
+        tasks = launching.source(given.get("taskset", ""), given.get("path", ""))
+        values = settings_of(launching.runs, model)
         values |= {name: given[name].strip() for name in SETTINGS if given.get(name, "").strip()}
         config = make_config({"model": model.slug, "tasks": tasks.name, **values}, "The evaluation")
         return model, tasks, config
 
     model, tasks, config = await asyncio.to_thread(look)
-    made = begin_evaluation(platform, who, model, checkpoints, tasks, config)
+    made = launching.begin_evaluation(model, checkpoints, tasks, config)
     return see(f"/train/launches/{made.id}")
 
 
-def settings_of(platform: Platform, team: str, model: ModelRecord) -> dict[str, Any]:
+def settings_of(runs: TrainingRuns, model: ModelRecord) -> dict[str, Any]:
     """Return how evaluations of a model are played: as its last training run was scored."""
-    runs, _ = TrainingRuns(platform.store, team).page(model.id, 1, 0)
-    config = runs[0]["config"] if runs else {}
+    recent, _ = runs.page(model.id, 1, 0)
+    config = recent[0]["config"] if recent else {}
     known = {name: config[name] for name in _PLAYED_AS if config.get(name) is not None}
     return {"max_turns": 10, "max_tokens": 256, "eval_group": 1, **known}
 
 
-def _form(request: Request, given: Mapping[str, str], problem: str) -> Response:
-    platform, team = _platform(request), caller(request).team_id
-    registry = platform.registry_of(team)
+def _form(
+    request: Request, launching: Launching, given: Mapping[str, str], problem: str
+) -> Response:
+    registry = launching.registry
     models = [one for one in registry.models() if one.config.provider is None]
     model = next((one for one in models if one.slug == given.get("model")), None)
     checkpoints = []
@@ -104,16 +100,16 @@ def _form(request: Request, given: Mapping[str, str], problem: str) -> Response:
             {"value": node.id, "label": node.name} for node in reversed(nodes[-MOST_CHECKPOINTS:])
         ]
         checkpoints.append({"value": BASE, "label": "the beginning"})
-        values = settings_of(platform, team, model)
+        values = settings_of(launching.runs, model)
     data = {
         "models": [one.slug for one in models],
         "model": "" if model is None else model.slug,
         "checkpoints": checkpoints,
         "checkpoint": given.get("checkpoint", ""),
-        "tasksets": [vars(one) for one in Playable(platform.store, team).choices()],
+        "tasksets": [vars(one) for one in launching.playable.choices()],
         "taskset": given.get("taskset", ""),
         "file": given.get("path", ""),
-        "own_machine": not platform.config.keys,
+        "own_machine": launching.own_machine,
         "settings": [
             {
                 "name": name,
@@ -126,8 +122,3 @@ def _form(request: Request, given: Mapping[str, str], problem: str) -> Response:
         "problem": problem,
     }
     return page(request, "evaluation.html", data, 400 if problem else 200)
-
-
-def _platform(request: Request) -> Platform:
-    platform: Platform = request.app.state.platform
-    return platform

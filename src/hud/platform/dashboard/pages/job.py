@@ -9,11 +9,11 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from hud.errors import UsageError
-from hud.platform.access import caller
 from hud.platform.dashboard import job_report
 from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import StorePart, Team, Who
 from hud.platform.rollouts.hosted_jobs import HostedJobs
 from hud.platform.rollouts.queue import Rollouts
 from hud.platform.store import job_listing, reading
@@ -30,6 +30,8 @@ RUNS_AT_ONCE = 100
 @router.page("/jobs/{job_id}")
 def job(
     request: Request,
+    store: StorePart,
+    team: Team,
     job_id: str,
     sort: str = "position",
     show: str | None = None,
@@ -37,12 +39,11 @@ def job(
     offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
 ) -> Response:
     """One job; a unique start of its id will do."""
-    platform, team = request.app.state.platform, caller(request).team_id
-    found = reading.find_job(platform.store, team, job_id)
-    runs = job_runs(platform.store, team, found)
+    found = reading.find_job(store, team, job_id)
+    runs = job_runs(store, team, found)
     every = job_report.tasks(runs)
     arranged = job_report.arranged(every, sort, show or None)
-    hosted = HostedJobs(platform.store, team).standing(found["id"])
+    hosted = HostedJobs(store, team).standing(found["id"])
     data: dict[str, Any] = {
         "job": found,
         "numbers": job_report.numbers(runs),
@@ -58,21 +59,20 @@ def job(
         "failures": job_report.failures(runs),
         "chosen": next((one for one in every if one["slug"] == task), None),
         "hosted": hosted,
-        "training_run": TrainingJobs(platform.store, team).run_of(found),
-        "others": job_listing.jobs_like(platform.store, team, found),
+        "training_run": TrainingJobs(store, team).run_of(found),
+        "others": job_listing.jobs_like(store, team, found),
         "sort": sort,
         "show": show,
         "limit": TASKS_PER_PAGE,
         "offset": offset,
-        "revision": job_listing.jobs_revision(platform.store, team, [found["id"]]),
+        "revision": job_listing.jobs_revision(store, team, [found["id"]]),
     }
     return page(request, "job.html", data)
 
 
 @router.get("/jobs/{job_id}/trajectories.jsonl")
-def export(request: Request, job_id: str) -> Response:
+def export(store: StorePart, team: Team, job_id: str) -> Response:
     """The job's runs as `hud export` writes them: a run a line, with messages, token ids, logprobs and reward."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = reading.find_job(store, team, job_id)
 
     def lines() -> Iterator[bytes]:
@@ -89,9 +89,10 @@ def export(request: Request, job_id: str) -> Response:
 
 
 @router.get("/events/jobs/{job_id}")
-def job_events(request: Request, job_id: str, seen: str = "") -> Response:
+def job_events(
+    request: Request, store: StorePart, team: Team, job_id: str, seen: str = ""
+) -> Response:
     """Tells when the job goes on; ends when it is over."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = reading.find_job(store, team, job_id)["id"]
 
     def read() -> Revision:
@@ -102,9 +103,8 @@ def job_events(request: Request, job_id: str, seen: str = "") -> Response:
 
 
 @router.action("/jobs/{job_id}/cancel", "run")
-def cancel(request: Request, job_id: str) -> Response:
+def cancel(store: StorePart, team: Team, job_id: str) -> Response:
     """Cancel what is open of a job that the platform plays."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = reading.find_job(store, team, job_id)
     if not Rollouts(store).cancel(team, job_id=found["id"]):
         raise UsageError(
@@ -114,9 +114,8 @@ def cancel(request: Request, job_id: str) -> Response:
 
 
 @router.action("/jobs/{job_id}/resume", "run")
-def resume(request: Request, job_id: str) -> Response:
+def resume(store: StorePart, team: Team, job_id: str) -> Response:
     """Play again what of a job was not measured."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = reading.find_job(store, team, job_id)
     if not HostedJobs(store, team).resume(found["id"]):
         raise UsageError(
@@ -126,9 +125,8 @@ def resume(request: Request, job_id: str) -> Response:
 
 
 @router.action("/jobs/{job_id}/rerun", "run")
-def rerun(request: Request, job_id: str) -> Response:
+def rerun(store: StorePart, who: Who, job_id: str) -> Response:
     """Play a job again, as a new one."""
-    store, who = request.app.state.platform.store, caller(request)
     found = reading.find_job(store, who.team_id, job_id)
     new = HostedJobs(store, who.team_id).repeat(found, who.key_id)
     return see(f"/jobs/{new}")

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from hud.platform.access import caller
 from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import job_listing
 from hud.platform.store.job_listing import JobFilter
 
@@ -27,6 +27,8 @@ def first_page() -> Response:
 @router.page("/jobs")
 def jobs(
     request: Request,
+    store: StorePart,
+    team: Team,
     taskset: str | None = None,
     model: str | None = None,
     checkpoint: str | None = None,
@@ -38,7 +40,6 @@ def jobs(
     offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
 ) -> Response:
     """The jobs, newest first unless said otherwise."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     which = JobFilter(
         taskset=taskset or None,
         model=model or None,
@@ -64,9 +65,10 @@ def jobs(
 
 
 @router.get("/events/jobs")
-def jobs_events(request: Request, ids: str = "", seen: str = "") -> Response:
+def jobs_events(
+    request: Request, store: StorePart, team: Team, ids: str = "", seen: str = ""
+) -> Response:
     """Tells when a job is added, or one of those that are looked at goes on."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     shown = sorted(ids.split(",")[:PER_PAGE])
 
     def read() -> Revision:

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Form, Query, Request
 from fastapi.responses import Response
 
-from hud.platform.access import caller
-from hud.platform.access.audit import noted
 from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
-from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.page import LaunchingPart, Pages, see
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import is_named
 from hud.platform.models.promotion_gate import verdict_of
 from hud.platform.store.checkpoint_rewards import rewards_of
-from hud.platform.training.launch_request import refuse_trained
-from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.plots import loss_per_token
 
 if TYPE_CHECKING:
     from hud.platform.models.records import CheckpointRecord, ModelRecord
-    from hud.platform.platform import Platform
+    from hud.platform.store import Store
 
 router = Pages()
 ROWS_PER_PAGE = 100
@@ -33,10 +30,8 @@ RECENT_RUNS = 8
 
 
 @router.page("/models")
-def models(request: Request) -> Response:
+def models(request: Request, registry: Models) -> Response:
     """The models of the team, newest first."""
-    platform, team = _platform(request), caller(request).team_id
-    registry = platform.registry_of(team)
     found = registry.models()
     slugs = {model.id: model.slug for model in found}
     summary = registry.tree.summary([model.id for model in found])
@@ -54,18 +49,18 @@ def models(request: Request) -> Response:
 @router.page("/models/{model_id}")
 def model(
     request: Request,
+    launching: LaunchingPart,
     model_id: str,
     checkpoint: Annotated[str, Query(max_length=200)] = "",
     everything: Annotated[bool, Query(alias="all")] = False,
     offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
 ) -> Response:
     """One model. `checkpoint` (an id, a name, `head` or `base`) is shown beside the tree; `all` folds nothing."""
-    platform, team = _platform(request), caller(request).team_id
-    registry = platform.registry_of(team)
+    registry = launching.registry
     found = registry.model(model_id)
     slugs = {one.id: one.slug for one in registry.models()}
     nodes = registry.tree.nodes(found)
-    recorded = TrainingRuns(platform.store, team).recent(found.id)
+    recorded = launching.runs.recent(found.id)
     scores = scores_of(recorded)
     asked = bool(checkpoint)
     selected = registry.tree.find(found, checkpoint or "head")
@@ -88,7 +83,7 @@ def model(
         }
         for row in rows[offset : offset + ROWS_PER_PAGE]
     ]
-    training = platform.launches.training(found.id)
+    training = launching.launches.training(found.id)
     data = {
         "model": model_shown(found, slugs),
         "origin": found.config.origin_checkpoint,
@@ -101,7 +96,7 @@ def model(
         "everything": everything,
         "height": HEIGHT,
         "width": width,
-        "selected": _selected(platform, team, found, nodes, selected, scores),
+        "selected": _selected(registry.store, found, nodes, selected, scores),
         "asked": asked,
         "runs": [
             {name: run[name] for name in ("id", "status", "next_step", "created_at")}
@@ -114,24 +109,22 @@ def model(
 
 @router.action("/models/{model_id}/fork", "train")
 def fork(
-    request: Request, model_id: str, name: Annotated[str, Form(max_length=200)] = ""
+    registry: Models, audit: Audit, model_id: str, name: Annotated[str, Form(max_length=200)] = ""
 ) -> Response:
     """Begin a model at this one's head."""
-    registry = _platform(request).registry_of(caller(request).team_id)
     made = registry.fork(registry.model(model_id).id, name)
-    noted(request, "model forked", made.slug, model_id=made.id, source=model_id)
+    audit.note("model forked", made.slug, model_id=made.id, source=model_id)
     return see(f"/models/{made.slug}")
 
 
 @router.action("/models/{model_id}/checkpoints/{checkpoint_id}/name", "train")
 def name_checkpoint(
-    request: Request,
+    registry: Models,
     model_id: str,
     checkpoint_id: str,
     name: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Name a checkpoint, so that its files stay."""
-    registry = _platform(request).registry_of(caller(request).team_id)
     found = registry.model(model_id)
     node = registry.tree.rename(found, checkpoint_id, name.strip())
     return see(f"/models/{found.slug}?checkpoint={node.id}")
@@ -139,21 +132,23 @@ def name_checkpoint(
 
 @router.action("/models/{model_id}/head", "train")
 async def set_head(
-    request: Request, model_id: str, checkpoint: Annotated[str, Form(max_length=200)] = ""
+    launching: LaunchingPart,
+    engine: EnginePart,
+    audit: Audit,
+    model_id: str,
+    checkpoint: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Make a checkpoint what serves: promote it, or roll back to it."""
-    platform, team = _platform(request), caller(request).team_id
-    registry = platform.registry_of(team)
 
     def look() -> tuple[ModelRecord, str | None]:
-        found = registry.model(model_id)
-        refuse_trained(platform, found)
-        return found, registry.tree.find(found, checkpoint)
+        found = launching.registry.model(model_id)
+        launching.refuse_trained(found)
+        return found, launching.registry.tree.find(found, checkpoint)
 
     found, target = await asyncio.to_thread(look)
-    await platform.engine.set_head(found, target)
+    await engine.set_head(found, target)
     moved = {"model_id": found.id, "before": found.head_checkpoint_id, "after": target}
-    await asyncio.to_thread(noted, request, "head moved", found.slug, **moved)
+    await asyncio.to_thread(audit.note, "head moved", found.slug, **moved)
     return see(f"/models/{found.slug}")
 
 
@@ -220,8 +215,7 @@ def is_behind(nodes: list[CheckpointRecord], target: str | None, head: str | Non
 
 
 def _selected(
-    platform: Platform,
-    team: str,
+    store: Store,
     model: ModelRecord,
     nodes: list[CheckpointRecord],
     selected: str | None,
@@ -234,7 +228,7 @@ def _selected(
     verdict = None
     if not is_head:
         theirs, own = (
-            rewards_of(platform.store, team, model.slug, one, None) for one in (head, selected)
+            rewards_of(store, model.team_id, model.slug, one, None) for one in (head, selected)
         )
         verdict = asdict(verdict_of(model.slug, theirs, own))
     return {
@@ -246,8 +240,3 @@ def _selected(
         "behind": not is_head and is_behind(nodes, selected, head),
         "verdict": verdict,
     }
-
-
-def _platform(request: Request) -> Platform:
-    platform: Platform = request.app.state.platform
-    return platform

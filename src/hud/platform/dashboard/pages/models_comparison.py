@@ -11,8 +11,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud.errors import UsageError
-from hud.platform.access import caller
-from hud.platform.dashboard.page import Pages
+from hud.platform.dashboard.page import LaunchingPart, Pages
 from hud.platform.dashboard.pages.evaluation import begun, settings_of
 from hud.platform.dashboard.pages.models import is_behind, model_shown
 from hud.platform.dashboard.pages.train import launch_shown
@@ -20,13 +19,11 @@ from hud.platform.dashboard.rendering import page
 from hud.platform.models.promotion_gate import verdict_of
 from hud.platform.models.records import BASE
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
-from hud.platform.tasksets.playable import Playable
 from hud.platform.tasksets.rows import TasksetRows
 from hud.train.monitoring.comparison import Comparison, compared
 
 if TYPE_CHECKING:
     from hud.platform.models.records import CheckpointRecord, ModelRecord
-    from hud.platform.platform import Platform
 
 router = Pages()
 MOST_TASKS = 40
@@ -40,23 +37,28 @@ _Runs = dict[str, list[MeasuredRun]]
 
 @router.page("/models/{model_id}/compare")
 def compare(
-    request: Request, model_id: str, first: _Text = "", second: _Text = "", taskset: _Text = ""
+    request: Request,
+    launching: LaunchingPart,
+    model_id: str,
+    first: _Text = "",
+    second: _Text = "",
+    taskset: _Text = "",
 ) -> Response:
     """Compare two checkpoints (ids, names, `head` or `base`) task by task, on a taskset or on all that is recorded.
 
     Default: from the base to the head; from the head's parent where base and head share no measured task.
     """
-    platform, team = _platform(request), caller(request).team_id
-    registry = platform.registry_of(team)
+    registry = launching.registry
+    store, team = registry.store, launching.who.team_id
     model = registry.model(model_id)
     nodes = registry.tree.nodes(model)
-    slugs = _slugs(platform, team, taskset) if taskset else None
+    slugs = frozenset(TasksetRows(store, team, taskset).slugs()) if taskset else None
     origin = model.config.origin_checkpoint
     played: dict[str | None, _Runs] = {}
 
     def runs_of(identifier: str | None) -> _Runs:
         if identifier not in played:
-            played[identifier] = measured_runs(platform.store, team, model.slug, identifier, slugs)
+            played[identifier] = measured_runs(store, team, model.slug, identifier, slugs)
         return played[identifier]
 
     after = registry.tree.find(model, second) if second else _newest(model, nodes)
@@ -82,15 +84,15 @@ def compare(
     candidate, gate = (None, None) if is_same else _gate(model, sides, rewards)
     launches = [
         launch_shown(one)
-        for one in platform.launches.of_team(team)
+        for one in launching.of_team()
         if one.model_id == model.id and one.kind == "evaluation" and not one.over
     ]
     data = {
         "model": model_shown(model, {}),
         "options": _options(model, nodes),
-        "tasksets": [vars(one) for one in Playable(platform.store, team).choices()],
+        "tasksets": [vars(one) for one in launching.playable.choices()],
         "taskset": taskset,
-        "own_machine": not platform.config.keys,
+        "own_machine": launching.own_machine,
         **sides,
         "same": is_same,
         "comparison": None if found is None else {**asdict(found), "verdict": found.verdict},
@@ -98,18 +100,18 @@ def compare(
         "gate": gate,
         "tasks": _by_task(runs["first"], runs["second"]),
         "launches": launches,
-        "settings": settings_of(platform, team, model),
+        "settings": settings_of(launching.runs, model),
     }
     return page(request, "model_compare.html", data)
 
 
 @router.action("/models/{model_id}/evaluate", "run")
-async def evaluate(request: Request, model_id: str) -> Response:
+async def evaluate(request: Request, launching: LaunchingPart, model_id: str) -> Response:
     """Play a taskset with the checkpoints that the form names."""
     form = await request.form()
     given = {name: str(form.get(name) or "") for name in form}
     checkpoints = list(dict.fromkeys(str(one) for one in form.getlist("checkpoint") if one))
-    return await begun(request, model_id, checkpoints, given)
+    return await begun(launching, model_id, checkpoints, given)
 
 
 def _compared(
@@ -196,12 +198,3 @@ def _options(model: ModelRecord, nodes: list[Any]) -> list[dict[str, str]]:
             option["label"] += " (head)"
     base = "the beginning" + (" (head)" if model.head_checkpoint_id is None else "")
     return [*found, {"value": model.config.origin_checkpoint or BASE, "label": base}]
-
-
-def _slugs(platform: Platform, team: str, taskset: str) -> frozenset[str]:
-    return frozenset(TasksetRows(platform.store, team, taskset).slugs())
-
-
-def _platform(request: Request) -> Platform:
-    platform: Platform = request.app.state.platform
-    return platform

@@ -7,13 +7,22 @@ from typing import Annotated, Any
 from fastapi import Form, Query, Request, Response
 
 from hud.errors import PlatformError, UsageError
-from hud.platform.access import SCOPES, Identity, Scope, caller
-from hud.platform.access import audit as log
+from hud.platform.access import SCOPES, Identity, Scope
+from hud.platform.access import audit as audit_log
 from hud.platform.access.keys import Key
 from hud.platform.access.teams import Teams
 from hud.platform.access.usage import Use, team_use, use_by_key
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import (
+    Audit,
+    ConfigPart,
+    KeysPart,
+    RuntimeSessionsPart,
+    StorePart,
+    Who,
+)
+from hud.platform.store import Store
 
 router = Pages()
 PER_PAGE = 50
@@ -37,33 +46,43 @@ def settings() -> Response:
 
 
 @router.page("/people")
-def people(request: Request, state: str = "live") -> Response:
+def people(
+    request: Request,
+    store: StorePart,
+    keys: KeysPart,
+    config: ConfigPart,
+    who: Who,
+    state: str = "live",
+) -> Response:
     """The team's keys, to an admin; to anybody else, his own."""
-    platform, who = request.app.state.platform, caller(request)
-    keys = [key for key in platform.keys.list(who.team_id) if _sees(who, key)]
-    shown = [key for key in keys if state == "all" or key.valid]
-    used = use_by_key(platform.store, who.team_id)
+    known = [key for key in keys.list(who.team_id) if _sees(who, key)]
+    shown = [key for key in known if state == "all" or key.valid]
+    used = use_by_key(store, who.team_id)
     data = {
         "items": [_key(key, used.get(key.id, Use())) for key in shown],
         "total": len(shown),
-        "hidden": len(keys) - len(shown),
+        "hidden": len(known) - len(shown),
         "state": state,
         "own": who.key_id,
-        "keys_wanted": platform.config.keys,
+        "keys_wanted": config.keys,
     }
     return page(request, "people.html", data)
 
 
 @router.page("/people/new")
-def new_key(request: Request) -> Response:
+def new_key(request: Request, store: StorePart, who: Who) -> Response:
     """The form of a new key."""
-    caller(request).require("admin")
-    return _form(request, dict.fromkeys(FIELDS, ""), None)
+    who.require("admin")
+    return _form(request, store, who, dict.fromkeys(FIELDS, ""), None)
 
 
 @router.action("/people/keys", "admin")
 def make_key(
     request: Request,
+    store: StorePart,
+    keys: KeysPart,
+    who: Who,
+    log: Audit,
     name: Annotated[str, Form()] = "",
     scope: Annotated[str, Form()] = "",
     lifetime: Annotated[str, Form()] = "",
@@ -72,7 +91,6 @@ def make_key(
     team: Annotated[str, Form()] = "",
 ) -> Response:
     """Make a key, and show its secret: in this answer, and never again."""
-    platform, who = request.app.state.platform, caller(request)
     values = (name, scope, lifetime, requests_per_minute, tokens_per_minute, team)
     given = dict(zip(FIELDS, values, strict=True))
     try:
@@ -84,58 +102,63 @@ def make_key(
             raise UsageError("Choose one of the lifetimes.")
         requests = _limit("Requests a minute", requests_per_minute)
         tokens = _limit("Tokens a minute", tokens_per_minute)
-        key, secret = platform.keys.mint(
+        key, secret = keys.mint(
             name,
-            Teams(platform.store).for_key_of(who.team_id, team.strip() or None),
+            Teams(store).for_key_of(who.team_id, team.strip() or None),
             scopes=(scope,),
             expires_in=LIFETIMES[lifetime],
             requests_per_minute=requests,
             tokens_per_minute=tokens,
-            maker=platform.keys.by_id(who.key_id) if who.key_id else None,
+            maker=keys.by_id(who.key_id) if who.key_id else None,
         )
     except (UsageError, PlatformError) as error:
-        return _form(request, given, str(error))
-    log.noted(request, "key made", key.name, **key.noted())
+        return _form(request, store, who, given, str(error))
+    log.note("key made", key.name, **key.noted())
     data = {
         "key": key.shown(),
         "secret": secret,
-        "team": Teams(platform.store).find(key.team_id).name,
+        "team": Teams(store).find(key.team_id).name,
     }
     return page(request, "people_key.html", data)
 
 
 @router.action("/people/keys/{key_id}/revoke", "admin")
-def revoke_key(request: Request, key_id: str) -> Response:
+def revoke_key(keys: KeysPart, who: Who, log: Audit, key_id: str) -> Response:
     """Make a key open nothing any more, this session included where it is the session's own."""
-    platform, who = request.app.state.platform, caller(request)
-    revoked = platform.keys.revoke(who.team_id, key_id)
-    log.noted(request, "key revoked", revoked.name, **revoked.noted())
+    revoked = keys.revoke(who.team_id, key_id)
+    log.note("key revoked", revoked.name, **revoked.noted())
     return see("/people")
 
 
 @router.page("/people/teams")
-def teams(request: Request) -> Response:
+def teams(
+    request: Request, store: StorePart, keys: KeysPart, sessions: RuntimeSessionsPart, who: Who
+) -> Response:
     """The teams that the caller may know of, each with its quotas and what is used of them."""
-    platform, who = request.app.state.platform, caller(request)
-    known = Teams(platform.store).all()
+    known = Teams(store).all()
     every = who.may("admin") and who.team_id == known[0].id
     shown = [team for team in known if every or team.id == who.team_id]
-    items = [{"id": team.id, "name": team.name, **team_use(platform, team.id)} for team in shown]
+    items = [
+        {"id": team.id, "name": team.name, **team_use(store, keys, sessions, team.id)}
+        for team in shown
+    ]
     return page(request, "people_teams.html", {"items": items, "own": who.team_id})
 
 
 @router.page("/people/audit")
 def audit(
     request: Request,
+    store: StorePart,
+    keys: KeysPart,
+    who: Who,
     action: str = "",
     key: str = "",
     offset: Annotated[int, Query(ge=0, le=_MOST)] = 0,
 ) -> Response:
     """Who did what, and when."""
-    platform, who = request.app.state.platform, caller(request)
     who.require("admin")
-    items, total = log.page(
-        platform.store, who.team_id, PER_PAGE, offset, action=action or None, key_id=key or None
+    items, total = audit_log.page(
+        store, who.team_id, PER_PAGE, offset, action=action or None, key_id=key or None
     )
     for item in items:
         item["place"] = _place(item)
@@ -144,8 +167,8 @@ def audit(
         "total": total,
         "limit": PER_PAGE,
         "offset": offset,
-        "actions": log.ACTIONS,
-        "keys": [(known.id, known.name) for known in platform.keys.list(who.team_id)],
+        "actions": audit_log.ACTIONS,
+        "keys": [(known.id, known.name) for known in keys.list(who.team_id)],
     }
     return page(request, "people_audit.html", data)
 
@@ -159,8 +182,9 @@ def _key(key: Key, used: Use) -> dict[str, Any]:
     return {**key.shown(), "id": key.id, "state": state, "used": used.shown()}
 
 
-def _form(request: Request, given: dict[str, str], problem: str | None) -> Response:
-    store, who = request.app.state.platform.store, caller(request)
+def _form(
+    request: Request, store: Store, who: Identity, given: dict[str, str], problem: str | None
+) -> Response:
     known = Teams(store)
     data = {
         "given": given,

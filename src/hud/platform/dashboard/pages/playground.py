@@ -17,19 +17,23 @@ from starlette.types import Receive, Scope, Send
 
 from hud.errors import HudError, NotFoundError, UsageError
 from hud.eval.tasksets.synchronization import task_of
-from hud.platform.access import caller, needs
+from hud.platform.access import needs
+from hud.platform.access.limits import Limits
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
 from hud.platform.dashboard.trace_grades import grade_of
+from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
+from hud.platform.environments.playground import Worlds
 from hud.platform.environments.registry import Environments
 from hud.platform.gateway.exchange import Exchange
+from hud.platform.gateway.gateway import Gateway
 from hud.platform.gateway.providers import builtin_records
 from hud.platform.tasksets.playable import Playable
 from hud.platform.tasksets.rows import TasksetRows
 from hud.trace import Message
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
+    from hud.platform.store import Store
 
 router = Pages()
 MOST_ENVIRONMENTS = 200
@@ -39,6 +43,7 @@ MOST_TASKS = 1_000
 LONGEST_RESULT = 20_000
 """Characters of a tool's answer that are given to the model and shown."""
 _RUN = [Depends(needs("run"))]
+WorldsPart = Annotated[Worlds, part(lambda parts: parts.worlds)]
 _Text = Annotated[str, Query(max_length=200)]
 
 
@@ -85,6 +90,11 @@ class ToolCall(BaseModel):
 @router.page("/playground")
 def playground(
     request: Request,
+    registry: Models,
+    secrets: TeamSecrets,
+    store: StorePart,
+    config: ConfigPart,
+    who: Who,
     model: _Text = "",
     checkpoint: _Text = "",
     environment: _Text = "",
@@ -92,12 +102,10 @@ def playground(
     task: Annotated[str, Query(max_length=1_000)] = "",
 ) -> Response:
     """The playground, with a model, a checkpoint, an environment and a task chosen."""
-    platform, who = _platform(request), caller(request)
     who.require("run")
-    registry = platform.registry_of(who.team_id)
     own = registry.models()
     slugs = [one.slug for one in own]
-    known = builtin_records(platform.secrets_of(who.team_id))
+    known = builtin_records(secrets)
     others = [one.slug for one in known if one.slug not in slugs]
     chosen = next((one for one in own if one.slug == model), None)
     checkpoints: list[dict[str, str]] = []
@@ -107,7 +115,7 @@ def playground(
             {"value": node.id, "label": node.name} for node in reversed(nodes[-MOST_CHECKPOINTS:])
         ]
         checkpoints.append({"value": "base", "label": "the beginning"})
-    found, _ = Environments(platform.store, who.team_id).page(None, MOST_ENVIRONMENTS, 0)
+    found, _ = Environments(store, who.team_id).page(None, MOST_ENVIRONMENTS, 0)
     data = {
         "models": slugs,
         "others": others,
@@ -118,40 +126,44 @@ def playground(
             {"name": one["name"], "ready": one["latest_build"] is not None} for one in found
         ],
         "environment": environment,
-        "own_machine": not platform.config.keys,
-        "tasksets": [vars(one) for one in Playable(platform.store, who.team_id).choices()],
+        "own_machine": not config.keys,
+        "tasksets": [vars(one) for one in Playable(store, who.team_id).choices()],
         "taskset": taskset,
-        "tasks": _slugs(platform, who.team_id, taskset, task) if taskset else [],
+        "tasks": _slugs(store, who.team_id, taskset, task) if taskset else [],
         "task": task,
     }
     return page(request, "playground.html", data)
 
 
 @router.post("/playground/turn", dependencies=_RUN)
-async def turn(request: Request) -> Response:
+async def turn(
+    gateway: Annotated[Gateway, part(lambda parts: parts.gateway)],
+    limits: Annotated[Limits, part(lambda parts: parts.limits)],
+    who: Who,
+) -> Response:
     """Ask a model for its next turn: a chat completion, whose stream the gateway writes."""
-    platform = _platform(request)
-    platform.limits.admit(caller(request))
-    return _Completion(platform)
+    limits.admit(who)
+    return _Completion(gateway)
 
 
 @router.post("/playground/worlds", dependencies=_RUN)
-async def open_world(request: Request, body: WorldRequest) -> Response:
+async def open_world(
+    store: StorePart, worlds: WorldsPart, who: Who, body: WorldRequest
+) -> Response:
     """Bring up an environment; returns its tools as chat completions declare them, its templates, and a task's prompt."""
-    platform, who = _platform(request), caller(request)
     task, environment = None, body.environment
     if body.taskset or body.task:
-        rows = await asyncio.to_thread(TasksetRows, platform.store, who.team_id, body.taskset)
+        rows = await asyncio.to_thread(TasksetRows, store, who.team_id, body.taskset)
         task = task_of(await asyncio.to_thread(rows.get, body.task))
         environment = task.env
-    world = await platform.worlds.bring_up(who, environment, "" if task else body.path)
+    world = await worlds.bring_up(who, environment, "" if task else body.path)
     tools = [{"type": "function", "function": tool.function()} for tool in world.tools]
     prompt = None
     if task is not None:
         try:
-            prompt = _prompt(await platform.worlds.start(world, task.id, task.args))
+            prompt = _prompt(await worlds.start(world, task.id, task.args))
         except HudError:
-            await platform.worlds.end(world)
+            await worlds.end(world)
             raise
     return _json(
         {
@@ -166,18 +178,16 @@ async def open_world(request: Request, body: WorldRequest) -> Response:
 
 
 @router.post("/playground/worlds/{world_id}/task", dependencies=_RUN)
-async def start(request: Request, world_id: str, body: TaskRequest) -> Response:
+async def start(worlds: WorldsPart, who: Who, world_id: str, body: TaskRequest) -> Response:
     """Start a task in an open environment; returns its prompt as messages."""
-    worlds = _platform(request).worlds
-    world = worlds.find(caller(request), world_id)
+    world = worlds.find(who, world_id)
     return _json({"prompt": _prompt(await worlds.start(world, body.template, body.arguments))})
 
 
 @router.post("/playground/worlds/{world_id}/grade", dependencies=_RUN)
-async def grade(request: Request, world_id: str, body: Answer) -> Response:
+async def grade(worlds: WorldsPart, who: Who, world_id: str, body: Answer) -> Response:
     """Have the answer to the task that was started graded: its reward, and the parts of it. Nothing is recorded."""
-    worlds = _platform(request).worlds
-    frame = await worlds.grade(worlds.find(caller(request), world_id), body.answer)
+    frame = await worlds.grade(worlds.find(who, world_id), body.answer)
     found = grade_of(frame) or {}
     if found.get("is_error"):
         raise UsageError(found["content"] or "The grader says that it failed.")
@@ -185,10 +195,9 @@ async def grade(request: Request, world_id: str, body: Answer) -> Response:
 
 
 @router.post("/playground/worlds/{world_id}/call", dependencies=_RUN)
-async def call(request: Request, world_id: str, body: ToolCall) -> Response:
+async def call(worlds: WorldsPart, who: Who, world_id: str, body: ToolCall) -> Response:
     """Call a tool; its answer as text, and how many pictures it holds."""
-    worlds = _platform(request).worlds
-    world = worlds.find(caller(request), world_id)
+    world = worlds.find(who, world_id)
     result = await worlds.call(world, body.name, body.arguments)
     text = result.text
     if len(text) > LONGEST_RESULT:
@@ -198,11 +207,10 @@ async def call(request: Request, world_id: str, body: ToolCall) -> Response:
 
 
 @router.post("/playground/worlds/{world_id}/close", dependencies=_RUN)
-async def close(request: Request, world_id: str) -> Response:
+async def close(worlds: WorldsPart, who: Who, world_id: str) -> Response:
     """Close an environment; one that is closed already is no error."""
-    worlds = _platform(request).worlds
     try:
-        world = worlds.find(caller(request), world_id)
+        world = worlds.find(who, world_id)
     except NotFoundError:
         return _json({"closed": False})
     await worlds.end(world)
@@ -212,9 +220,9 @@ async def close(request: Request, world_id: str) -> Response:
 class _Completion(Response):
     """An answer that the gateway gives itself, byte by byte."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         super().__init__()
-        self._gateway = platform.gateway
+        self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
@@ -226,16 +234,11 @@ def _prompt(messages: list[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.text} for message in messages]
 
 
-def _slugs(platform: Platform, team: str, taskset: str, task: str) -> list[str]:
-    slugs = TasksetRows(platform.store, team, taskset).slugs()
+def _slugs(store: Store, team: str, taskset: str, task: str) -> list[str]:
+    slugs = TasksetRows(store, team, taskset).slugs()
     shown = slugs[:MOST_TASKS]
     return [task, *shown] if task in slugs and task not in shown else shown
 
 
 def _json(value: Any) -> Response:
     return Response(orjson.dumps(value), media_type="application/json")
-
-
-def _platform(request: Request) -> Platform:
-    platform: Platform = request.app.state.platform
-    return platform

@@ -7,37 +7,43 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request, Response
 
-from hud.platform.access.audit import note
-from hud.platform.access.web_sessions import COOKIE, LIFETIME
+from hud.platform.access.audit import AuditLog
+from hud.platform.access.web_sessions import COOKIE, LIFETIME, WebSessions
 from hud.platform.dashboard.page import see
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import ConfigPart, KeysPart, StorePart, part
 
 router = APIRouter()
+WebSessionsPart = Annotated[WebSessions, part(lambda parts: parts.web_sessions)]
 
 
 @router.get("/signin")
-def signin_page(request: Request, next: str = "/") -> Response:
+def signin_page(request: Request, config: ConfigPart, next: str = "/") -> Response:
     """Ask for a key; whoever needs none is sent on."""
-    if not request.app.state.platform.config.keys:
+    if not config.keys:
         return see(inner(next))
     return page(request, "signin.html", {"next": inner(next), "problem": None})
 
 
 @router.post("/signin")
 def signin(
-    request: Request, key: Annotated[str, Form()] = "", next: Annotated[str, Form()] = "/"
+    request: Request,
+    store: StorePart,
+    keys: KeysPart,
+    web_sessions: WebSessionsPart,
+    key: Annotated[str, Form()] = "",
+    next: Annotated[str, Form()] = "/",
 ) -> Response:
     """Begin a session."""
-    platform = request.app.state.platform
-    found = platform.keys.find(key.strip())
+    found = keys.find(key.strip())
     if found is None:
         data = {"next": inner(next), "problem": "This key is unknown, expired or revoked."}
         return page(request, "signin.html", data, status=403)
-    note(platform.store, found.identity, "signed in", found.name, by="a browser")
+    AuditLog(store, found.identity).note("signed in", found.name, by="a browser")
     answer = see(inner(next))
     answer.set_cookie(
         COOKIE,
-        platform.web_sessions.begin(found),
+        web_sessions.begin(found),
         max_age=int(LIFETIME.total_seconds()),
         httponly=True,
         samesite="lax",
@@ -47,9 +53,9 @@ def signin(
 
 
 @router.post("/signout")
-def signout(request: Request) -> Response:
+def signout(request: Request, web_sessions: WebSessionsPart) -> Response:
     """End the session; its cookie opens nothing any more, wherever it was copied to."""
-    request.app.state.platform.web_sessions.end(request.cookies.get(COOKIE, ""))
+    web_sessions.end(request.cookies.get(COOKIE, ""))
     answer = see("/signin")
     answer.delete_cookie(COOKIE)
     return answer

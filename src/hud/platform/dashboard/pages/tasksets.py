@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from fastapi import Form, Query, Request, Response
 
 from hud.errors import ConflictError, UsageError
-from hud.platform.access import caller
-from hud.platform.access.audit import noted
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import Audit, StorePart, Team, Who, of_team
+from hud.platform.store import Store
 from hud.platform.store.difficulty import Difficulty, difficulties, recent_runs
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import Tasksets
@@ -26,13 +26,15 @@ MOST_MODELS = 6
 RECENT_RUNS = 20
 ORDERS = ("", "mean", "-mean", "spread", "-spread", "runs", "-runs", "name", "-name")
 _MOST = 2**31 - 1
+TeamTasksets = Annotated[Tasksets, of_team(Tasksets)]
 Offset = Annotated[int, Query(ge=0, le=_MOST)]
 
 
 @router.page("/tasksets")
-def tasksets(request: Request, search: str = "", offset: Offset = 0) -> Response:
+def tasksets(
+    request: Request, sets: TeamTasksets, search: str = "", offset: Offset = 0
+) -> Response:
     """The team's tasksets, the one changed last first."""
-    sets = _tasksets(request)
     items, total = sets.page(search or None, PER_PAGE, offset)
     counts = sets.row_counts([plain(item["id"]) for item in items])
     for item in items:
@@ -42,27 +44,31 @@ def tasksets(request: Request, search: str = "", offset: Offset = 0) -> Response
 
 
 @router.page("/tasksets/new")
-def new_taskset(request: Request) -> Response:
+def new_taskset(request: Request, who: Who) -> Response:
     """The form of a new taskset."""
-    caller(request).require("run")
+    who.require("run")
     return page(request, "tasksets_new.html", {"name": "", "problem": None})
 
 
 @router.action("/tasksets", "run")
-def make_taskset(request: Request, name: Annotated[str, Form()] = "") -> Response:
+def make_taskset(
+    request: Request, sets: TeamTasksets, audit: Audit, name: Annotated[str, Form()] = ""
+) -> Response:
     """Make an empty taskset."""
     try:
-        made = _tasksets(request).create(name, None)
+        made = sets.create(name, None)
     except (UsageError, ConflictError) as error:
         data = {"name": name, "problem": str(error)}
         return page(request, "tasksets_new.html", data, status=422)
-    noted(request, "taskset changed", made["name"], taskset_id=made["id"], version=0)
+    audit.note("taskset changed", made["name"], taskset_id=made["id"], version=0)
     return see(f"/tasksets/{made['id']}")
 
 
 @router.page("/tasksets/{taskset_id}")
 def taskset(
     request: Request,
+    store: StorePart,
+    team: Team,
     taskset_id: str,
     search: str = "",
     sort: str = "",
@@ -70,7 +76,6 @@ def taskset(
     offset: Offset = 0,
 ) -> Response:
     """The rows of a taskset, each with how hard it is and for whom."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     rows = TasksetRows(store, team, taskset_id)
     identifier = plain(rows.taskset["id"])
     slugs = rows.slugs(search, version)
@@ -99,9 +104,8 @@ def taskset(
 
 
 @router.page("/tasksets/{taskset_id}/row")
-def row(request: Request, taskset_id: str, slug: str) -> Response:
+def row(request: Request, store: StorePart, team: Team, taskset_id: str, slug: str) -> Response:
     """One row: what it is, what it was, and what models made of it."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     rows = TasksetRows(store, team, taskset_id)
     history = rows.history(slug)
     current = history[0]["row"] if history else rows.get(slug)
@@ -119,31 +123,41 @@ def row(request: Request, taskset_id: str, slug: str) -> Response:
 
 
 @router.page("/tasksets/{taskset_id}/imports")
-def imports(request: Request, taskset_id: str, offset: Offset = 0) -> Response:
+def imports(
+    request: Request, store: StorePart, team: Team, taskset_id: str, offset: Offset = 0
+) -> Response:
     """Where the rows came from, version by version; and the form that brings more."""
-    return _imports(request, taskset_id, offset, None, "")
+    return _imports(request, store, team, taskset_id, offset, None, "")
 
 
 @router.action("/tasksets/{taskset_id}/imports", "run")
-def bring_in(request: Request, taskset_id: str, text: Annotated[str, Form()] = "") -> Response:
+def bring_in(
+    request: Request,
+    store: StorePart,
+    team: Team,
+    audit: Audit,
+    taskset_id: str,
+    text: Annotated[str, Form()] = "",
+) -> Response:
     """Add rows from JSON or JSON lines, and replace those of the same names, as syncing does."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     rows = TasksetRows(store, team, taskset_id)
     try:
         done = rows.bring_in(tasks_in(text))
     except UsageError as error:
-        return _imports(request, taskset_id, 0, str(error), text)
+        return _imports(request, store, team, taskset_id, 0, str(error), text)
     if done["tasks_created"] or done["tasks_updated"]:
-        noted(request, "taskset changed", rows.taskset["name"], **done)
+        audit.note("taskset changed", rows.taskset["name"], **done)
     return see(f"/tasksets/{rows.taskset['id']}/imports")
 
 
 @router.get("/tasksets/{taskset_id}/rows.jsonl")
 def download(
-    request: Request, taskset_id: str, version: Annotated[int | None, Query(ge=0, le=_MOST)] = None
+    sets: TeamTasksets,
+    taskset_id: str,
+    version: Annotated[int | None, Query(ge=0, le=_MOST)] = None,
 ) -> Response:
     """The rows as JSON lines, as they are exported."""
-    exported = _tasksets(request).export(taskset_id, version)
+    exported = sets.export(taskset_id, version)
     # Not by orjson: it knows no integers beyond 64 bits.
     lines = "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in exported["tasks"])
     name = f"{plain(exported['id'])[:8]}-v{exported['version']}.jsonl"
@@ -190,9 +204,14 @@ def _task_in(line: str, number: int) -> Any:
 
 
 def _imports(
-    request: Request, taskset_id: str, offset: int, problem: str | None, text: str
+    request: Request,
+    store: Store,
+    team: str,
+    taskset_id: str,
+    offset: int,
+    problem: str | None,
+    text: str,
 ) -> Response:
-    store, team = request.app.state.platform.store, caller(request).team_id
     rows = TasksetRows(store, team, taskset_id)
     items, total = rows.versions(PER_PAGE, offset)
     data = {
@@ -225,7 +244,3 @@ def _models(scores: list[Difficulty]) -> list[str]:
             runs[model] = runs.get(model, 0) + score.runs
     first = sorted(runs, key=lambda model: (model != "human", -runs[model], model))[:MOST_MODELS]
     return first
-
-
-def _tasksets(request: Request) -> Tasksets:
-    return Tasksets(request.app.state.platform.store, caller(request).team_id)

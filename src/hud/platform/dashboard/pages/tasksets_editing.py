@@ -6,27 +6,36 @@ import json
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import Form, Request, Response
+from fastapi import Depends, Form, Request, Response
 
 from hud.errors import ConflictError, UsageError
-from hud.platform.access import caller
-from hud.platform.access.audit import noted
+from hud.platform.access.audit import AuditLog
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import Audit, StorePart, Team, Who, of_team
 from hud.platform.environments.registry import Environments
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import FIELDS
 
 router = Pages()
 MOST_ENVIRONMENTS = 200
+TeamEnvironments = Annotated[Environments, of_team(Environments)]
 _REST = tuple(name for name in FIELDS if name != "args")
 
 
+def _rows(store: StorePart, team: Team, taskset_id: str) -> TasksetRows:
+    return TasksetRows(store, team, taskset_id)
+
+
+Rows = Annotated[TasksetRows, Depends(_rows)]
+
+
 @router.page("/tasksets/{taskset_id}/edit")
-def edit(request: Request, taskset_id: str, slug: str = "") -> Response:
+def edit(
+    request: Request, rows: Rows, environments: TeamEnvironments, who: Who, slug: str = ""
+) -> Response:
     """The form of a row; without a name, of a new one."""
-    caller(request).require("run")
-    rows = _rows(request, taskset_id)
+    who.require("run")
     given = {"name": "", "env": "", "task": "", "args": "{}", "rest": "", "seen": ""}
     if slug:
         row = rows.get(slug)
@@ -39,13 +48,15 @@ def edit(request: Request, taskset_id: str, slug: str = "") -> Response:
             "rest": _pretty(rest) if rest else "",
             "seen": str(row["version"]),
         }
-    return _form(request, rows, slug, given, [])
+    return _form(request, rows, environments, slug, given, [])
 
 
 @router.action("/tasksets/{taskset_id}/rows", "run")
 def save(
     request: Request,
-    taskset_id: str,
+    rows: Rows,
+    environments: TeamEnvironments,
+    audit: Audit,
     name: Annotated[str, Form()] = "",
     env: Annotated[str, Form()] = "",
     task: Annotated[str, Form()] = "",
@@ -55,7 +66,6 @@ def save(
     seen: Annotated[str, Form()] = "",
 ) -> Response:
     """Add a row, or change the one that the form was made from."""
-    rows = _rows(request, taskset_id)
     given = {"name": name, "env": env, "task": task, "args": args, "rest": rest, "seen": seen}
     try:
         made = {"name": name.strip(), "env": env.strip(), "task_id": task.strip()}
@@ -69,30 +79,33 @@ def save(
             seen=_number(seen),
         )
     except (UsageError, ConflictError) as error:
-        return _form(request, rows, replaces, given, str(error).splitlines())
-    _noted(request, rows, row["version"], f"{'changed' if replaces else 'added'} {row['name']}")
+        return _form(request, rows, environments, replaces, given, str(error).splitlines())
+    _noted(audit, rows, row["version"], f"{'changed' if replaces else 'added'} {row['name']}")
     query = urlencode({"slug": row["name"]})
     return see(f"/tasksets/{rows.taskset['id']}/row?{query}")
 
 
 @router.action("/tasksets/{taskset_id}/remove", "run")
 def remove(
-    request: Request,
-    taskset_id: str,
+    rows: Rows,
+    audit: Audit,
     slug: Annotated[str, Form()],
     seen: Annotated[str, Form()] = "",
 ) -> Response:
     """Remove a row; older versions keep it."""
-    rows = _rows(request, taskset_id)
     version = rows.remove(slug, _number(seen))
-    _noted(request, rows, version, f"removed {slug}")
+    _noted(audit, rows, version, f"removed {slug}")
     return see(f"/tasksets/{rows.taskset['id']}")
 
 
 def _form(
-    request: Request, rows: TasksetRows, slug: str, given: dict[str, str], problems: list[str]
+    request: Request,
+    rows: TasksetRows,
+    environments: Environments,
+    slug: str,
+    given: dict[str, str],
+    problems: list[str],
 ) -> Response:
-    environments = Environments(request.app.state.platform.store, caller(request).team_id)
     known, _ = environments.page(None, MOST_ENVIRONMENTS, 0)
     data = {
         "taskset": rows.taskset,
@@ -140,17 +153,12 @@ def _pretty(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _noted(request: Request, rows: TasksetRows, version: int, what: str) -> None:
+def _noted(audit: AuditLog, rows: TasksetRows, version: int, what: str) -> None:
     taskset = rows.taskset
-    noted(
-        request,
+    audit.note(
         "taskset changed",
         taskset["name"],
         taskset_id=taskset["id"],
         version=version,
         change=what[:200],
     )
-
-
-def _rows(request: Request, taskset_id: str) -> TasksetRows:
-    return TasksetRows(request.app.state.platform.store, caller(request).team_id, taskset_id)

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import orjson
-from fastapi import Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from hud.platform.access import caller
 from hud.platform.dashboard.events import Revision, changes
 from hud.platform.dashboard.page import Pages, see
 from hud.platform.dashboard.raster import raster
@@ -36,7 +35,8 @@ from hud.platform.dashboard.trace_page import (
 )
 from hud.platform.dashboard.trace_timeline import marks, timeline
 from hud.platform.dashboard.trace_values import as_json, dict_of, whole_json
-from hud.platform.store import reading, trace_windows
+from hud.platform.dependencies import Models, StorePart, Team
+from hud.platform.store import Store, reading, trace_windows
 from hud.platform.store.trace_windows import Window
 
 router = Pages()
@@ -47,6 +47,13 @@ _LAST = 2**31 - 1
 Number = Annotated[int, Query(ge=0, le=_LAST)]
 Colour = Annotated[str | None, Query(pattern=f"^({'|'.join(COLOURS)})?$")]
 Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+
+
+def _run(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
+    return reading.find_run(store, team, trace_id)
+
+
+Run = Annotated[dict[str, Any], Depends(_run)]
 
 
 @router.get("/traces")
@@ -64,28 +71,27 @@ def other_address(trace_id: str) -> Response:
 
 @router.page("/trace/{trace_id}")
 def trace(
-    request: Request, trace_id: str, step: Number | None = None, tokens: Colour = None
+    request: Request, registry: Models, run: Run, step: Number | None = None, tokens: Colour = None
 ) -> Response:
     """The run as a conversation: a window of it, and places for the other windows."""
-    platform, run = request.app.state.platform, _run(request, trace_id)
-    windows = trace_windows.windows(platform.store, run["trace_id"])
+    windows = trace_windows.windows(registry.store, run["trace_id"])
     wanted = _window_of(windows, step)
     parts = [
         {
             "first": window.first,
             "last": window.last,
             "count": window.count,
-            "steps": shown_window(platform, run, window, tokens) if window == wanted else None,
+            "steps": shown_window(registry, run, window, tokens) if window == wanted else None,
         }
         for window in windows
     ]
     data = {
-        **head_of(platform, run),
+        **head_of(registry.store, run),
         "windows": parts,
         "step_count": sum(window.count for window in windows),
         "last": windows[-1].last if windows else -1,
         "colour": tokens or None,
-        "colour_notice": colour_notice(platform, run, tokens),
+        "colour_notice": colour_notice(registry, run, tokens),
     }
     return page(request, "trace.html", data)
 
@@ -93,54 +99,50 @@ def trace(
 @router.get("/trace/{trace_id}/steps")
 def steps(
     request: Request,
-    trace_id: str,
+    registry: Models,
+    run: Run,
     first: Number = 0,
     last: Number = _LAST,
     tokens: Colour = None,
 ) -> Response:
     """Steps for a page that shows others already: those of a window, or the new ones of a run that goes on."""
-    platform, run = request.app.state.platform, _run(request, trace_id)
-    shown = shown_window(platform, run, Window(first, last, 0), tokens)
+    shown = shown_window(registry, run, Window(first, last, 0), tokens)
     data = {"steps": shown, "run": run, "colour": tokens or None}
     return page(request, "trace_window.html", data)
 
 
 @router.get("/trace/{trace_id}/head")
-def head(request: Request, trace_id: str) -> Response:
+def head(request: Request, store: StorePart, run: Run) -> Response:
     """What stands above the steps, for a page whose run went on."""
-    data = head_of(request.app.state.platform, _run(request, trace_id))
+    data = head_of(store, run)
     return page(request, "trace_head.html", data)
 
 
 @router.page("/trace/{trace_id}/timeline")
-def trace_timeline(request: Request, trace_id: str) -> Response:
+def trace_timeline(request: Request, store: StorePart, run: Run) -> Response:
     """When what happened, where it failed, and the screenshots."""
-    platform, run = request.app.state.platform, _run(request, trace_id)
-    found = timeline(marks(trace_windows.every_step(platform.store, run["trace_id"])))
+    found = timeline(marks(trace_windows.every_step(store, run["trace_id"])))
     return page(request, "trace_timeline.html", {"timeline": found, "trace_id": run["trace_id"]})
 
 
 @router.get("/trace/{trace_id}/steps/{number}.json")
-def raw_step(request: Request, trace_id: str, number: str) -> Response:
+def raw_step(store: StorePart, run: Run, number: str) -> Response:
     """A step as it is stored, with its tokens."""
-    platform, run = request.app.state.platform, _run(request, trace_id)
-    payload = find_numbered(platform, run, number)
+    payload = find_numbered(store, run, number)
     if number.isdecimal():
-        payload = _with_tokens(request, run["trace_id"], int(number), payload)
+        payload = _with_tokens(store, run["trace_id"], int(number), payload)
     return Response(whole_json(payload), media_type="application/json")
 
 
 @router.get("/trace/{trace_id}/raw.json")
-def raw_trace(request: Request, trace_id: str) -> Response:
+def raw_trace(store: StorePart, run: Run) -> Response:
     """The run and all its steps as they are stored; attachments that are kept apart are named."""
-    run = _run(request, trace_id)
-    store = request.app.state.platform.store
 
     def parts() -> Iterator[bytes]:
         yield b'{"run":' + whole_json(plain_run(run)) + b',"steps":['
         separator = b""
         for number, payload in trace_windows.every_step(store, run["trace_id"]):
-            whole = _with_tokens(request, run["trace_id"], number, payload)
+            whole = _with_tokens(store, run["trace_id"], number, payload)
             yield separator + whole_json(whole)
             separator = b",\n"
         yield b"]}"
@@ -149,23 +151,23 @@ def raw_trace(request: Request, trace_id: str) -> Response:
 
 
 @router.get("/trace/{trace_id}/steps/{number}/nested")
-def nested(request: Request, trace_id: str, number: str, offset: Number = 0) -> Response:
+def nested(
+    request: Request, store: StorePart, run: Run, number: str, offset: Number = 0
+) -> Response:
     """The run that is nested in a step, to be opened in its place."""
-    platform, run = request.app.state.platform, _run(request, trace_id)
-    shown, total = shown_nested(run, find_numbered(platform, run, number), number, offset)
+    shown, total = shown_nested(run, find_numbered(store, run, number), number, offset)
     data = {"steps": shown, "run": run, "number": number, "total": total}
     more = offset + len(shown)
     return page(request, "trace_nested.html", {**data, "next": more if more < total else None})
 
 
 @router.get("/trace/{trace_id}/steps/{number}/image/{name}")
-def image(request: Request, trace_id: str, number: int, name: Hash) -> Response:
+def image(request: Request, store: StorePart, run: Run, number: int, name: Hash) -> Response:
     """An image of a step, if it is one that may be looked at; never an SVG, and nothing that only says it is an image."""
-    platform, run = request.app.state.platform, _run(request, trace_id)
     if request.headers.get("if-none-match") == f'"{name}"':
         return Response(status_code=304, headers={"cache-control": KEPT})
-    payload = trace_windows.find_step(platform.store, run["trace_id"], number)
-    data = image_bytes(platform.store, run["team_id"], payload, name)
+    payload = trace_windows.find_step(store, run["trace_id"], number)
+    data = image_bytes(store, run["team_id"], payload, name)
     found = raster(data)
     headers = {
         "cache-control": KEPT,
@@ -184,10 +186,11 @@ def choose_beside(trace_id: str, other: str) -> Response:
 
 
 @router.page("/trace/{trace_id}/beside/{other_id}")
-def beside(request: Request, trace_id: str, other_id: str, offset: Number = 0) -> Response:
+def beside(
+    request: Request, store: StorePart, run: Run, team: Team, other_id: str, offset: Number = 0
+) -> Response:
     """Two runs of one task: what each of them got, and their steps from where they part."""
-    store = request.app.state.platform.store
-    one, other = _run(request, trace_id), _run(request, other_id)
+    one, other = run, reading.find_run(store, team, other_id)
     same = same_beginning(store, one, other)
     rows, more = beside_rows(store, one, other, same, offset)
     data = {
@@ -203,9 +206,8 @@ def beside(request: Request, trace_id: str, other_id: str, offset: Number = 0) -
 
 
 @router.page("/trace/{trace_id}/spans")
-def spans(request: Request, trace_id: str, offset: Number = 0) -> Response:
+def spans(request: Request, store: StorePart, run: Run, offset: Number = 0) -> Response:
     """What clients told beside the steps: robots, files that changed, timed functions."""
-    store, run = request.app.state.platform.store, _run(request, trace_id)
     team = run["team_id"]
     items, total = reading.trace_spans(store, team, run["trace_id"], SPANS_PER_PAGE, offset)
     shown = [_span(item) for item in items]
@@ -215,19 +217,14 @@ def spans(request: Request, trace_id: str, offset: Number = 0) -> Response:
 
 
 @router.get("/events/trace/{trace_id}")
-def events(request: Request, trace_id: str, seen: str = "") -> StreamingResponse:
+def events(request: Request, store: StorePart, run: Run, seen: str = "") -> StreamingResponse:
     """Tell a page whenever its run has gone on."""
-    platform, run = request.app.state.platform, _run(request, trace_id)
     team, found = run["team_id"], run["trace_id"]
 
     def read() -> Revision:
-        return Revision(*revision_of(platform, team, found))
+        return Revision(*revision_of(store, team, found))
 
     return changes(request, ("trace", team, found), read, seen)
-
-
-def _run(request: Request, trace_id: str) -> dict[str, Any]:
-    return reading.find_run(request.app.state.platform.store, caller(request).team_id, trace_id)
 
 
 def _window_of(windows: list[Window], step: int | None) -> Window | None:
@@ -239,9 +236,8 @@ def _window_of(windows: list[Window], step: int | None) -> Window | None:
 
 
 def _with_tokens(
-    request: Request, trace_id: str, number: int, payload: dict[str, Any]
+    store: Store, trace_id: str, number: int, payload: dict[str, Any]
 ) -> dict[str, Any]:
-    store = request.app.state.platform.store
     drawn = trace_windows.drawn_between(store, trace_id, number, number).get(number)
     if drawn is None:
         return payload

@@ -12,9 +12,8 @@ from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from hud.errors import NotFoundError
-from hud.platform.access import caller
 from hud.platform.dashboard.events import Revision, changes
-from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.page import LaunchingPart, Pages, see
 from hud.platform.dashboard.pages.train_curves import (
     CAPTIONS,
     MOST_OVERLAID,
@@ -25,14 +24,12 @@ from hud.platform.dashboard.pages.train_curves import (
 from hud.platform.dashboard.pages.train_form import changed
 from hud.platform.dashboard.pages.train_steps import step_rows
 from hud.platform.dashboard.rendering import page
-from hud.platform.training.launch_request import resume_training, why_not_resumed
-from hud.platform.training.runs import TrainingRuns
+from hud.platform.training.launch_request import Launching
 from hud.platform.training_jobs import TrainingJobs
 from hud.train.monitoring.alarms import alarms
 from hud.train.monitoring.progress import Score
 
 if TYPE_CHECKING:
-    from hud.platform.platform import Platform
     from hud.platform.training.launcher import Launch
 
 router = Pages()
@@ -45,35 +42,39 @@ OVER = ("finished", "stopped", "interrupted", "failed")
 
 
 @router.page("/train")
-def training(request: Request, offset: Annotated[int, Query(ge=0, le=2**31)] = 0) -> Response:
+def training(
+    request: Request, launching: LaunchingPart, offset: Annotated[int, Query(ge=0, le=2**31)] = 0
+) -> Response:
     """The training runs, newest first, and what was launched and has not opened a run yet."""
-    platform, team = _platform(request), caller(request).team_id
-    found, total = TrainingRuns(platform.store, team).page(None, PER_PAGE, offset)
-    slugs = {model.id: model.slug for model in platform.registry_of(team).models()}
-    items = [_row(platform, team, run, slugs) for run in found]
-    launches = [launch_shown(one) for one in platform.launches.of_team(team) if _apart(one)]
+    found, total = launching.runs.page(None, PER_PAGE, offset)
+    slugs = {model.id: model.slug for model in launching.registry.models()}
+    items = [_row(launching, run, slugs) for run in found]
+    launches = [launch_shown(one) for one in launching.of_team() if _apart(one)]
     data = {
         "items": items,
         "launches": launches,
         "total": total,
         "limit": PER_PAGE,
         "offset": offset,
-        "revision": _all_revision(platform, team).value,
+        "revision": _all_revision(launching).value,
     }
     return page(request, "train.html", data)
 
 
 @router.get("/events/train")
-def training_events(request: Request, seen: str = "") -> StreamingResponse:
+def training_events(
+    request: Request, launching: LaunchingPart, seen: str = ""
+) -> StreamingResponse:
     """Tell when a run or a launch of the team has changed."""
-    platform, team = _platform(request), caller(request).team_id
-    return changes(request, ("train", team), lambda: _all_revision(platform, team), seen)
+    return changes(
+        request, ("train", launching.who.team_id), lambda: _all_revision(launching), seen
+    )
 
 
 @router.page("/train/launches/{launch_id}")
-def launch(request: Request, launch_id: str) -> Response:
+def launch(request: Request, launching: LaunchingPart, launch_id: str) -> Response:
     """A launch, until its run is open; then the browser goes on to that."""
-    found = _platform(request).launches.find(caller(request).team_id, launch_id)
+    found = launching.launches.find(launching.who.team_id, launch_id)
     if found.kind == "training" and found.run_id is not None:
         place = f"/train/{found.run_id}"
         # Within a page, the browser would follow a redirect and put the run's page where a part of this one was.
@@ -84,10 +85,11 @@ def launch(request: Request, launch_id: str) -> Response:
 
 
 @router.get("/events/train/launches/{launch_id}")
-def launch_events(request: Request, launch_id: str, seen: str = "") -> StreamingResponse:
+def launch_events(
+    request: Request, launching: LaunchingPart, launch_id: str, seen: str = ""
+) -> StreamingResponse:
     """Tell when a launch has changed."""
-    platform, team = _platform(request), caller(request).team_id
-    found = platform.launches.find(team, launch_id)
+    found = launching.launches.find(launching.who.team_id, launch_id)
 
     def read() -> Revision:
         return Revision(str(found.revision), over=found.over)
@@ -96,30 +98,28 @@ def launch_events(request: Request, launch_id: str, seen: str = "") -> Streaming
 
 
 @router.post("/train/launches/{launch_id}/stop")
-async def stop_launch(request: Request, launch_id: str) -> Response:
+async def stop_launch(launching: LaunchingPart, launch_id: str) -> Response:
     """Stop a launch, with the scope that launching it took."""
-    platform, who = _platform(request), caller(request)
-    who.require("run")
-    found = platform.launches.find(who.team_id, launch_id)
+    launching.who.require("run")
+    found = launching.launches.find(launching.who.team_id, launch_id)
     if found.kind == "training":
-        who.require("train")
-    platform.launches.stop(found)
+        launching.who.require("train")
+    launching.launches.stop(found)
     return see(f"/train/launches/{found.id}")
 
 
 @router.page("/train/{run_id}")
-def run(request: Request, run_id: str, beside: _Runs = ()) -> Response:
+def run(request: Request, launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Response:
     """One training run; its charts show other runs `with` it."""
-    platform, team = _platform(request), caller(request).team_id
-    runs = TrainingRuns(platform.store, team)
+    runs = launching.runs
     found = runs.get(run_id)
     history = runs.steps(found["id"])
     scores = [Score(**one) for one in found["state"].get("scores") or []]
-    model = _model(platform, team, found["model_id"])
-    mine = platform.launches.of_run(team, found["id"])
+    model = _model(launching, found["model_id"])
+    mine = launching.of_run(found["id"])
     drawn, quiet = charts(history)
-    others = _others(platform, team, found)
-    shown = _row(platform, team, found, {found["model_id"]: model["slug"]}) | {
+    others = _others(launching, found)
+    shown = _row(launching, found, {found["model_id"]: model["slug"]}) | {
         "metrics": history[-1]["metrics"] if history else {}
     }
     data = {
@@ -136,24 +136,25 @@ def run(request: Request, run_id: str, beside: _Runs = ()) -> Response:
         "quiet": quiet,
         "overlaid": [one for one in others if one["id"] in beside],
         "others": [one for one in others if one["id"] not in beside],
-        "jobs": TrainingJobs(platform.store, team).shown(found, model["slug"]),
+        "jobs": TrainingJobs(launching.registry.store, launching.who.team_id).shown(
+            found, model["slug"]
+        ),
         "recent": step_rows(history[: -RECENT_STEPS - 1 : -1]),
-        "why_not_resumed": _why_not_resumed(platform, team, found, shown["status"]),
-        "revision": _revision(platform, team, found["id"]).value,
+        "why_not_resumed": _why_not_resumed(launching, found, shown["status"]),
+        "revision": _revision(launching, found["id"]).value,
     }
     return page(request, "train_run.html", data)
 
 
 @router.get("/train/{run_id}/curves/{name}.json")
-def curves(request: Request, run_id: str, name: str, beside: _Runs = ()) -> Response:
+def curves(launching: LaunchingPart, run_id: str, name: str, beside: _Runs = ()) -> Response:
     """The data of one of a run's charts, with other runs in it."""
     if name not in CAPTIONS:
         raise NotFoundError(f"There is no curve {name!r}; there are {', '.join(CAPTIONS)}.")
-    platform, team = _platform(request), caller(request).team_id
-    runs = TrainingRuns(platform.store, team)
+    runs = launching.runs
     found = runs.get(run_id)
     data = curve(name, runs.steps(found["id"]), found["state"].get("scores") or [])
-    known = {one["id"]: one for one in _others(platform, team, found)}
+    known = {one["id"]: one for one in _others(launching, found)}
     others = {}
     for one in [runs.get(other) for other in list(dict.fromkeys(beside))[:MOST_OVERLAID]]:
         if one["id"] != found["id"]:
@@ -165,35 +166,34 @@ def curves(request: Request, run_id: str, name: str, beside: _Runs = ()) -> Resp
 
 
 @router.get("/events/train/{run_id}")
-def run_events(request: Request, run_id: str, seen: str = "") -> StreamingResponse:
+def run_events(
+    request: Request, launching: LaunchingPart, run_id: str, seen: str = ""
+) -> StreamingResponse:
     """Tell when a run has changed."""
-    platform, team = _platform(request), caller(request).team_id
-    found = TrainingRuns(platform.store, team).get(run_id)["id"]
-    return changes(request, ("train", team, found), lambda: _revision(platform, team, found), seen)
+    found = launching.runs.get(run_id)["id"]
+    return changes(
+        request, ("train", launching.who.team_id, found), lambda: _revision(launching, found), seen
+    )
 
 
 @router.post("/train/{run_id}/stop")
-async def stop(request: Request, run_id: str) -> Response:
+async def stop(launching: LaunchingPart, run_id: str) -> Response:
     """Stop a run that this server runs: after what is in flight; asked again, at once."""
-    platform, who = _platform(request), caller(request)
-    who.require("train")
-    runs = TrainingRuns(platform.store, who.team_id)
-    found = await asyncio.to_thread(runs.get, run_id)
-    mine = platform.launches.of_run(who.team_id, found["id"])
+    launching.who.require("train")
+    found = await asyncio.to_thread(launching.runs.get, run_id)
+    mine = launching.of_run(found["id"])
     if mine is None or mine.over:
         raise NotFoundError("This server does not run it: stop it where it was started.")
-    platform.launches.stop(mine)
+    launching.launches.stop(mine)
     return see(f"/train/{found['id']}")
 
 
 @router.post("/train/{run_id}/resume")
-async def resume(request: Request, run_id: str) -> Response:
+async def resume(launching: LaunchingPart, run_id: str) -> Response:
     """Go on with a run."""
-    platform, who = _platform(request), caller(request)
-    who.require("train")
-    runs = TrainingRuns(platform.store, who.team_id)
-    found = await asyncio.to_thread(runs.get, run_id)
-    await resume_training(platform, who, found)
+    launching.who.require("train")
+    found = await asyncio.to_thread(launching.runs.get, run_id)
+    await launching.resume_training(found)
     return see(f"/train/{found['id']}")
 
 
@@ -222,9 +222,7 @@ def _apart(launch: Launch) -> bool:
     return not launch.over or launch.status == "failed"
 
 
-def _row(
-    platform: Platform, team: str, run: dict[str, Any], slugs: dict[str, str]
-) -> dict[str, Any]:
+def _row(launching: Launching, run: dict[str, Any], slugs: dict[str, str]) -> dict[str, Any]:
     scores = run["state"].get("scores") or []
     steps = int(run["config"].get("steps") or 0)
     return {
@@ -232,7 +230,7 @@ def _row(
         "model": slugs.get(run["model_id"], run["config"].get("model", "")),
         "tasks": run["config"].get("tasks") or "",
         "held_out": run["config"].get("held_out") or "",
-        "status": _status(platform, team, run),
+        "status": _status(launching, run),
         "next_step": run["next_step"],
         "steps": steps,
         "reward": run.get("metrics", {}).get("rollout_reward:mean"),
@@ -243,10 +241,10 @@ def _row(
     }
 
 
-def _others(platform: Platform, team: str, run: dict[str, Any]) -> list[dict[str, str]]:
+def _others(launching: Launching, run: dict[str, Any]) -> list[dict[str, str]]:
     """Return the newest other runs, those of the same model first, by what a chart calls them."""
-    found, _ = TrainingRuns(platform.store, team).page(None, MOST_OTHERS, 0)
-    slugs = {model.id: model.slug for model in platform.registry_of(team).models()}
+    found, _ = launching.runs.page(None, MOST_OTHERS, 0)
+    slugs = {model.id: model.slug for model in launching.registry.models()}
     found.sort(key=lambda one: one["model_id"] != run["model_id"])
     return [
         {
@@ -258,47 +256,41 @@ def _others(platform: Platform, team: str, run: dict[str, Any]) -> list[dict[str
     ]
 
 
-def _status(platform: Platform, team: str, run: dict[str, Any]) -> str:
+def _status(launching: Launching, run: dict[str, Any]) -> str:
     """Return how a run is doing: its launch knows best; else, a run that nobody holds the model for is not running."""
-    mine = platform.launches.of_run(team, run["id"])
+    mine = launching.of_run(run["id"])
     if mine is not None and not mine.over:
         return mine.status
     if run["status"] == "running":
         if mine is not None:
             return mine.status
-        if platform.registry_of(team).leases.holder(run["model_id"]) is None:
+        if launching.registry.leases.holder(run["model_id"]) is None:
             return "interrupted"
     return str(run["status"])
 
 
-def _why_not_resumed(platform: Platform, team: str, run: dict[str, Any], status: str) -> str | None:
+def _why_not_resumed(launching: Launching, run: dict[str, Any], status: str) -> str | None:
     if status in ("starting", "running", "stopping"):
         return "It runs."
-    return why_not_resumed(platform, team, run)
+    return launching.why_not_resumed(run)
 
 
-def _revision(platform: Platform, team: str, run_id: str) -> Revision:
-    run = TrainingRuns(platform.store, team).get(run_id)
-    mine = platform.launches.of_run(team, run_id)
-    status = _status(platform, team, run)
+def _revision(launching: Launching, run_id: str) -> Revision:
+    run = launching.runs.get(run_id)
+    mine = launching.of_run(run_id)
+    status = _status(launching, run)
     heard = "" if mine is None else f"{mine.revision}"
     value = f"{status}-{run['next_step']}-{run['updated_at']}-{heard}".replace("+", "_")
     return Revision(value, over=status in OVER)
 
 
-def _all_revision(platform: Platform, team: str) -> Revision:
-    found, total = TrainingRuns(platform.store, team).page(None, 1, 0)
+def _all_revision(launching: Launching) -> Revision:
+    found, total = launching.runs.page(None, 1, 0)
     newest = "".join(f"{run['updated_at']}{run['next_step']}" for run in found)
-    heard = sum(one.revision for one in platform.launches.of_team(team))
+    heard = sum(one.revision for one in launching.of_team())
     return Revision(f"{total}-{newest}-{heard}".replace("+", "_"))
 
 
-def _model(platform: Platform, team: str, model_id: str) -> dict[str, Any]:
-    registry = platform.registry_of(team)
-    model = registry.model(model_id)
+def _model(launching: Launching, model_id: str) -> dict[str, Any]:
+    model = launching.registry.model(model_id)
     return {"id": model.id, "slug": model.slug, "head": model.head_checkpoint_id}
-
-
-def _platform(request: Request) -> Platform:
-    platform: Platform = request.app.state.platform
-    return platform

@@ -10,67 +10,64 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from hud.errors import HudError, NotFoundError, UsageError
-from hud.platform.access import caller
-from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.page import LaunchingPart, Pages, see
 from hud.platform.dashboard.pages import train_form
 from hud.platform.dashboard.rendering import page
-from hud.platform.tasksets.playable import Playable, Source
-from hud.platform.training.launch_request import begin_training, chosen_source
+from hud.platform.models.registry import Registry
+from hud.platform.tasksets.playable import Source
+from hud.platform.training.launch_request import Launching
 
 if TYPE_CHECKING:
     from hud.platform.models.records import ModelRecord
-    from hud.platform.platform import Platform
 
 router = Pages()
 
 
 @router.page("/train/new")
-def new(request: Request) -> Response:
+def new(request: Request, launching: LaunchingPart) -> Response:
     """The form, with what the address says filled in: model, start, taskset, and settings by their names."""
-    caller(request).require("train")
+    launching.who.require("train")
     given = {name: value for name, value in request.query_params.items() if name != "held_out"}
     chosen = request.query_params.getlist("held_out")
-    return _form(request, given, chosen, {})
+    return _form(request, launching, given, chosen, {})
 
 
 @router.action("/train", "train")
-async def launch(request: Request) -> Response:
+async def launch(request: Request, launching: LaunchingPart) -> Response:
     """Launch what the form says, or show it again with what is wrong."""
     sent = await request.form()
     given = {name: str(sent.get(name) or "") for name in sent}
     chosen = [str(one) for one in sent.getlist("held_out")]
     try:
-        place, problems = await _launch(request, given, chosen)
+        place, problems = await _launch(launching, given, chosen)
     except (UsageError, NotFoundError) as error:
         place, problems = "", {"": str(error)}
     if problems:
-        return await asyncio.to_thread(_form, request, given, chosen, problems)
+        return await asyncio.to_thread(_form, request, launching, given, chosen, problems)
     return see(place)
 
 
 async def _launch(
-    request: Request, given: Mapping[str, str], chosen: list[str]
+    launching: Launching, given: Mapping[str, str], chosen: list[str]
 ) -> tuple[str, dict[str, str]]:
-    platform, who = _platform(request), caller(request)
     problems: dict[str, str] = {}
 
     def look() -> tuple[ModelRecord | None, Source | None, list[Source]]:
         model = tasks = None
         held_out: list[Source] = []
         try:
-            model = _trainable(platform, who.team_id, given.get("model", ""))
+            model = _trainable(launching.registry, given.get("model", ""))
         except HudError as error:
             problems["model"] = str(error)
         try:
-            path = given.get("path", "")
-            tasks = chosen_source(platform, who.team_id, given.get("taskset", ""), path)
+            tasks = launching.source(given.get("taskset", ""), given.get("path", ""))
         except HudError as error:
             problems["tasks"] = str(error)
         try:
-            held_out = [chosen_source(platform, who.team_id, one, "") for one in chosen]
+            held_out = [launching.source(one) for one in chosen]
             path = given.get("held_out_path", "")
             if path.strip():
-                held_out.append(chosen_source(platform, who.team_id, "", path))
+                held_out.append(launching.source("", path))
         except HudError as error:
             problems["held_out"] = str(error)
         return model, tasks, held_out
@@ -84,28 +81,31 @@ async def _launch(
     if config is None or model is None or tasks is None or problems:
         return "", problems
     start = given.get("start", "").strip() or "head"
-    made = await begin_training(platform, who, model, start, config, tasks, held_out)
+    made = await launching.begin_training(model, start, config, tasks, held_out)
     return f"/train/launches/{made.id}", {}
 
 
 def _form(
-    request: Request, given: Mapping[str, str], chosen: list[str], problems: Mapping[str, str]
+    request: Request,
+    launching: Launching,
+    given: Mapping[str, str],
+    chosen: list[str],
+    problems: Mapping[str, str],
 ) -> Response:
-    platform, team = _platform(request), caller(request).team_id
-    models = [one for one in platform.registry_of(team).models() if one.config.provider is None]
+    models = [one for one in launching.registry.models() if one.config.provider is None]
     model = next((one for one in models if one.slug == given.get("model")), None)
-    choices = Playable(platform.store, team).choices()
+    choices = launching.playable.choices()
     data: dict[str, Any] = {
         "models": [one.slug for one in models],
         "model": model.slug if model else "",
-        "starts": _starts(platform, team, model),
+        "starts": _starts(launching.registry, model),
         "start": given.get("start") or "head",
         "tasksets": [vars(one) for one in choices],
         "taskset": given.get("taskset", ""),
         "held_out": chosen,
         "file": given.get("path", ""),
         "held_out_path": given.get("held_out_path", ""),
-        "own_machine": not platform.config.keys,
+        "own_machine": launching.own_machine,
         "groups": {
             title: [vars(one) for one in fields]
             for title, fields in train_form.fields(given, problems).items()
@@ -115,11 +115,11 @@ def _form(
     return page(request, "train_new.html", data, status=422 if problems else 200)
 
 
-def _starts(platform: Platform, team: str, model: ModelRecord | None) -> list[dict[str, Any]]:
+def _starts(registry: Registry, model: ModelRecord | None) -> list[dict[str, Any]]:
     """Return what a run may begin from: the head, the base, and checkpoints whose files are there."""
     if model is None:
         return [{"value": "head", "label": "the head"}]
-    nodes = [node for node in platform.registry_of(team).tree.nodes(model) if node.folder]
+    nodes = [node for node in registry.tree.nodes(model) if node.folder]
     head = next((node.name for node in nodes if node.id == model.head_checkpoint_id), "its base")
     found = [
         {"value": "head", "label": f"the head ({head})"},
@@ -132,15 +132,10 @@ def _starts(platform: Platform, team: str, model: ModelRecord | None) -> list[di
     return found
 
 
-def _trainable(platform: Platform, team: str, slug: str) -> ModelRecord:
+def _trainable(registry: Registry, slug: str) -> ModelRecord:
     if not slug.strip():
         raise UsageError("Choose a model.")
-    model = platform.registry_of(team).model(slug)
+    model = registry.model(slug)
     if model.config.provider is not None:
         raise UsageError(f"{model.slug!r} lives with its provider and cannot be trained here.")
     return model
-
-
-def _platform(request: Request) -> Platform:
-    platform: Platform = request.app.state.platform
-    return platform

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Query, Request, Response
 
 from hud.errors import NotFoundError
-from hud.platform.access import caller
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import Models, StorePart, Team
+from hud.platform.models.registry import Registry
 from hud.platform.store.run_search import texts_of
 from hud.platform.training.runs import TrainingRuns
 from hud.platform.training_jobs import TrainingJobs
@@ -27,13 +28,19 @@ _Offset = Annotated[int, Query(ge=0, le=2**31)]
 
 
 @router.page("/train/{run_id}/steps")
-def steps(request: Request, run_id: str, offset: _Offset = 0) -> Response:
+def steps(
+    request: Request,
+    registry: Models,
+    store: StorePart,
+    team: Team,
+    run_id: str,
+    offset: _Offset = 0,
+) -> Response:
     """The steps that are done, the newest first."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     found = TrainingRuns(store, team).get(run_id)
     history = TrainingRuns(store, team).steps(found["id"])[::-1]
     data = {
-        "run": _run(request, found),
+        "run": _run(registry, found),
         "items": step_rows(history[offset : offset + STEPS_PER_PAGE]),
         "total": len(history),
         "limit": STEPS_PER_PAGE,
@@ -43,12 +50,19 @@ def steps(request: Request, run_id: str, offset: _Offset = 0) -> Response:
 
 
 @router.page("/train/{run_id}/steps/{number}")
-def step(request: Request, run_id: str, number: int, offset: _Offset = 0) -> Response:
+def step(
+    request: Request,
+    registry: Models,
+    store: StorePart,
+    team: Team,
+    run_id: str,
+    number: int,
+    offset: _Offset = 0,
+) -> Response:
     """One step, counted from 1: its groups, the best and the worst rollout of each, and what was measured."""
-    store, team = request.app.state.platform.store, caller(request).team_id
     runs = TrainingRuns(store, team)
     found = runs.get(run_id)
-    shown = _run(request, found)
+    shown = _run(registry, found)
     history = {row["step"] + 1: row["metrics"] for row in runs.steps(found["id"])}
     if number not in history:
         raise NotFoundError(f"Step {number} of this run is not done; it has done {len(history)}.")
@@ -87,9 +101,8 @@ def step_rows(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _run(request: Request, found: dict[str, Any]) -> dict[str, Any]:
-    platform, team = request.app.state.platform, caller(request).team_id
-    model = platform.registry_of(team).model(found["model_id"])
+def _run(registry: Registry, found: dict[str, Any]) -> dict[str, Any]:
+    model = registry.model(found["model_id"])
     return {
         "id": found["id"],
         "model": model.slug,

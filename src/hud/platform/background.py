@@ -1,0 +1,54 @@
+"""`Background`: work of a server besides answering requests, from its start to its stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+
+Work = Callable[[], Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+
+STOP_SECONDS = 20.0
+"""Seconds until work that does not end by itself is cancelled."""
+RESTART_SECONDS = 1.0
+"""Seconds between a failure of background work and its next start."""
+
+
+class Background:
+    """A task group of background work. Work that fails is logged and started again until the server stops."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        """Set when the server stops: background work hands back what it holds, and ends."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @asynccontextmanager
+    async def running(self, works: Iterable[Work]) -> AsyncIterator[None]:
+        """Run `works` during the block; leaving it drains them."""
+        async with asyncio.TaskGroup() as group:
+            self._tasks = [group.create_task(self._persist(work)) for work in works]
+            try:
+                yield
+            finally:
+                await self.drain()
+
+    async def drain(self) -> None:
+        """End all work, within `STOP_SECONDS` or by cancellation. Requests may be answered meanwhile."""
+        self.stopping.set()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _persist(self, work: Work) -> None:
+        while not self.stopping.is_set():
+            try:
+                await work()
+                return
+            except Exception:
+                _log.exception("Background work broke off and is begun again.")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), RESTART_SECONDS)

@@ -1,0 +1,76 @@
+"""Dependencies of routes: each route names the parts that it uses, and FastAPI passes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from hud.platform.access.audit import AuditLog
+from hud.platform.access.identity import Identity, caller
+from hud.platform.access.keys import Keys
+from hud.platform.config import PlatformConfig
+from hud.platform.environments.runtime_sessions import RuntimeSessions
+from hud.platform.models.registry import Registry
+from hud.platform.parts import Parts
+from hud.platform.secrets import Secrets
+from hud.platform.serving.tokens import TokenEngine
+from hud.platform.store import Store
+
+
+def part(choose: Callable[[Parts], object]) -> Any:
+    """Return a dependency on a part of the platform."""
+
+    # Asynchronous, like all of these: FastAPI would send a plain function to another thread.
+    async def found(connection: HTTPConnection) -> object:
+        return choose(connection.app.state.parts)
+
+    return Depends(found)
+
+
+def of_team(make: Callable[[Store, str], object]) -> Any:
+    """Return a dependency on `make(store, team)`: a part of the store as the caller's team sees it."""
+
+    async def made(connection: HTTPConnection) -> object:
+        return make(connection.app.state.parts.store, caller(connection).team_id)
+
+    return Depends(made)
+
+
+async def _caller(connection: HTTPConnection) -> Identity:
+    return caller(connection)
+
+
+async def _team(connection: HTTPConnection) -> str:
+    return caller(connection).team_id
+
+
+async def _audit(connection: HTTPConnection) -> AuditLog:
+    return AuditLog(connection.app.state.parts.store, caller(connection))
+
+
+async def _models(connection: HTTPConnection) -> Registry:
+    registry: Registry = connection.app.state.parts.registry
+    return registry.of(caller(connection).team_id)
+
+
+async def _secrets(connection: HTTPConnection) -> Secrets:
+    return Secrets(connection.app.state.parts.config.home, caller(connection).team_id)
+
+
+Who = Annotated[Identity, Depends(_caller)]
+Team = Annotated[str, Depends(_team)]
+"""Id of the caller's team."""
+Audit = Annotated[AuditLog, Depends(_audit)]
+Models = Annotated[Registry, Depends(_models)]
+"""The registry as the caller's team sees it."""
+TeamSecrets = Annotated[Secrets, Depends(_secrets)]
+ConfigPart = Annotated[PlatformConfig, part(lambda parts: parts.config)]
+StorePart = Annotated[Store, part(lambda parts: parts.store)]
+KeysPart = Annotated[Keys, part(lambda parts: parts.keys)]
+EnginePart = Annotated[TokenEngine, part(lambda parts: parts.engine)]
+StoppingPart = Annotated[asyncio.Event, part(lambda parts: parts.stopping)]
+RuntimeSessionsPart = Annotated[RuntimeSessions, part(lambda parts: parts.runtime_sessions)]

@@ -1,0 +1,178 @@
+"""`Parts`: the composition of a platform. Every part is constructed here, from the parts that it uses."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from hud.platform.access.keys import Keys
+from hud.platform.access.limits import Limits, Visitors
+from hud.platform.access.passes import Passes
+from hud.platform.access.web_sessions import WebSessions
+from hud.platform.background import Background, Work
+from hud.platform.config import PlatformConfig
+from hud.platform.environments.runtime_sessions import RuntimeSessions
+from hud.platform.metrics import Metrics
+from hud.platform.models.registry import Registry
+from hud.platform.serving.tokens import EngineDownError
+from hud.platform.store import Store
+from hud.platform.store.ingest import recover
+from hud.platform.store.telemetry_admission import Intake
+from hud.platform.training.optimizer_steps import StepsInFlight
+
+if TYPE_CHECKING:
+    from hud.platform.baseline.sittings import Sittings
+    from hud.platform.environments.playground import Worlds
+    from hud.platform.gateway.gateway import Gateway
+    from hud.platform.models.loaded_policies import Policies
+    from hud.platform.serving.tokens import TokenEngine
+    from hud.platform.training.launcher import Launches
+    from hud.platform.training.open_sessions import Sessions
+
+P = TypeVar("P")
+
+
+class _Lazy(Generic[P]):
+    """A part that is constructed at its first use, once, whichever thread is first. Its import may load torch."""
+
+    def __init__(self, make: Callable[[Parts], P]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __get__(self, parts: Parts, owner: type[Parts]) -> P:
+        made = parts.__dict__
+        with parts.constructing:
+            if self._make.__name__ not in made:
+                made[self._make.__name__] = self._make(parts)
+        found: P = made[self._make.__name__]
+        return found
+
+
+class Parts:
+    """The parts of one platform in order of construction; `close` closes them in reverse order."""
+
+    def __init__(self, config: PlatformConfig) -> None:
+        """Raises `StoreError` where the store cannot be opened."""
+        self.config = config
+        self.constructing = threading.RLock()
+        self._opened = ExitStack()
+        self.store = self._opened.enter_context(
+            closing(Store.open(config.home, config.database, config.storage))
+        )
+        recover(self.store, config.home / "journal")
+        self.keys = Keys(self.store)
+        self.web_sessions = WebSessions(self.store, self.keys)
+        self.passes = Passes(config.home)
+        self.limits = Limits()
+        self.visitors = Visitors()
+        self.metrics = Metrics()
+        self.intake = Intake()
+        self.steps = StepsInFlight()
+        self.registry = Registry(self.store, config.home, team=None)
+        self.background = Background()
+        self.stopping = self.background.stopping
+        self.runtime_sessions = RuntimeSessions(self.stopping)
+
+    @_Lazy
+    def policies(self) -> Policies:
+        """The policies that are loaded."""
+        from hud.platform.models.loaded_policies import Policies
+
+        return self._opened.enter_context(closing(Policies(self.registry)))
+
+    @_Lazy
+    def sessions(self) -> Sessions:
+        """The training sessions that are open."""
+        from hud.platform.training.open_sessions import Sessions
+
+        made = Sessions(self.registry, self.policies)
+        self._opened.callback(made.close_all)
+        return made
+
+    @_Lazy
+    def engine(self) -> TokenEngine:
+        """Sampling and training."""
+        if self.config.engine == "worker":
+            from hud.platform.serving.pool import EnginePool
+
+            return EnginePool(self.config)
+        from hud.platform.serving.inline import InlineEngine
+
+        return InlineEngine(self.policies, self.sessions)
+
+    @_Lazy
+    def gateway(self) -> Gateway:
+        """Inference over HTTP, in every dialect."""
+        from hud.platform.gateway.gateway import Gateway
+
+        made = Gateway(self.registry, lambda: self.engine, self.limits, self.metrics)
+        return self._opened.enter_context(closing(made))
+
+    @_Lazy
+    def launches(self) -> Launches:
+        """Training runs and evaluations that were launched from the dashboard."""
+        from hud.platform.training.launcher import Launches
+
+        return Launches(self.config, self.store, self.passes, self.stopping)
+
+    @_Lazy
+    def worlds(self) -> Worlds:
+        """Environments that are open in the playground."""
+        from hud.platform.environments.playground import Worlds
+
+        return Worlds(self.store, self.stopping, own_machine=not self.config.keys)
+
+    @_Lazy
+    def sittings(self) -> Sittings:
+        """Human-baseline sessions."""
+        from hud.platform.baseline.sittings import Sittings
+
+        return Sittings(self.store, self.stopping)
+
+    @property
+    def used_engine(self) -> TokenEngine | None:
+        """The engine, once a request has needed it."""
+        engine: TokenEngine | None = self.__dict__.get("engine")
+        return engine
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve during the block: background work runs. Leaving it drains that, stops the engine and closes the parts."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.close)
+            stack.push_async_callback(self._stop_engine)
+            await stack.enter_async_context(self.background.running(self._works()))
+            yield
+
+    def close(self) -> None:
+        """Give leases back, stop samplers, and close the store."""
+        self._opened.close()
+
+    def _works(self) -> Iterator[Work]:
+        """Yield the background work of a server."""
+        yield self.launches.work
+        yield self.worlds.work
+        yield self.sittings.work
+        if self.config.keys:
+            from hud.platform.environments.builder import Builder
+            from hud.platform.rollouts.worker_processes import Workers
+
+            yield Builder(self.config, self.store, self.stopping).work
+            yield Workers(self.config, self.store, self.passes, self.stopping).work
+            yield self.runtime_sessions.work
+        if self.config.engine == "worker":
+            yield self.start_engine
+
+    async def start_engine(self) -> None:
+        """Start the engine before the first request, where a model needs it."""
+        models = await asyncio.to_thread(self.registry.models)
+        if any(model.config.provider is None for model in models):
+            with suppress(EngineDownError):  # Logged by the engine, which starts again.
+                await self.engine.start()
+
+    async def _stop_engine(self) -> None:
+        if self.used_engine is not None:
+            await self.used_engine.stop()
