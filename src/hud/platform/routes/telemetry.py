@@ -14,9 +14,9 @@ import orjson
 from fastapi import APIRouter, Depends, Request
 
 from hud.errors import UsageError
-from hud.platform.metrics import Metrics
 from hud.platform.access import needs
 from hud.platform.dependencies import StorePart, Team, part
+from hud.platform.metrics import Metrics
 from hud.platform.store import Store
 from hud.platform.store.telemetry import ingest_spans
 from hud.platform.store.telemetry_admission import Intake, Upload
