@@ -42,7 +42,7 @@ class Echo(Part):
 async def served(*parts):
     env = Environment("letters", version="3.1.0")
     for part in parts:
-        env.add_part(part)
+        env.add(part)
 
     @env.tool
     def spell(word: str) -> str:

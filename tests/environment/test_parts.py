@@ -7,7 +7,9 @@ import pytest
 from hud import Environment
 from hud.agents import ScriptedAgent
 from hud.capabilities import Capability
-from hud.environment import OpenPart, Part
+from hud.environment import OpenPart, Part, Template
+from hud.environment.sources.manifest import manifest_of
+from hud.environment.tools.tool import Tool
 from hud.errors import NotFoundError, UsageError
 from hud.eval import ForkRuntime, Run, Taskset
 from hud.trace import ToolCall, ToolResult, ToolSpec
@@ -54,7 +56,7 @@ class Box(Part):
 
 box = Box()
 env = Environment("boxed")
-env.add_part(box)
+env.add(box)
 
 
 @env.initialize
@@ -178,7 +180,20 @@ async def test_what_is_not_offered_cannot_be_opened():
 
 
 def test_a_part_is_no_runs_outside_a_run_and_has_a_name_of_its_own():
-    with pytest.raises(UsageError, match="has no box outside a run"):
+    with pytest.raises(UsageError, match="'box' is up inside a run alone"):
         env.opened(box)
     with pytest.raises(UsageError, match="already has a part 'box'"):
-        env.add_part(Box())
+        env.add(Box())
+
+
+def test_what_is_added_is_returned_and_listed_by_its_name():
+    made = Environment("made")
+    tool = made.add(Tool(smash, name="break"))
+    template = made.add(Template(made, say.function, id="say"))
+    capability = made.add(Capability.ssh("outside", url="tcp://127.0.0.1:9"))
+    part = made.add(Box("crate"))
+    assert (made.tools, made.templates) == ({"break": tool}, {"say": template})
+    assert (made.capabilities, made.parts) == ([capability], {"crate": part})
+    assert manifest_of(made)["capabilities"] == [{"name": "outside"}, {"name": "crate"}]
+    with pytest.raises(UsageError, match="a part, not a dict"):
+        made.add({})

@@ -31,7 +31,7 @@ from hud.environment.workspace import Mount, Peer, WorkspaceLimits
 
 if TYPE_CHECKING:
     from hud.environment.channel import bind, serve
-    from hud.environment.workspace.workspace import Workspace
+    from hud.environment.workspace import Workspace
 
 __all__ = [
     "AgentTool",
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Workspace": "hud.environment.workspace.workspace",
+    "Workspace": "hud.environment.workspace",
     "bind": "hud.environment.channel",
     "serve": "hud.environment.channel",
 }

@@ -1,4 +1,4 @@
-"""Whose state is whose: the run that the current code works for.
+"""The run that the current code works for.
 
 The scope is a context variable, so code that runs concurrently for two runs of one environment, in tasks
 or in threads, reaches its own state only.
@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from hud.errors import UsageError
 from hud.graders.progress import reset_progress, set_progress
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _current: ContextVar[dict[int, EnvironmentRun] | None] = ContextVar("hud_run", d
 
 
 class entered:  # noqa: N801 - used as a function; a class, as it is entered several times in each rollout
-    """Scope of a run: inside, it is the `current_run` of its environment, and so are those it is nested in."""
+    """Scope of a run: inside, it is the run of its environment, and so are those it is nested in."""
 
     __slots__ = ("_progress", "_run", "_token")
 
@@ -54,16 +53,6 @@ def run_of(environment: object) -> EnvironmentRun | None:
     """Return the run of `environment` that the calling code works for, if it works for one."""
     runs = _current.get()
     return runs.get(id(environment)) if runs else None
-
-
-def current_run(environment: object, name: str, wanted: str) -> EnvironmentRun:
-    """Return the run that the calling code works for; `wanted` names what of it is asked for."""
-    run = run_of(environment)
-    if run is None:
-        raise UsageError(
-            f"Environment {name!r} has no {wanted} outside a run; use it inside tools, hooks and templates."
-        )
-    return run
 
 
 def runs_in_scope() -> list[EnvironmentRun]:

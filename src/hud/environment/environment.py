@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import AsyncGenerator, Callable
-from typing import Any, TypeVar, overload
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, Unpack, overload
 
 from hud.capabilities import Capability
-from hud.environment.current_run import State, current_run, run_of
-from hud.environment.mcp.declaring import ConnectsServers
-from hud.environment.part import OpenPart, Part
+from hud.environment import screens
+from hud.environment import workspace as workspaces
+from hud.environment.current_run import State, run_of
+from hud.environment.mcp.connected_server import ConnectedServer, Lifetime, connected_servers
+from hud.environment.part import Opened, Part, adds
 from hud.environment.run import EnvironmentRun
-from hud.environment.screens.declaring import OffersScreens
 from hud.environment.templates.template import Template
 from hud.environment.tools.agent_tool import AgentTool
 from hud.environment.tools.tool import Tool
-from hud.environment.workspace.declaring import OffersWorkspaces
 from hud.errors import UsageError
 from hud.trace import ToolSpec
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Episode = Callable[..., AsyncGenerator[Any, Any]]
-Added = TypeVar("Added", bound="AgentTool | Tool")
+Added = TypeVar("Added", bound="Tool | AgentTool | Template | Capability | Part[Any]")
 
 
-class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
+class Environment:
     """A named world with tools and templates.
 
     `reward_range` bounds the rewards of its templates; declare `(-1.0, 1.0)` to allow penalties below zero.
@@ -40,7 +41,7 @@ class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
         name: str = "environment",
         *,
         version: str = "0.0.1",
-        capabilities: list[Capability | Part] | None = None,
+        capabilities: list[Capability | Part[Any]] | None = None,
         reward_range: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         low, high = reward_range
@@ -54,7 +55,7 @@ class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
         self.tools: dict[str, Tool | AgentTool] = {}
         self.templates: dict[str, Template] = {}
         self.tool_specs: list[ToolSpec] = []
-        self.parts: list[Part] = []
+        self.parts: dict[str, Part[Any]] = {}
         """What every run has afresh."""
         self.capabilities: list[Capability] = []
         """What is offered to agents and is there without us: the same for every run."""
@@ -64,7 +65,7 @@ class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
         caller = inspect.currentframe()
         caller = caller.f_back if caller is not None else None
         for capability in capabilities or []:
-            self.add_capability(capability)
+            self.add(capability)
         self.source_file: str | None = caller.f_code.co_filename if caller is not None else None
         """The file in which the environment was made; a runtime of another process loads it from there."""
 
@@ -81,36 +82,94 @@ class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
     @property
     def state(self) -> State:
         """The state of the run that the calling tool, hook or template works for."""
-        return current_run(self, self.name, "state").state
-
-    def add_part(self, part: Part) -> None:
-        """Have every run bring `part` up."""
-        if any(part.name == other.name for other in self.parts):
-            raise UsageError(f"Environment {self.name!r} already has a part {part.name!r}.")
-        self.parts.append(part)
-
-    def add_capability(self, capability: Capability | Part) -> None:
-        """Offer agents something to connect to: what is there already, or what every run is to bring up.
-
-        Called in a hook, a template or a tool, it offers it for that run alone.
-        """
-        if isinstance(capability, Part):
-            self.add_part(capability)
-            return
         run = run_of(self)
-        known = self.capabilities if run is None else run.capabilities
-        if any(capability.name == other.name for other in known):
+        if run is None:
             raise UsageError(
-                f"Environment {self.name!r} already has a capability {capability.name!r}; give another name=."
+                f"Environment {self.name!r} has no state outside a run; use it inside tools, hooks and templates."
             )
-        (self.capabilities if run is None else run.added).append(capability)
+        return run.state
 
-    def opened(self, part: Part) -> OpenPart:
+    def add(self, addition: Added) -> Added:
+        """Add a tool, a template, a capability or a part, and return it.
+
+        Every run brings a `Part` up and down; a `Capability` exists already and is the same for every run, or, added
+        inside a run, is offered in that run alone. Raises `UsageError` for a name that is taken.
+        """
+        if isinstance(addition, Capability):
+            run = run_of(self)
+            offered = self.capabilities if run is None else run.capabilities
+            if any(addition.name == other.name for other in offered):
+                raise UsageError(
+                    f"Environment {self.name!r} already has a capability {addition.name!r}; give another name=."
+                )
+            (self.capabilities if run is None else run.added).append(addition)
+            return addition
+        kind, known, name = self._place(addition)
+        if name in known:
+            raise UsageError(f"Environment {self.name!r} already has a {kind} {name!r}.")
+        known[name] = addition
+        self.tool_specs = [tool.spec for tool in self.tools.values()]
+        return addition
+
+    def _place(self, addition: Any) -> tuple[str, dict[str, Any], str]:
+        """Return the kind of an addition, the others of that kind, and its name among them."""
+        if isinstance(addition, Part):
+            return "part", self.parts, addition.name
+        if isinstance(addition, Template):
+            return "template", self.templates, addition.id
+        if isinstance(addition, Tool | AgentTool):
+            return "tool", self.tools, addition.name
+        raise UsageError(
+            f"env.add takes a tool, a template, a capability or a part, not a {type(addition).__name__}."
+        )
+
+    def add_tool(self, tool: Added) -> Added:
+        """Add a ready tool, such as an `AgentTool`, and return it."""
+        return self.add(tool)
+
+    def add_capability(self, capability: Capability | Part[Any]) -> None:
+        """Add a capability, or a part that has one."""
+        self.add(capability)
+
+    def opened(self, part: Part[Opened]) -> Opened:
         """Return what the run that the calling tool, hook or template works for has of `part`."""
-        opened = current_run(self, self.name, part.name).parts.of(part)
-        if opened is None:
-            raise UsageError(f"Environment {self.name!r}: {part.name!r} is not up yet, or no more.")
-        return opened
+        return part.opened
+
+    workspace = adds(
+        lambda: workspaces.Workspace,
+        "Add a shell and a folder of its own for every run, in a sandbox; the arguments are those of `Workspace`.",
+    )
+    browser = adds(
+        lambda: screens.Browser,
+        "Add a Chromium with a fresh profile for every run; the arguments are those of `Browser`.",
+    )
+    desktop = adds(
+        lambda: screens.Desktop,
+        "Add a display with a window manager for every run; the arguments are those of `Desktop`.",
+    )
+    connect_mcp = adds(
+        lambda: ConnectedServer,
+        "Add the tools of an MCP server for every run; the arguments are those of `ConnectedServer`.",
+    )
+
+    def connect_mcp_config(
+        self,
+        config: Mapping[str, Any] | str | Path,
+        *,
+        prefix: bool = False,
+        include: Mapping[str, Sequence[str]] | None = None,
+        exclude: Mapping[str, Sequence[str]] | None = None,
+        **lifetime: Unpack[Lifetime],
+    ) -> dict[str, ConnectedServer]:
+        """Add the servers of an `mcpServers` JSON (or of the file at that path), and return them by name.
+
+        With `prefix` the tools of each are called `SERVER_TOOL`; `include` and `exclude` choose for each server
+        by its name. The rest is as for `connect_mcp`.
+        """
+        servers = connected_servers(
+            config, prefix=prefix, include=include, exclude=exclude, **lifetime
+        )
+        return {server.name: self.add(server) for server in servers}
 
     @overload
     def tool(self, function: Function, /) -> Function: ...
@@ -138,18 +197,10 @@ class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
         """
 
         def register(function: Function) -> Function:
-            self.add_tool(Tool(function, name=name, description=description, timeout=timeout))
+            self.add(Tool(function, name=name, description=description, timeout=timeout))
             return function
 
         return register if function is None else register(function)
-
-    def add_tool(self, tool: Added) -> Added:
-        """Add a ready tool, such as an `AgentTool`, and return it."""
-        if tool.name in self.tools:
-            raise UsageError(f"Environment {self.name!r} already has a tool {tool.name!r}.")
-        self.tools[tool.name] = tool
-        self.tool_specs = [tool.spec for tool in self.tools.values()]
-        return tool
 
     @overload
     def template(self, function: Episode, /) -> Template: ...
@@ -180,15 +231,11 @@ class Environment(ConnectsServers, OffersScreens, OffersWorkspaces):
         """
 
         def register(function: Episode) -> Template:
-            template = Template(
-                self, function, id=id, description=description, input=input, returns=returns
-            )
-            if template.id in self.templates:
-                raise UsageError(
-                    f"Environment {self.name!r} already has a template {template.id!r}."
+            return self.add(
+                Template(
+                    self, function, id=id, description=description, input=input, returns=returns
                 )
-            self.templates[template.id] = template
-            return template
+            )
 
         return register if function is None else register(function)
 

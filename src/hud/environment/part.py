@@ -7,12 +7,22 @@ of templates or of the wire.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+)
 
 from hud.capabilities import Capability
-from hud.errors import AgentFault, EnvironmentFault, RolloutError
+from hud.environment.current_run import runs_in_scope
+from hud.errors import AgentFault, EnvironmentFault, RolloutError, UsageError
 from hud.trace import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
@@ -90,30 +100,74 @@ class OpenPart:
         raise EnvironmentFault(problem)
 
 
-class Part(ABC):
-    """A declaration: what each run is to have."""
+Opened = TypeVar("Opened", bound=OpenPart, covariant=True)
+Parameters = ParamSpec("Parameters")
+Added = TypeVar("Added", bound="Part[Any]")
+
+
+class Part(ABC, Generic[Opened]):
+    """Declaration of a resource of each run, for `env.add`."""
 
     name: str
+    """Unique in an environment; its entry in the manifest's `capabilities`."""
+    confines_shells = False
+    """True where commands of an agent run in a sandbox of this part, not on this machine."""
 
     @abstractmethod
-    def open(self, run: EnvironmentRun) -> AbstractAsyncContextManager[OpenPart]:
+    def open(self, run: EnvironmentRun) -> AbstractAsyncContextManager[Opened]:
         """Bring it up for `run`: before the initialize hooks, and down after the shutdown hooks.
 
         It may be entered in one task and left in another.
         """
+
+    @property
+    def opened(self) -> Opened:
+        """The resource of the current run. Raises `UsageError` outside a run, and while it is not up."""
+        for run in runs_in_scope():
+            opened = run.parts.of(self)
+            if opened is not None:
+                return opened
+        raise UsageError(
+            f"{self.name!r} is up inside a run alone; use it inside tools, hooks and templates."
+        )
+
+
+def adds(
+    constructor: Callable[[], Callable[Parameters, Added]], documentation: str
+) -> Callable[Concatenate[Any, Parameters], Added]:
+    """Return a method of an environment that adds a part, with the parameters of the part's constructor.
+
+    `constructor` returns the constructor; it is called with the method, so that an environment without the part does
+    not load the libraries that it needs.
+    """
+
+    def add_part(
+        environment: Any, /, *positional: Parameters.args, **named: Parameters.kwargs
+    ) -> Added:
+        try:
+            construct = constructor()
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"This part of an environment needs the package {error.name!r}: pip install 'openhud[environments]'."
+            ) from error
+        added: Added = environment.add(construct(*positional, **named))
+        return added
+
+    add_part.__doc__ = documentation
+    return add_part
 
 
 class OpenParts:
     """The parts of one run."""
 
     def __init__(self) -> None:
-        self._opened: dict[int, tuple[Part, OpenPart]] = {}
+        self._opened: dict[int, tuple[Part[Any], OpenPart]] = {}
         self._stack = AsyncExitStack()
 
     def __bool__(self) -> bool:
         return bool(self._opened)
 
-    async def open(self, parts: Iterable[Part], run: EnvironmentRun) -> None:
+    async def open(self, parts: Iterable[Part[Any]], run: EnvironmentRun) -> None:
         """Bring all up, in order. Raises `EnvironmentFault`; those that came up stay until `close`."""
         for part in parts:
             try:
@@ -126,10 +180,10 @@ class OpenParts:
                     f"{type(error).__name__}: {error}."
                 ) from error
 
-    def of(self, part: Part) -> OpenPart | None:
+    def of(self, part: Part[Opened]) -> Opened | None:
         """Return what the run has of `part`."""
         found = self._opened.get(id(part))
-        return None if found is None else found[1]
+        return None if found is None else cast("Opened", found[1])
 
     def capabilities(self) -> list[Capability]:
         """Return what agents may connect to."""

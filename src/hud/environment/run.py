@@ -80,7 +80,7 @@ class EnvironmentRun:
         """Bring the parts up, and run the initialize hooks."""
         self._open = True
         if self.environment.parts:
-            await self.parts.open(self.environment.parts, self)
+            await self.parts.open(self.environment.parts.values(), self)
         for hook in self.environment.initialize_hooks:
             with entered(self):
                 try:

@@ -59,7 +59,7 @@ class Line(Part):
 def environment(*parts, **options):
     env = Environment("lines", **options)
     for part in parts:
-        env.add_part(part)
+        env.add(part)
 
     @env.tool
     async def peek(seconds: float = 0.0) -> str:

@@ -62,7 +62,7 @@ async def served(*names):
     env = Environment("papers")
     parts = [Files(name) for name in names]
     for part in parts:
-        env.add_part(part)
+        env.add(part)
 
     @env.template(id="write")
     async def write():

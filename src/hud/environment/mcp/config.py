@@ -6,14 +6,17 @@ looked up when a run needs the server, not before.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hud import settings
-from hud.errors import EnvironmentFault, UsageError
+from hud.errors import EnvironmentFault, NotFoundError, UsageError
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TRANSPORTS = {
@@ -28,6 +31,8 @@ _TRANSPORTS = {
 }
 _FOR_EDITORS = {"alwaysAllow", "autoApprove", "description", "gallery", "icon", "trust", "version"}
 """What editors keep in the same file for their own sake; it means nothing to a run."""
+
+_RUNNERS = ("python", "python3", "node", "npx", "uvx", "uv", "run", "bash", "sh")
 
 
 class ServerConfig(BaseModel):
@@ -65,6 +70,17 @@ class ServerConfig(BaseModel):
     def where(self) -> str:
         """The address or the command line, for messages; variables are not filled in."""
         return self.url or " ".join([self.command or "", *self.args])
+
+    def likely_name(self) -> str:
+        """Return a name for a server that was given none: its host, or the program that it runs."""
+        if self.url is not None:
+            return urlsplit(self.url).hostname or "mcp"
+        words = [self.command or "", *self.args]
+        for word in words:
+            stem = Path(word).stem
+            if stem and not word.startswith("-") and stem not in _RUNNERS:
+                return stem
+        return Path(words[0]).stem or "mcp"
 
     def resolved(self, name: str) -> ServerConfig:
         """Return it with its variables filled in. Raises `EnvironmentFault` that names those not set."""
@@ -121,13 +137,44 @@ def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def parse_servers(config: Mapping[str, Any]) -> dict[str, ServerConfig]:
-    """Return the enabled servers of an `mcpServers` JSON by name; `{name: {...}}` alone will do."""
+def parse_servers(config: Mapping[str, Any] | str | Path) -> dict[str, ServerConfig]:
+    """Return the enabled servers of an `mcpServers` JSON, or of the file at that path, by name.
+
+    `{name: {...}}` alone will do.
+    """
+    if isinstance(config, str | Path):
+        config = _read(config)
     servers = config.get("mcpServers", config.get("servers", config))
     if not isinstance(servers, Mapping) or not servers:
         raise UsageError('An MCP configuration looks like {"mcpServers": {"name": {...}}}.')
     parsed = {str(name): parse_server(str(name), each) for name, each in servers.items()}
     return {name: each for name, each in parsed.items() if not each.disabled}
+
+
+def _read(path: str | Path) -> Mapping[str, Any]:
+    try:
+        config = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError(f"There is no file {path}.") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as JSON: {error}.") from None
+    if not isinstance(config, Mapping):
+        raise UsageError(f'{path} does not look like {{"mcpServers": {{...}}}}.')
+    return config
+
+
+def named_entry(server: Any) -> tuple[Any, str | None]:
+    """Return a server's entry and its name, where it was given as `{name: {...}}` or as a whole configuration."""
+    if not isinstance(server, Mapping) or "url" in server or "command" in server:
+        return server, None
+    inner = server.get("mcpServers", server)
+    if isinstance(inner, Mapping) and len(inner) == 1:
+        name, entry = next(iter(inner.items()))
+        if isinstance(entry, Mapping):
+            return entry, str(name)
+    if "mcpServers" in server:
+        raise UsageError("connect_mcp takes one server; for several there is connect_mcp_config.")
+    return server, None
 
 
 def single_server(server: str | Sequence[str] | Mapping[str, Any], **extra: Any) -> dict[str, Any]:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hud.environment.mcp.config import ServerConfig
+from hud.environment.mcp.config import (
+    ServerConfig,
+    named_entry,
+    parse_server,
+    parse_servers,
+    single_server,
+)
 from hud.environment.mcp.shared_resource import Shared
 from hud.environment.part import OpenPart, Part, RunTool
 from hud.environment.tools.results import tool_result
-from hud.environment.tools.tool import parse_arguments
+from hud.environment.tools.tool import TOOL_SECONDS, parse_arguments
 from hud.errors import EnvironmentFault, UsageError
 from hud.trace import ToolResult, ToolSpec
 
@@ -58,28 +65,70 @@ class Choice:
                 )
 
 
-class ConnectedServer(Part):
-    """The declaration of a server; `source` is its configuration, a server object, or what makes one."""
+class Lifetime(TypedDict, total=False):
+    """Options of every connected server."""
+
+    shared: bool
+    timeout: float
+    start_timeout: float
+    reconnects: int
+
+
+class ConnectedServer(Part["OpenServer"]):
+    """The tools of an MCP server for each run; `env.connect_mcp(...)` adds one.
+
+    `server` is a URL, a command line as a list, an entry of `mcpServers`, a server object of the official package, or
+    a function that makes one. Every run has its own (a program is started for it, a session opened) unless it is
+    `shared` by all runs of the process. With `prefix="crm"` a tool `find` becomes `crm_find`; `include` and `exclude`
+    are the server's own names, or patterns such as `get_*`. `timeout` is the limit of one call and `start_timeout` that
+    of connecting, in seconds; `reconnects` is how often a server at a URL is tried again when its connection was lost.
+    """
 
     def __init__(
         self,
-        name: str,
-        source: ServerConfig | Any,
-        choice: Choice,
+        server: str | Sequence[str] | Mapping[str, Any] | ServerConfig | Callable[[], Any] | Any,
         *,
-        shared: bool,
-        timeout: float,
-        start_timeout: float,
-        reconnects: int,
+        name: str | None = None,
+        prefix: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        shared: bool = False,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        headers: Mapping[str, str] | None = None,
+        transport: str | None = None,
+        timeout: float = TOOL_SECONDS,
+        start_timeout: float = 60.0,
+        reconnects: int = 3,
     ) -> None:
+        self.source: ServerConfig | Any = server
+        if isinstance(server, str | Mapping | list | tuple):
+            given, found = named_entry(server)
+            folder = None if cwd is None else str(cwd)
+            entry = single_server(given, env=env, cwd=folder, headers=headers, transport=transport)
+            self.source = parse_server(name or found or "mcp", entry)
+            self.name = name or found or self.source.likely_name()
+        elif any(option is not None for option in (env, cwd, headers, transport)):
+            raise UsageError("env, cwd, headers and transport are for commands and URLs.")
+        elif isinstance(server, ServerConfig):
+            self.name = name or server.likely_name()
+        elif callable(server) or hasattr(server, "streamable_http_app"):
+            self.name = name or str(
+                getattr(server, "name", None) or getattr(server, "__name__", "mcp")
+            )
+        else:
+            raise UsageError(
+                "connect_mcp takes a URL, a command line as a list, an entry of mcpServers, a server object or "
+                f"a function that makes one, not a {type(server).__name__}."
+            )
         if timeout <= 0 or start_timeout <= 0 or reconnects < 0:
             raise UsageError(
-                f"The MCP server {name!r}: timeout and start_timeout are seconds above 0, and reconnects is "
+                f"The MCP server {self.name!r}: timeout and start_timeout are seconds above 0, and reconnects is "
                 "not below 0."
             )
-        self.name = name
-        self.source = source
-        self.choice = choice
+        self.choice = Choice(
+            prefix or "", None if include is None else _names(include), _names(exclude)
+        )
         self.timeout = timeout
         self.start_timeout = start_timeout
         self.reconnects = reconnects
@@ -206,6 +255,40 @@ class ServerTool:
         answered = await opened.server.link.call(self._name, values, seconds)
         opened.kept.extend(answered.kept)
         return tool_result(answered.result)
+
+
+def connected_servers(
+    config: Mapping[str, Any] | str | Path,
+    *,
+    prefix: bool = False,
+    include: Mapping[str, Sequence[str]] | None = None,
+    exclude: Mapping[str, Sequence[str]] | None = None,
+    **lifetime: Unpack[Lifetime],
+) -> list[ConnectedServer]:
+    """Return the enabled servers of an `mcpServers` JSON, or of the file at that path; see `env.connect_mcp_config`."""
+    servers = parse_servers(config)
+    wanted, unwanted = include or {}, exclude or {}
+    for chosen in (*wanted, *unwanted):
+        if chosen not in servers:
+            known = ", ".join(servers) or "none"
+            raise UsageError(f"There is no MCP server {chosen!r} to choose tools of ({known}).")
+    return [
+        ConnectedServer(
+            source,
+            name=name,
+            prefix=name if prefix else None,
+            include=wanted.get(name),
+            exclude=unwanted.get(name, ()),
+            **lifetime,
+        )
+        for name, source in servers.items()
+    ]
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise UsageError(f"include and exclude take a list of tool names, not {given!r}.")
+    return tuple(given)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

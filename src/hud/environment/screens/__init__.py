@@ -2,3 +2,25 @@
 
 `browser` and `desktop` are the parts; `box` is the sandbox that their programs live in.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hud.environment.screens.browser import Browser
+    from hud.environment.screens.desktop import Desktop
+
+__all__ = ["Browser", "Desktop"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Browser":
+        from hud.environment.screens.browser import Browser
+
+        return Browser
+    if name == "Desktop":
+        from hud.environment.screens.desktop import Desktop
+
+        return Desktop
+    raise AttributeError(f"module 'hud.environment.screens' has no attribute {name!r}")

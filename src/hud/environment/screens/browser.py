@@ -27,17 +27,15 @@ from hud.trace import ImageContent
 
 if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
-    from hud.environment.screens.declaring import OffersScreens
 
 _SMALLEST, _LARGEST = 200, 4096
 
 
-class Browser(Part):
-    """What `env.browser(...)` declares."""
+class Browser(Part["OpenBrowser"]):
+    """A Chromium with a fresh profile for each run; `env.browser(...)` adds one."""
 
     def __init__(
         self,
-        environment: OffersScreens,
         name: str = "browser",
         *,
         start_url: str = "about:blank",
@@ -47,7 +45,6 @@ class Browser(Part):
     ) -> None:
         """`hosts` are the only ones that pages may come from (`127.0.0.1`, `*.example.org`); None: any."""
         check_size("viewport", viewport)
-        self.environment = environment
         self.name = name
         self.start_url = start_url
         self.viewport = viewport
@@ -80,27 +77,21 @@ class Browser(Part):
             yield opened
 
     @property
-    def _opened(self) -> OpenBrowser:
-        opened = self.environment.opened(self)
-        assert isinstance(opened, OpenBrowser)
-        return opened
-
-    @property
     def page(self) -> Page:
         """The tab in front of this run's browser."""
-        return self._opened.tabs.front
+        return self.opened.tabs.front
 
     @property
     def downloads(self) -> Path:
         """The folder of what was downloaded in this run; it may not exist yet."""
-        return self._opened.box.home / "Downloads"
+        return self.opened.box.home / "Downloads"
 
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
         """Load `url` in the tab in front, and wait for it at most `timeout` seconds.
 
         A site of this machine or of a private network that is named so is reached by the browser from then on.
         """
-        await self._opened.goto(url, timeout=timeout)
+        await self.opened.goto(url, timeout=timeout)
 
     async def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression in the tab in front; promises are awaited."""

@@ -38,7 +38,6 @@ from hud.graders.command import CommandOutcome
 
 if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
-    from hud.environment.screens.declaring import OffersScreens
 
 Program = str | Sequence[str]
 """A command line for the shell, or the words of a command."""
@@ -53,12 +52,17 @@ _NOT_FOUND = (126, 127)
 """What a shell ends with where there is no such program."""
 
 
-class Desktop(Part):
-    """What `env.desktop(...)` declares."""
+class Desktop(Part["OpenDesktop"]):
+    """A display with a window manager for each run; `env.desktop(...)` adds one.
+
+    `programs` are started on it: each a command line for the shell, or a list of words. They run in a sandbox, whose
+    `root`, `mounts`, `network`, `allowed_hosts`, `env` and `limits` are those of a `Workspace`. `size` is in pixels.
+    """
+
+    confines_shells = True
 
     def __init__(
         self,
-        environment: OffersScreens,
         name: str = "desktop",
         *,
         programs: Sequence[Program] = (),
@@ -71,7 +75,6 @@ class Desktop(Part):
         limits: WorkspaceLimits | None = None,
     ) -> None:
         check_size("size", size)
-        self.environment = environment
         self.name = name
         self.programs = tuple(programs)
         self.size = size
@@ -116,40 +119,34 @@ class Desktop(Part):
             **self._of_workspaces,
         )
 
-    @property
-    def _opened(self) -> OpenDesktop:
-        opened = self.environment.opened(self)
-        assert isinstance(opened, OpenDesktop)
-        return opened
-
     async def start(self, program: Program) -> None:
         """Start one more program on this run's desktop; it is not waited for."""
-        await self._opened.start(program)
+        await self.opened.start(program)
 
     async def screenshot(self) -> bytes:
         """Return a PNG file of what is seen."""
-        return await self._opened.viewer.screenshot()
+        return await self.opened.viewer.screenshot()
 
     async def bash(self, command: str, *, timeout: float = COMMAND_SECONDS) -> CommandOutcome:
         """Run a command beside this run's programs, with their files; they cannot meddle with its variables."""
         display = {
-            "DISPLAY": f":{self._opened.display.number}",
+            "DISPLAY": f":{self.opened.display.number}",
             "XAUTHORITY": f"{HOME}/.Xauthority",
         }
-        return await self._opened.inside.bash(
+        return await self.opened.inside.bash(
             command, cwd=None, timeout=timeout, alone=False, env=display
         )
 
     async def end_all(self) -> None:
         """End every program on this run's desktop, so that its files change no more; what was shown is gone."""
-        await self._opened.inside.end_all()
+        await self.opened.inside.end_all()
 
     async def read(self, path: str) -> bytes:
         """Return what a file of this run's desktop holds; relative paths begin where programs do.
 
         Where there is none, that is the agent's own failure: uncaught, the run counts with reward 0.
         """
-        inside = self._opened.inside
+        inside = self.opened.inside
         try:
             return await transfer.read(inside.sandbox, path)
         except FileNotFoundError as error:
@@ -159,7 +156,7 @@ class Desktop(Part):
     async def write(self, path: str, data: str | bytes) -> None:
         """Write a file of this run's desktop; the folders on its way are made."""
         content = data.encode() if isinstance(data, str) else data
-        await transfer.write(self._opened.inside.sandbox, path, content)
+        await transfer.write(self.opened.inside.sandbox, path, content)
 
 
 class OpenDesktop(OpenPart):

@@ -31,7 +31,7 @@ def manifest_of(environment: Environment) -> dict[str, Any]:
         "tools": [tool_row(spec) for spec in environment.tool_specs],
         "capabilities": [
             *({"name": capability.name} for capability in environment.capabilities),
-            *({"name": part.name} for part in environment.parts),
+            *({"name": name} for name in environment.parts),
         ],
     }
 

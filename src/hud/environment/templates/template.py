@@ -24,10 +24,10 @@ class Template:
         environment: Environment,
         function: Callable[..., AsyncGenerator[Any, Any]],
         *,
-        id: str | None,
-        description: str,
-        input: Any,
-        returns: Any,
+        id: str | None = None,
+        description: str = "",
+        input: Any = None,
+        returns: Any = None,
     ) -> None:
         self.environment = environment
         self.function = function

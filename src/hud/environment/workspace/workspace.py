@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
-from hud.environment.current_run import runs_in_scope
 from hud.environment.part import OpenPart, Part
 from hud.environment.workspace.files import transfer
 from hud.environment.workspace.files.changes import SKIPPED, Changes
@@ -36,8 +35,19 @@ COMMAND_SECONDS = 600.0
 OUTPUT_BYTES = 1 << 16
 
 
-class Workspace(Part):
-    """What `env.workspace(...)` declares; made by hand, `env.add_capability(Workspace(...))` does the same."""
+class Workspace(Part["OpenWorkspace"]):
+    """A shell and a folder of files for each run, in a sandbox; `env.workspace(...)` adds one. Agents come in over SSH.
+
+    The folder, `guest_path` inside, begins as a copy of `root`, or empty; what a run changes there, no other
+    run sees, and `root` stays as it is. `mounts` are more of this machine's files, to be read only; `env` are
+    variables. With `network` its programs reach the web by a proxy: what is public, or `allowed_hosts` alone
+    (`pypi.org`, `*.example.org`, `git.example.org:9418`). `peers` are services that it reaches by name.
+    Changed files are recorded for each step, except those of the names (patterns) in `untracked`.
+    When the agent is done, its connections end, and all that runs in there; with `keeps_running` processes go
+    on, so that graders find the servers that the agent was asked to start.
+    """
+
+    confines_shells = True
 
     def __init__(
         self,
@@ -92,17 +102,6 @@ class Workspace(Part):
             yield opened
         finally:
             await opened.close()
-
-    @property
-    def opened(self) -> OpenWorkspace:
-        """This run's own."""
-        for run in runs_in_scope():
-            opened = run.parts.of(self)
-            if isinstance(opened, OpenWorkspace):
-                return opened
-        raise UsageError(
-            f"The workspace {self.name!r} is up inside a run alone; use it inside tools, hooks and templates."
-        )
 
     async def bash(
         self,

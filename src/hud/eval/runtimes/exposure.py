@@ -25,8 +25,8 @@ def shells_outside(tasks: Iterable[Task]) -> dict[str, list[str]]:
 
 
 def _shells(environment: Environment) -> list[str]:
-    if any(type(part).__name__ in ("Workspace", "Desktop") for part in environment.parts):
-        return []  # Where there is one, tools work in it; importing it here would load its SSH server.
+    if any(part.confines_shells for part in environment.parts.values()):
+        return []
     return [
         spec.name
         for spec in environment.tool_specs
