@@ -42,7 +42,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
     )
     app.state.parts = parts
     for router in ROUTERS:
-        app.include_router(router)
+        # Not `include_router`: it builds every route anew in each application, a tenth of a second.
+        app.router.routes.extend(router.routes)
     app.add_middleware(Dashboard, parts=parts)
     app.add_middleware(Bodies, keys=config.keys)
     if config.keys:
