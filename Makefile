@@ -6,10 +6,10 @@ STAMP  := $(VENV)/.installed
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hierarchy demo-null lab test check bench clean format
+.PHONY: help setup demo demo-hierarchy demo-null lab test test-all check bench clean format
 
 help:  ## Show what each target does
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 setup: $(STAMP)  ## Create .venv and install openhud with everything in it
 
@@ -33,10 +33,18 @@ lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, br
 	@scripts/setup-worlds redis-server
 	@$(BIN)/python examples/incident_lab/record.py --folder .lab
 
-test: $(STAMP) $(OFFICIAL)/.installed  ## Run the test suite, on SQLite and on PostgreSQL, the official client's part included
+test: $(STAMP) $(OFFICIAL)/.installed  ## Run the tests on SQLite, and samples of what is slow or needs PostgreSQL (10 minutes)
 	@scripts/setup-worlds
-	@scripts/run-tests $(BIN)/python
+	@scripts/run-tests $(BIN)/python -m "not slow"
+	@scripts/test-on-postgresql scripts/run-tests $(BIN)/python tests/platform/store -m "not slow"
+
+test-all: test  ## Run `make test`, then all the rest: slow tests, PostgreSQL, kernels switched off (50 minutes)
+	@echo "==> the slow tests, on SQLite"
+	@scripts/run-tests $(BIN)/python -m slow
 	@scripts/test-on-postgresql scripts/run-tests $(BIN)/python
+	@echo "==> the engine's tests and training's again, on plain PyTorch"
+	@HUD_CPU_KERNELS=0 HUD_CUDA_KERNELS=0 scripts/run-tests $(BIN)/python \
+		tests/engine tests/learning tests/train tests/platform/training
 
 check: $(STAMP)  ## Lint, format, types and import contracts
 	@$(BIN)/ruff check .

@@ -60,7 +60,15 @@ def hud(warm, tmp_path):
 # -- hud init -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", ["blank", "tools", "browser", "workspace", "mcp", "subagents"])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "blank",
+        "tools",
+        "subagents",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("browser", "workspace", "mcp")),
+    ],
+)
 def test_a_preset_runs_right_after_init_and_doing_nothing_earns_nothing(hud, tmp_path, preset):
     if shutil.which(NEEDS.get(preset, "bash")) is None:
         pytest.skip(f"there is no {NEEDS[preset]} here: scripts/setup-worlds")
@@ -96,7 +104,7 @@ def test_an_environment_in_a_folder_with_a_space_prints_a_command_that_runs(hud,
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
-@pytest.mark.parametrize("named", ["kind", "model"])
+@pytest.mark.parametrize("named", ["kind", pytest.param("model", marks=pytest.mark.slow)])
 def test_gateway_asks_the_gateway_even_where_a_key_is_set(hud, kind, named):
     provider, turn = PROVIDERS[kind]
     models = {"claude": "claude-sonnet-4-6", "openai": "gpt-5.6", "gemini": "gemini-3.5-flash"}
@@ -160,6 +168,7 @@ def test_options_of_the_guides_are_taken(hud):
 # -- models, jobs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_models_head_prints_the_active_checkpoint_and_its_statistics(hud):
     hud(
         "hud models create m --tasks tasks.py --hidden 32 --layers 1 --vocab-size 300 --max-context 96"
@@ -209,6 +218,7 @@ def _always(kind, turn):
     return Always()
 
 
+@pytest.mark.slow
 def test_remote_plays_with_the_providers_key_of_the_platform(hud, server):
     place = {"HUD_API_URL": server.url, "HUD_API_KEY": server.key}
     hud("hud deploy . --yes", **place)

@@ -20,6 +20,8 @@ from tests.fleet.live_server import LiveServer
 from hud.platform.store import Store
 from hud.trace import new_id
 
+pytestmark = pytest.mark.slow
+
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 GRAVE = ("serious", "critical")

@@ -264,6 +264,7 @@ async def test_what_a_taskset_lacks_is_told(platform, web):
     assert found["comparison"] is None
 
 
+@pytest.mark.slow
 async def test_an_evaluation_is_launched_where_none_is_recorded(platform, web, tmp_path):
     model = make_model(platform)
     (tmp_path / "tasks.py").write_text(TASKS.replace("WORDS", "['red', 'green']"))

@@ -277,6 +277,7 @@ async def ended(platform, launch):
     return launch
 
 
+@pytest.mark.slow
 async def test_a_launched_run_trains_and_a_stopped_one_is_resumed(platform, web, folder):
     make_model(platform)
     sent = {

@@ -23,6 +23,11 @@ from tests.warm_hud import WarmHud
 from hud.cli.main import run as run_hud
 from hud.client import disconnect
 
+SLOW = [
+    f"docs/{name}.md"
+    for name in ("first-policy", "hierarchies", "incident-lab", "mcp", "platform", "training")
+]
+"""Pages that train several times, or start many servers."""
 PAGES = {name_of(page): blocks_of(page.read_text(), name_of(page)) for page in pages()}
 BLOCKS = [block for blocks in PAGES.values() for block in blocks]
 
@@ -79,7 +84,14 @@ def small_model(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("page", [name for name, blocks in PAGES.items() if blocks])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name, blocks in PAGES.items()
+        if blocks
+    ],
+)
 async def test_every_block_of_the_page_runs(
     page, warm, providers, small_model, tmp_path, monkeypatch
 ):

@@ -12,6 +12,8 @@ from tests.fleet.test_remote_rollouts import ENV, deploy, wait
 
 from hud.trace import new_id
 
+pytestmark = pytest.mark.slow
+
 JUDGE = """
 from hud import Environment
 env = Environment("judge")

@@ -120,6 +120,7 @@ def test_what_cannot_be_played_is_refused_at_once(server):
         assert api.post("/v2/rollouts/submit", json={**body, "trace_id": "x"}).status_code == 400
 
 
+@pytest.mark.slow
 def test_a_rollout_that_breaks_is_a_failed_run_that_says_why(server):
     with server.client() as api:
         job = new_id()
@@ -139,6 +140,7 @@ def test_a_rollout_that_breaks_is_a_failed_run_that_says_why(server):
             assert told in found()["error"]
 
 
+@pytest.mark.slow
 def test_cancelling_stops_what_waits_and_what_runs(server):
     with server.client() as api:
         job = new_id()
@@ -157,6 +159,7 @@ def test_cancelling_stops_what_waits_and_what_runs(server):
         assert everything["total_tasks_cancelled"] == 0
 
 
+@pytest.mark.slow
 def test_another_team_neither_sees_nor_stops_them(server):
     with server.client() as api:
         made = api.post(
@@ -173,6 +176,7 @@ def test_another_team_neither_sees_nor_stops_them(server):
         wait(lambda: job_of(api, job)["status"] == "completed")
 
 
+@pytest.mark.slow
 def test_a_key_of_a_person_takes_no_work(server):
     with server.client() as api:
         for route in ("take", "renew", "release", f"finish/{new_id()}"):
@@ -199,6 +203,7 @@ def test_killed_workers_and_a_killed_server_lose_nothing_and_count_nothing_twice
             assert sum(step["source"] == "agent" for step in steps) == 1
 
 
+@pytest.mark.slow
 def test_stopping_hands_back_what_is_being_played(server):
     with server.client() as api:
         job = new_id()

@@ -24,6 +24,7 @@ def engines(server):
     return [one.pid for one in found if any("serving.worker" in part for part in one.cmdline())]
 
 
+@pytest.mark.slow
 async def test_engines_that_are_killed_cost_no_step_and_repeat_none(tmp_path, monkeypatch):
     server = LiveServer(tmp_path / "server", "--workers", "0")
     server.start()

@@ -17,6 +17,8 @@ from hud.agents import OpenAIChatAgent
 from hud.agents.types import OpenAIChatConfig
 from hud.eval import Runtime, Task, Taskset
 
+pytestmark = pytest.mark.slow
+
 BOOKS = '{"emma": 1815, "ulysses": 1922}'
 OURS = f'''\
 from hud.environment import Environment

@@ -13,6 +13,7 @@ def speaker(server):
     return "speaker"
 
 
+@pytest.mark.slow
 def test_an_evaluation_plays_grades_and_reports_every_run(official, server, speaker):
     report = official.json(
         "eval",
@@ -62,6 +63,7 @@ def test_an_evaluation_plays_grades_and_reports_every_run(official, server, spea
     assert steps[2]["usage"]["completion_tokens"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["openai_compatible", "openai", "claude", "gemini"])
 def test_every_official_agent_plays_a_local_model_in_its_own_dialect(
     official, server, speaker, agent
@@ -77,6 +79,7 @@ def test_every_official_agent_plays_a_local_model_in_its_own_dialect(
     assert steps[2]["usage"]["completion_tokens"] > 0
 
 
+@pytest.mark.slow
 def test_one_task_is_played_by_default_and_others_by_slug(official, server, speaker):
     limits = ["--max-steps", "1", "--yes"]
     assert official.json("eval", "env.py", speaker, *limits)["run_count"] == 1
@@ -112,6 +115,7 @@ def test_a_template_that_breaks_is_a_run_with_an_error(official, server, speaker
     assert "the grader fell over" in json.dumps(trace)
 
 
+@pytest.mark.slow
 def test_an_unknown_model_is_told_before_anything_runs(official, server):
     before = server.get("/v2/jobs")["total"]
     refused = official.json("eval", "env.py", "no-such-model", "--yes", exit_code=2)
@@ -119,6 +123,7 @@ def test_an_unknown_model_is_told_before_anything_runs(official, server):
     assert server.get("/v2/jobs")["total"] == before
 
 
+@pytest.mark.slow
 def test_a_trace_that_is_not_there_is_told(official):
     missing = official.json("trace", "get", "f" * 32, exit_code=1)
     assert missing["error"] == "not_found"

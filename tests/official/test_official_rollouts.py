@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PLACES = """\
 import asyncio
 from hud import Environment

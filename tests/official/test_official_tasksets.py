@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def rows(server, name):
     found = server.get(f"/v2/tasksets/by-name/{name}")

@@ -150,6 +150,7 @@ async def test_a_batch_that_was_sent_for_a_step_already_taken_is_not_learned_aga
         assert platform.registry.tree.get(made["checkpoint_id"]).num_datums == 2
 
 
+@pytest.mark.slow
 async def test_only_the_client_whose_gradient_died_with_the_engine_is_refused(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine

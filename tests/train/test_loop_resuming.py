@@ -113,6 +113,7 @@ def start(script, home, where=""):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_killed_everywhere_ends_with_the_weights_of_one_that_was_not(script, tmp_path):
     straight = start(script, tmp_path / "straight")

@@ -225,6 +225,7 @@ async def test_one_that_falls_silent_is_not_waited_for_for_ever(length, monkeypa
                 await RFBClient.connect(capability)
 
 
+@pytest.mark.slow
 async def test_one_that_takes_nothing_in_is_not_waited_for_for_ever(monkeypatch):
     monkeypatch.setattr(rfb, "_SEND_SECONDS", 0.2)
 

@@ -84,6 +84,7 @@ async def test_turns_are_shared_out_and_the_same_tokens_are_drawn(policy):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
 
 
+@pytest.mark.slow
 async def test_half_of_the_processes_draw_while_training_passes_are_computed(policy):
     first, second = await spread(policy)
     passes = side_by_side([lambda: None, lambda: None])
@@ -93,6 +94,7 @@ async def test_half_of_the_processes_draw_while_training_passes_are_computed(pol
     passes.close()
 
 
+@pytest.mark.slow
 async def test_a_seed_draws_the_same_in_any_process(policy):
     params = SamplingParams(max_tokens=24, seed=3)
     alone = await policy.sample([5, 6, 7], params)
@@ -101,6 +103,7 @@ async def test_a_seed_draws_the_same_in_any_process(policy):
     assert [one.token_ids for one in again] == [alone.token_ids] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [False, True])
 async def test_weights_that_change_here_are_sampled_from_there(policy, lora):
     if lora:
@@ -123,6 +126,7 @@ async def test_weights_that_change_here_are_sampled_from_there(policy, lora):
     assert [one.token_ids for one in after] == [one.token_ids for one in alone]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=4, alpha=8)])
 async def test_what_a_trainer_learns_is_sampled_from_whoever_was_there_first(policy, lora):
     trainer = Trainer(policy.decoder, lora=lora)
@@ -146,6 +150,7 @@ async def test_what_a_trainer_learns_is_sampled_from_whoever_was_there_first(pol
     assert [one.token_ids for one in after] == [one.token_ids for one in alone]
 
 
+@pytest.mark.slow
 async def test_a_swap_in_flight_is_told_of_everywhere(policy):
     await spread(policy)
     long = SamplingParams(max_tokens=480, temperature=0)
@@ -169,6 +174,7 @@ async def test_a_swap_in_flight_is_told_of_everywhere(policy):
         assert 0 < where < 480
 
 
+@pytest.mark.slow
 async def test_what_needs_this_process_is_drawn_here(policy):
     await spread(policy)
     request = submitted(policy, [5, 6, 7], stopped=lambda ids: len(ids) == 3)
@@ -193,6 +199,7 @@ async def test_a_process_that_is_killed_takes_only_its_turns_with_it(policy):
     assert side not in await spread(policy)
 
 
+@pytest.mark.slow
 async def test_an_adapter_that_is_put_on_later_is_sampled_with(policy):
     sides = await spread(policy)
 
@@ -208,6 +215,7 @@ async def test_an_adapter_that_is_put_on_later_is_sampled_with(policy):
     assert [one.token_ids for one in await drawn(policy)] == [one.token_ids for one in alone]
 
 
+@pytest.mark.slow
 async def test_the_next_turn_goes_where_the_conversation_is(policy):
     await spread(policy)
     openings = [[number] * 64 for number in range(20, 28)]
@@ -220,6 +228,7 @@ async def test_the_next_turn_goes_where_the_conversation_is(policy):
         assert one.cached >= 64 + 23
 
 
+@pytest.mark.slow
 async def test_a_turn_that_is_given_up_ends_there(policy):
     sides = await spread(policy)
     requests = [submitted(policy, prompt, SamplingParams(max_tokens=480)) for prompt in PROMPTS]
@@ -230,6 +239,7 @@ async def test_a_turn_that_is_given_up_ends_there(policy):
     await drawn(policy)
 
 
+@pytest.mark.slow
 async def test_a_long_prompt_stays_in_its_place_among_short_ones(policy, monkeypatch):
     monkeypatch.setattr(side_process, "SHORT_TOKENS", 32)
     await spread(policy)
@@ -315,6 +325,7 @@ async def test_passes_that_are_computed_beside_find_the_same_bits(policy, answer
     assert all(map(np.array_equal, logprobs, alone.forward(batch_of())))
 
 
+@pytest.mark.slow
 async def test_layers_are_recomputed_beside_too(policy, answered):
     await spread(policy)
     beside = trainer_of(policy, beside=policy.beside)
@@ -324,6 +335,7 @@ async def test_layers_are_recomputed_beside_too(policy, answered):
     assert [checkpointed for _, checkpointed in answered] == [False] * 3 + [True] * 3
 
 
+@pytest.mark.slow
 async def test_passes_beside_are_of_the_weights_as_they_are(policy, answered):
     await spread(policy)
     alone, beside = trainer_of(policy), trainer_of(policy, beside=policy.beside)
@@ -340,6 +352,7 @@ async def test_passes_beside_are_of_the_weights_as_they_are(policy, answered):
     assert same(after, await asyncio.to_thread(told, alone))
 
 
+@pytest.mark.slow
 async def test_a_pass_whose_process_is_killed_is_computed_here(policy, answered):
     sides = await spread(policy)
     alone, beside = trainer_of(policy), trainer_of(policy, beside=lambda: sides)
@@ -352,6 +365,7 @@ async def test_a_pass_whose_process_is_killed_is_computed_here(policy, answered)
     assert not policy.beside(), "the others are too few until it has been started again"
 
 
+@pytest.mark.slow
 async def test_a_pass_that_fails_beside_says_what_it_would_here(policy, answered):
     sides = await spread(policy)
     beside = trainer_of(policy, beside=policy.beside)

@@ -79,6 +79,7 @@ def trained_from():
     return ranks_at_work.whole_weights(ranks_at_work.decoder())
 
 
+@pytest.mark.slow
 def test_ranks_that_hold_nothing_of_a_tensor_take_part_all_the_same(alone, tmp_path):
     """Of three ranks the last has no row of an adapter of rank four, nor any sequence of a small batch."""
     found, expected = started(3, tmp_path, "lora ppo")["lora ppo"], alone["lora ppo"]

@@ -349,6 +349,7 @@ def start(home, port_file):
     raise AssertionError(port_file.read_text())
 
 
+@pytest.mark.slow
 async def test_kill_9_during_a_build_loses_nothing_and_leaves_nobody_behind(tmp_path):
     home = tmp_path / "home"
     setup = create_app(PlatformConfig(home, keys=True)).state.parts

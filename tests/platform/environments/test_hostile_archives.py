@@ -153,7 +153,16 @@ def test_folders_without_end_are_refused(archive):
     refuse(path, tar, "folders deep")
 
 
-@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        tarfile.REGTYPE,
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE)
+        ),
+    ],
+)
 def test_folders_that_only_stand_in_names_count_as_files(archive, kind):
     path, tar = archive
     for number in range(1000):
@@ -189,6 +198,7 @@ def test_names_that_no_file_should_have_are_refused(archive, name):
     refuse(path, tar, "name")
 
 
+@pytest.mark.slow
 def test_extension_headers_that_fill_memory_are_refused(tmp_path):
     """Each is small enough, and `tarfile` keeps them all."""
     path = tmp_path / "a.tar.gz"

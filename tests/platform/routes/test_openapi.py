@@ -13,6 +13,7 @@ SLOW_OR_OUTWARD = re.compile("/v2/models/(create|add)|/v2/fleet/take")
 """Fetches from the hub, computes for seconds, or waits for work by design."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_request_makes_the_server_fail(tmp_path):
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))

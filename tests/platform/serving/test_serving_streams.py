@@ -17,7 +17,7 @@ from hud.platform.store.tables import LOCAL_TEAM
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(params=["inline", "worker"])
+@pytest.fixture(params=["inline", pytest.param("worker", marks=pytest.mark.slow)])
 async def served(request, tmp_path):
     async with engine_of(tmp_path, request.param) as (platform, model):
         yield platform, model
@@ -146,6 +146,7 @@ async def test_a_full_queue_refuses_at_once(tmp_path, monkeypatch):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_checkpoints_beyond_those_that_stay_loaded_lose_nobody_a_request(served):
     platform, model = served
     others = [platform.registry.of(LOCAL_TEAM).fork(model.slug, f"fork-{n}") for n in range(4)]

@@ -103,6 +103,7 @@ async def test_a_step_in_the_other_process_moves_what_it_serves(tmp_path):
         assert again[0] == before[0]
 
 
+@pytest.mark.slow
 async def test_a_gradient_that_died_with_its_engine_is_missed_and_not_half_applied(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
@@ -119,6 +120,7 @@ async def test_a_gradient_that_died_with_its_engine_is_missed_and_not_half_appli
         assert node.num_datums == 4
 
 
+@pytest.mark.slow
 async def test_a_step_whose_gradient_died_is_refused(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
@@ -130,6 +132,7 @@ async def test_a_step_whose_gradient_died_is_refused(tmp_path):
         assert (await ask(engine, model, "optim-step", a_step("one")))["step"] == 1
 
 
+@pytest.mark.slow
 async def test_after_a_kill_between_steps_training_goes_on(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
@@ -157,6 +160,7 @@ async def test_a_request_is_known_on_the_way_to_the_head_and_not_on_other_branch
         assert len(platform.registry.tree.nodes(model)) == 3
 
 
+@pytest.mark.slow
 async def test_killed_at_any_moment_of_a_step_it_is_taken_once(tmp_path, monkeypatch):
     monkeypatch.setattr(remote, "LONGEST_WAIT_SECONDS", 0.2)
     async with engine_of(tmp_path, "worker") as (platform, model):
