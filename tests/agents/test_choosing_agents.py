@@ -113,15 +113,6 @@ async def test_a_providers_model_without_a_key_is_refused_before_anything_starts
         await create_agent("gpt-5.6").prepare()
 
 
-async def test_a_missing_library_is_said_before_anything_starts(home, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("hud.agents.agent_kinds.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(
-        UsageError, match=r"OpenAIAgent needs openai: pip install 'openhud\[agents\]'"
-    ):
-        await create_agent("gpt-5.6").prepare()
-
-
 def test_settings_are_those_of_the_kind(home):
     assert create_agent("computer-use-preview").config.max_steps == 50
     with pytest.raises(UsageError, match="no setting 'thinking'; the settings are auto_respond"):

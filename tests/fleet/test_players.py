@@ -40,11 +40,6 @@ def test_a_model_whose_tokens_are_kept_is_asked_for_them_whatever_kind_was_named
     assert found.config.max_steps == 7
 
 
-def test_without_a_providers_library_chat_completions_do(monkeypatch):
-    monkeypatch.setattr("hud.fleet.players.is_installed", lambda kind: kind == "openai_compatible")
-    assert isinstance(made("claude", max_steps=7).config, OpenAIChatConfig)
-
-
 def test_what_cannot_be_made_is_said_in_a_sentence():
     with pytest.raises(UsageError, match="config is not right: max_steps: Input should be"):
         made("openai", max_steps=0)

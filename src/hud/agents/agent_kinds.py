@@ -1,12 +1,11 @@
 """The kinds of agent, by the names that a catalogue and the command line use, and which kind plays a model.
 
-It loads no agent before one is made: each kind needs a provider's SDK, and one rarely has all of them.
+It loads no agent before one is made, since most processes make one kind.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,8 +37,6 @@ class AgentKind:
     home: str
     agent: str
     settings: type[AgentConfig]
-    sdk: str | None = None
-    """The provider's library that it needs."""
     models: str | None = None
     """Pattern of the models that are this kind's by their names."""
 
@@ -52,7 +49,6 @@ KINDS = {
             "hud.agents.providers.claude",
             "ClaudeAgent",
             ClaudeConfig,
-            "anthropic",
             r"claude-",
         ),
         AgentKind(
@@ -60,7 +56,6 @@ KINDS = {
             "hud.agents.providers.openai_responses",
             "OperatorAgent",
             OperatorConfig,
-            "openai",
             r"computer-use-preview",
         ),
         AgentKind(
@@ -68,7 +63,6 @@ KINDS = {
             "hud.agents.providers.openai_responses",
             "OpenAIAgent",
             OpenAIConfig,
-            "openai",
             r"gpt-[3-9]|chatgpt-|codex-|o[1-9](-|$)",
         ),
         AgentKind(
@@ -76,7 +70,6 @@ KINDS = {
             "hud.agents.providers.gemini",
             "GeminiCUAAgent",
             GeminiCUAConfig,
-            "google.genai",
             r"gemini-.*computer-use",
         ),
         AgentKind(
@@ -84,7 +77,6 @@ KINDS = {
             "hud.agents.providers.gemini",
             "GeminiAgent",
             GeminiConfig,
-            "google.genai",
             r"gemini-",
         ),
         AgentKind(SERVED, "hud.agents.providers.openai_chat", "OpenAIChatAgent", OpenAIChatConfig),
@@ -107,17 +99,6 @@ def kind_of_settings(settings: object) -> str:
     return next(found, SERVED)
 
 
-def is_installed(kind: str) -> bool:
-    """Say whether the library that a kind needs is here."""
-    sdk = KINDS[kind].sdk
-    if sdk is None:
-        return True
-    try:
-        return importlib.util.find_spec(sdk) is not None
-    except ModuleNotFoundError:  # Its parent is not.
-        return False
-
-
 def settings_of(
     kind: str, given: Mapping[str, Any], *, whose: str, hidden: frozenset[str] = frozenset()
 ) -> AgentConfig:
@@ -137,10 +118,8 @@ def settings_of(
 
 
 def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> ToolLoopAgent:
-    """Return an agent of a kind; `fields` go over the settings. Raises `UsageError` where its library is missing."""
+    """Return an agent of a kind; `fields` go over the settings."""
     known = KINDS[kind]
-    if not is_installed(kind):
-        raise UsageError(f"{known.agent} needs {known.sdk}: pip install 'openhud[agents]'.")
     made: ToolLoopAgent = getattr(importlib.import_module(known.home), known.agent)(
         settings, **fields
     )

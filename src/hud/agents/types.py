@@ -73,7 +73,7 @@ class OpenAIChatConfig(AgentConfig):
 
 
 class ProviderConfig(AgentConfig):
-    """Settings of every agent that asks a provider through the provider's own SDK."""
+    """Settings of every agent that asks a provider in the provider's own dialect."""
 
     api_key: str | None = None
     """None: the provider's variable, such as `OPENAI_API_KEY`; without one, the gateway and `HUD_API_KEY`."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from hud.agents import Agent
-from hud.agents.agent_kinds import KINDS, SERVED, agent_of, is_installed, kind_of_model, settings_of
+from hud.agents.agent_kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.errors import UsageError
 
@@ -28,8 +28,8 @@ def player_of(given: dict[str, Any], gateway_url: str) -> ToolLoopAgent:
     """
     agent = given["spec"]["agent"]
     refuse_unplayable(agent["type"], agent.get("config") or {})
-    # Tokens come with chat completions alone, and no library is needed for those.
-    kind = SERVED if given["samples"] or not is_installed(agent["type"]) else agent["type"]
+    # Tokens come with chat completions alone.
+    kind = SERVED if given["samples"] else agent["type"]
     known = KINDS[kind].settings.model_fields.keys() - _PRIVATE
     config = {
         name: value
@@ -50,9 +50,7 @@ def player_of(given: dict[str, Any], gateway_url: str) -> ToolLoopAgent:
 
 def _subagent(place: dict[str, Any], model: str, *, samples: bool) -> Agent:
     """Return the agent of a subagent's model, which asks where its caller asks."""
-    kind = kind_of_model(model) or SERVED
-    if samples or not is_installed(kind):
-        kind = SERVED
+    kind = SERVED if samples else kind_of_model(model) or SERVED
     config: dict[str, Any] = {"model": model, **place}
     if kind == SERVED:
         config["completion_kwargs"] = _with_tokens({}, wanted=samples)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from hud import settings
 from hud.errors import UsageError
+from hud.inference.dialects.codec import Family
 from hud.inference.retries import Provider
 
 
@@ -75,6 +76,22 @@ def endpoint(
     return _of_gateway(elsewhere, known.api_key)
 
 
+def url_of(family: Family, base: str, model: str, action: str) -> str:
+    """Return the URL of a call: of Gemini a method of the model, of the others a path."""
+    if family == "gemini":
+        return f"{base}/v1beta/models/{model}:{action}"
+    return f"{base}/v1/{action}" if family == "anthropic" else f"{base}/{action}"
+
+
+def credentials(family: Family, key: str | None) -> dict[str, str]:
+    """Return the header that carries a key; none without a key."""
+    if not key:
+        return {}
+    if family == "anthropic":
+        return {"x-api-key": key}
+    return {"x-goog-api-key": key} if family == "gemini" else {"authorization": f"Bearer {key}"}
+
+
 def gateway_url() -> str:
     """Return the gateway's address. Raises `UsageError` where none is set."""
     url = settings.load().gateway_url
@@ -87,5 +104,5 @@ def gateway_url() -> str:
 
 def _of_gateway(url: str, key: str | None) -> Endpoint:
     url = url.rstrip("/")
-    # A server of one's own may want no key; the SDKs want something to send.
+    # A server of one's own may demand a header and take any key.
     return Endpoint(url, key or "none", Provider(url, "HUD_API_KEY"))

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from hud import settings
 from hud.errors import UsageError
+from hud.trace import Usage
 
 _TABLE = Path(__file__).with_name("prices.json")
 _DATED = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|\d{2}-\d{4}|\d{4}|latest)$")
@@ -92,6 +93,32 @@ def cost_usd(
     if price.long is not None and prompt_tokens > price.long.above:
         rates = price.long
     return rates.cost_usd(prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens)
+
+
+def usage_of_call(
+    model: str,
+    prompt: int,
+    completion: int,
+    cached: int = 0,
+    written: int = 0,
+    *,
+    charged: float | None = None,
+) -> Usage:
+    """Return token counts with their cost; `prompt` counts all its tokens, `cached` and `written` among them.
+
+    `charged`: dollars that the server itself says, instead of those of the price table.
+    """
+    if charged is None:
+        charged = cost_usd(
+            model,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cached_tokens=cached,
+            cache_write_tokens=written,
+        )
+    return Usage(
+        prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached, cost_usd=charged
+    )
 
 
 @lru_cache(maxsize=8)

@@ -64,11 +64,20 @@ class BrokenAnswer(Exception):
 
 
 class AnsweredError(Exception):
-    """An error that a provider wrote into an answer that had begun well; its code says whether it passes."""
+    """An error inside an answer that began with status 200; its code, or its status, says whether it passes."""
 
-    def __init__(self, code: str | None, message: str) -> None:
+    def __init__(self, code: str | None, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.body = {"code": code or "server_error", "message": message}
+        self.status_code = status
+
+
+class ErrorStatus(Exception):
+    """An answer with an error status."""
+
+    def __init__(self, status_code: int, body: Any, headers: Mapping[str, str]) -> None:
+        super().__init__(f"status {status_code}")
+        self.status_code, self.body, self.headers = status_code, body, headers
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ def trouble_of(error: BaseException) -> Trouble | None:
         shown = " ".join(error.doc[:200].split())
         return Trouble(f"answered with something that is no JSON: {shown}", curable=True)
     status = _status(error)
-    if status is not None and status >= 400:
+    if status is not None and status >= 300:
         return _of_status(error, status)
     kind = _kind_in(error)
     if kind is not None:
@@ -138,8 +147,8 @@ def trouble_of(error: BaseException) -> Trouble | None:
 
 def http_trouble(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
     """Return what an HTTP answer with an error status says."""
-    detail = _message_of(body)
-    code = _code_of(body)
+    detail = message_of(body)
+    code = code_of(body)
     no_quota = status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached")
     return Trouble(
         f"answered {status}: {detail}",
@@ -167,11 +176,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _of_status(error: BaseException, status: int) -> Trouble:
-    response = getattr(error, "response", None)
+    response = getattr(error, "response", error)
     headers = getattr(response, "headers", None) or {}
     body = getattr(error, "body", None)
-    if body is None:
-        body = getattr(error, "details", None)  # google-genai's name for it
     return http_trouble(status, body if body is not None else str(error), headers)
 
 
@@ -202,10 +209,10 @@ def _status(error: BaseException) -> int | None:
 def _kind_in(error: BaseException) -> str | None:
     """Return the error type that a provider named inside its answer."""
     body = getattr(error, "body", None)
-    return _code_of(body) if isinstance(body, dict) else None
+    return code_of(body) if isinstance(body, dict) else None
 
 
-def _code_of(body: Any) -> str | None:
+def code_of(body: Any) -> str | None:
     if not isinstance(body, dict):
         return None
     inner = body.get("error")
@@ -219,11 +226,11 @@ def _code_of(body: Any) -> str | None:
 
 def _detail(error: BaseException) -> str:
     body = getattr(error, "body", None)
-    return _message_of(body if body is not None else str(error))
+    return message_of(body if body is not None else str(error))
 
 
-def _message_of(body: Any) -> str:
-    """Return the sentence in an error body, whichever provider wrote it."""
+def message_of(body: Any) -> str:
+    """Return the sentence in an error body of any provider: at most 500 characters of one line."""
     found = body
     for name in ("detail", "error", "message"):
         if isinstance(found, dict) and found.get(name):

@@ -7,8 +7,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+@dataclass
+class DeclaredTools:
+    """Tool declarations of one request, and the names that stand for our tools in it and in its answer."""
+
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    """Declarations as the dialect writes them."""
+    wire: dict[str, str] = field(default_factory=dict)
+    """A tool's name on the wire, by ours."""
+    named: dict[str, str] = field(default_factory=dict)
+    """Our tool's name, by its name on the wire."""
+
+    def name(self, ours: Iterable[str], longest: int, taken: Iterable[str] = ()) -> None:
+        """Name functions on the wire, in at most `longest` characters; `taken` are names of other tools."""
+        self.wire = wire_names(ours, longest, taken)
+        self.named = {wire: name for name, wire in self.wire.items()}
 
 
 def wire_names(names: Iterable[str], longest: int, taken: Iterable[str] = ()) -> dict[str, str]:

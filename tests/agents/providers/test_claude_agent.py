@@ -1,4 +1,4 @@
-"""Claude's agent, through Anthropic's own SDK, against a server that refuses what the documented wire forbids."""
+"""Claude's agent, against a server that refuses what the documented wire forbids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemini's agent, through Google's own SDK, against a server that refuses what the documented wire forbids."""
+"""Gemini's agent, against a server that refuses what the documented wire forbids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's agent, through OpenAI's own SDK, against a server that refuses what the documented wire forbids."""
+"""OpenAI's agent, against a server that refuses what the documented wire forbids."""
 
 from __future__ import annotations
 

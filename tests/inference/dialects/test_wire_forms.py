@@ -12,12 +12,18 @@ from tests.agents.servers.loopback import PNG
 from tests.agents.servers.openai_chat import OpenAIChat
 from tests.agents.servers.openai_responses import OpenAIResponses
 
-from hud.inference.dialects.chat_completions.messages import documented_messages
-from hud.inference.dialects.chat_completions.model import read_answer
-from hud.inference.dialects.chat_completions.stream import joined
-from hud.inference.dialects.responses.input import input_items
+from hud.inference.dialects.chat_completions.answer import read_answer
+from hud.inference.dialects.chat_completions.conversation import documented_messages
+from hud.inference.dialects.chat_completions.stream import joined_answer
+from hud.inference.dialects.responses.conversation import input_items
+from hud.inference.dialects.server_sent_events import events_in
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.inference.tool_names import wire_names
+
+
+def joined(body):
+    return joined_answer(events_in(body))
+
 
 NAMES = st.text(min_size=1, max_size=90)
 

@@ -8,8 +8,8 @@ from hud import settings
 from hud.agents.tool_loop import ToolLoopAgent, sampling_params, split_completion_kwargs
 from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
-from hud.inference.dialects.chat_completions.model import OpenAIChatModel
 from hud.inference.endpoints import gateway_url
+from hud.inference.served import OpenAIChatModel
 
 
 class OpenAIChatAgent(ToolLoopAgent):

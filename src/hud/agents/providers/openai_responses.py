@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hud.agents.tool_loop import ToolLoopAgent
+from hud.agents.providers.provider_agent import ProviderAgent
 from hud.agents.types import OpenAIConfig, OperatorConfig
+from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.inference.dialects.responses.computer import ComputerTool, known_tool, tool_for
-from hud.inference.dialects.responses.model import ResponsesModel
-from hud.inference.endpoints import OPENAI, endpoint
+from hud.inference.endpoints import OPENAI
 from hud.trace import SamplingParams
 
 _AS_GIVEN = (
-    "temperature",
     "reasoning",
     "tool_choice",
     "text",
@@ -26,31 +25,23 @@ OPERATOR_PROMPT = (
 )
 
 
-class OpenAIAgent(ToolLoopAgent):
-    """Plays runs with a model of OpenAI's, over its responses.
+class OpenAIAgent(ProviderAgent[OpenAIConfig]):
+    """Plays runs with a model of OpenAI's, over its responses."""
 
-    The connections stay open between runs; `aclose()` closes them.
-    """
+    settings: ClassVar[type[OpenAIConfig]] = OpenAIConfig
+    home = OPENAI
 
-    config_type: ClassVar[type[OpenAIConfig]] = OpenAIConfig
-
-    def __init__(self, config: OpenAIConfig | None = None, **fields: Any) -> None:
-        if config is None:
-            config = self.config_type(**fields)
-        elif fields:
-            config = type(config)(**{**config.model_dump(exclude_unset=True), **fields})
+    def codec(self, config: OpenAIConfig) -> ResponsesCodec:
         given = {name: getattr(config, name) for name in _AS_GIVEN}
-        model = ResponsesModel(
-            config.model,
-            endpoint(OPENAI, config.model, config.base_url, config.api_key, gateway=config.gateway),
-            request={name: value for name, value in given.items() if value is not None},
+        return ResponsesCodec(
+            settings={name: value for name, value in given.items() if value is not None},
             computer=self.computer_of(config.model),
             hosted_tools=config.hosted_tools,
             safety=config.safety_checks,
-            stream=config.stream,
-            timeout_seconds=config.request_timeout_seconds,
         )
-        super().__init__(model, config, SamplingParams(max_tokens=config.max_output_tokens))
+
+    def sampling(self, config: OpenAIConfig) -> SamplingParams:
+        return SamplingParams(max_tokens=config.max_output_tokens, temperature=config.temperature)
 
     def computer_of(self, model: str) -> ComputerTool | None:
         """Return the computer tool that `model` knows; None has it as a function like any other."""
@@ -60,7 +51,7 @@ class OpenAIAgent(ToolLoopAgent):
 class OperatorAgent(OpenAIAgent):
     """Plays runs that have a screen: the computer is always OpenAI's own tool, and the model is told to act alone."""
 
-    config_type = OperatorConfig
+    settings = OperatorConfig
 
     def __init__(self, config: OpenAIConfig | None = None, **fields: Any) -> None:
         if config is None:

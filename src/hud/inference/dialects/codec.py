@@ -10,17 +10,21 @@ The common representation is `hud.trace`'s: chat messages, `ToolSpec`, `Sampling
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from hud.inference.dialects.events import Event
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.turns import Turn
+from hud.trace import Completion, Usage
 
 Family = Literal["openai", "anthropic", "gemini"]
 """Provider family of a dialect: a provider takes requests of its own family unchanged."""
+
+SafetyPolicy = Literal["acknowledge", "stop"]
+"""What is done about a computer action that the provider wants a person to confirm: it is carried out, or ends the run."""
 
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
@@ -61,10 +65,11 @@ class StreamWriter(Protocol):
         ...
 
 
-class Codec(Protocol):
+class ServerCodec(Protocol):
     """A dialect as a server speaks it."""
 
-    family: Family
+    @property
+    def family(self) -> Family: ...
 
     def read(self, body: Fields) -> GenerationRequest:
         """Return the request in a body. Raises `UsageError` for a wrong or unsupported field."""
@@ -83,3 +88,61 @@ class Codec(Protocol):
     def error(self, refusal: Refusal) -> dict[str, Any]:
         """Return the body of an error; `detail` repeats its sentence."""
         ...
+
+
+class StreamReader(Protocol):
+    """Reads the items of one streamed answer into events."""
+
+    usage: Usage
+    """Tokens counted so far."""
+
+    def read(self, value: dict[str, Any]) -> list[Event]:
+        """Return the events in one item of the stream."""
+        ...
+
+    def end(self) -> list[Event]:
+        """Return the events after the last item."""
+        ...
+
+
+@dataclass
+class WireRequest:
+    """One request to a provider, and the functions that read its answer, streamed or whole."""
+
+    action: str
+    """Path below the base URL, or Gemini's method of the model (see `endpoints.url_of`)."""
+    body: dict[str, Any]
+    streams: bool
+    """The answer is requested as server-sent events."""
+    joined: Callable[[list[dict[str, Any]]], dict[str, Any]]
+    """Returns the answer that a stream adds up to. Raises `BrokenAnswer` for a stream that ended early."""
+    completion: Callable[[dict[str, Any]], Completion | None]
+    """Returns the turn in an answer; None: send `body` again, which has been extended. Raises `BrokenAnswer` for an
+    incomplete answer."""
+    lacks: str
+    """Predicate for an error sentence about an answer that is not a JSON object."""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class StreamedRequest(WireRequest):
+    """A request whose streamed answer can be read as it comes."""
+
+    reader: Callable[[], StreamReader] = field(kw_only=True)
+
+
+class ClientCodec(Protocol):
+    """A dialect as a client speaks it."""
+
+    @property
+    def family(self) -> Family: ...
+
+    def request(self, model: str, request: GenerationRequest) -> WireRequest:
+        """Return the request to a provider's `model`. Raises `UsageError` for what the dialect cannot express."""
+        ...
+
+
+class StreamingCodec(ClientCodec, Protocol):
+    """A dialect in which the gateway passes streams on."""
+
+    def request(self, model: str, request: GenerationRequest) -> StreamedRequest: ...

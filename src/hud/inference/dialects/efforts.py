@@ -1,4 +1,4 @@
-"""How hard a model shall think, as each dialect says it, in the words of `ReasoningEffort`."""
+"""`ReasoningEffort` from the effort words and token budgets of each dialect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOW_TOKENS, _MEDIUM_TOKENS = 4096, 16384
 
 
 def read_effort(fields: Fields, *names: str) -> ReasoningEffort | None:
-    """Return the effort that a field names; words that only some providers know are the nearest of ours."""
+    """Return the effort that a field names; words of single providers become the nearest of ours."""
     word = fields.text(*names)
     if word is None or word.lower().endswith("unspecified"):
         return None

@@ -1,4 +1,4 @@
-"""What a model says, as it says it, whatever dialect it will be told in.
+"""Events of an answer in progress, common to all dialects.
 
 A request's events begin with `Begun` and end with one `Finished` for each choice. Within a choice the order is:
 reasoning, then text and tool calls; a tool call is begun, its arguments follow, and it ends before anything else.
@@ -12,11 +12,23 @@ from typing import Literal
 from hud.trace import Sample, Usage
 
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
+_REASONS: dict[str | None, Reason] = {
+    "length": "length",
+    "context_full": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+}
+
+
+def reason_of(finish_reason: str | None) -> Reason:
+    """Return the reason to tell a client for a `Completion.finish_reason`; `stop` for any other."""
+    return _REASONS.get(finish_reason, "stop")
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The model has begun; nothing can be refused any more."""
+    """Start of the answer: the request can no longer be refused."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -32,7 +44,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of what the model thinks before it answers."""
+    """More of the reasoning before the answer."""
 
     choice: int
     text: str
@@ -40,7 +52,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallBegun:
-    """A tool call; `position` counts the calls of its choice from 0."""
+    """Start of a tool call; `position` counts the calls of its choice from 0."""
 
     choice: int
     position: int
@@ -50,7 +62,7 @@ class CallBegun:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """More of the JSON of a call's arguments."""
+    """More of a call's arguments, as JSON text."""
 
     choice: int
     position: int
@@ -59,7 +71,7 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """The arguments are complete."""
+    """End of a call: its arguments are complete."""
 
     choice: int
     position: int
@@ -67,7 +79,7 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """One drawn token."""
+    """One sampled token."""
 
     text: str
     raw: bytes
@@ -78,7 +90,7 @@ class TokenInfo:
 
 @dataclass(frozen=True, slots=True)
 class TokensDrawn:
-    """The tokens behind what follows; only where logprobs were asked for."""
+    """The tokens of the events that follow; only where logprobs were requested."""
 
     choice: int
     tokens: list[TokenInfo]
@@ -93,7 +105,7 @@ class Finished:
     usage: Usage
     stop_string: str | None = None
     malformed: bool = False
-    """There was a tool call that could not be read."""
+    """A tool call could not be parsed."""
     refusal: str | None = None
     sample: Sample | None = None
     checkpoint: str | None = None

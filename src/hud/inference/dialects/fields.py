@@ -1,4 +1,4 @@
-"""JSON that a client sent, read field by field; what does not fit is said with its place."""
+"""`Fields`: a client's JSON, read field by field; errors name the field's place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hud.errors import UsageError
 
 
 class Fields:
-    """One JSON object. A field that is `null` counts as not given; fields nobody asks for are ignored."""
+    """One JSON object. A `null` field counts as not given; fields that are not read are ignored."""
 
     def __init__(self, values: Any, where: str = "") -> None:
         if not isinstance(values, dict):
@@ -19,7 +19,7 @@ class Fields:
         self.where = where
 
     def place(self, name: str) -> str:
-        """Return how a message names a field."""
+        """Return a field's name in error messages."""
         return f"{self.where}.{name}" if self.where else name
 
     def get(self, *names: str) -> Any:
@@ -87,7 +87,7 @@ class Fields:
         ]
 
     def texts(self, *names: str) -> tuple[str, ...]:
-        """Return one text, or a list of them, as several."""
+        """Return one text or a list of texts, as several; empty where it is not given."""
         value = self.get(*names)
         if value is None:
             return ()
@@ -107,7 +107,7 @@ class Fields:
         raise self.wrong(names[0], f"a list of token ids, each below {below}")
 
     def refuse(self, names: Iterable[str], why: str) -> None:
-        """Refuse settings that would have to be ignored."""
+        """Raise `UsageError` for settings that would have to be ignored."""
         for name in names:
             if self.values.get(name) not in (None, False, 0, [], {}, ""):
                 raise UsageError(f"{self.place(name)} is not supported here{why}. Leave it out.")

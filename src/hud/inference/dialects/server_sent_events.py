@@ -1,18 +1,23 @@
-"""Server-sent events as they come in: the data of each, whatever pieces the network made of them."""
+"""Server-sent events, read from the pieces of a stream or from a whole body."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+
+from hud.inference.retries import AnsweredError, BrokenAnswer, code_of, message_of
 
 MOST_EVENT_BYTES = 16 << 20
 
 
 class EventTooLargeError(ValueError):
-    """An event is larger than any that a provider means."""
+    """An event exceeds `MOST_EVENT_BYTES`."""
 
 
 async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the data of each event; names, ids and comments are left out."""
+    """Yield the data of each event, without names, ids and comments. Raises `EventTooLargeError`."""
     rest = b""
     lines: list[bytes] = []
     held = 0
@@ -33,3 +38,32 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         lines.append(rest[5:].strip())
     if lines:
         yield b"\n".join(lines)
+
+
+def events_in(body: bytes) -> list[dict[str, Any]]:
+    """Return the JSON objects in the events of a whole body.
+
+    Raises `BrokenAnswer` for an event that is torn, and `AnsweredError` for one that is an error.
+    """
+    found = []
+    for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
+        data = b"\n".join(
+            line[5:].removeprefix(b" ") for line in block.split(b"\n") if line.startswith(b"data:")
+        )
+        if not data or data.strip() == b"[DONE]":
+            continue
+        try:
+            event = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            raise BrokenAnswer("broke its stream off in the middle of an event") from None
+        if isinstance(event, dict):
+            if event.get("error"):
+                raise _answered(event["error"])
+            found.append(event)
+    return found
+
+
+def _answered(error: Any) -> AnsweredError:
+    number = error.get("code") if isinstance(error, dict) else None
+    status = number if type(number) is int and number >= 400 else None
+    return AnsweredError(code_of(error), message_of(error), status)

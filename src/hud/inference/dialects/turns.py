@@ -1,4 +1,4 @@
-"""Events gathered into whole turns, for clients that do not stream."""
+"""Whole turns, gathered from events for clients that do not stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass
 class Turn:
-    """One choice, whole."""
+    """One choice of an answer."""
 
     text: str = ""
     reasoning: str = ""
@@ -64,7 +64,7 @@ def turns_of(events: Iterable[Event], choices: int) -> list[Turn]:
 
 
 def usage_of(finished: Iterable[Finished]) -> Usage:
-    """Return what all choices of a request used: they share the prompt."""
+    """Return the tokens of all choices of a request: the prompt counts once."""
     ends = list(finished)
     if not ends:
         return Usage()

@@ -6,7 +6,7 @@ import orjson
 
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
-from hud.inference.dialects.codec import Codec, Refusal
+from hud.inference.dialects.codec import Refusal, ServerCodec
 from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.platform.gateway.exchange import Exchange
 
@@ -28,7 +28,7 @@ _LONGEST = 200
 """Characters of an unknown path that are repeated."""
 
 
-def dialect_of(exchange: Exchange) -> Codec:
+def dialect_of(exchange: Exchange) -> ServerCodec:
     """Return the dialect of a request, by its headers or its path; OpenAI's where nothing tells."""
     path: str = exchange.scope["path"]
     if exchange.header(b"x-goog-api-key") or path.startswith(("/v1beta/", "/v1alpha/")):

@@ -14,13 +14,14 @@ from hud.errors import NotFoundError, UsageError
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.chat_completions.completions import CompletionsCodec
-from hud.inference.dialects.codec import Codec, StreamWriter
+from hud.inference.dialects.codec import ServerCodec, StreamWriter
 from hud.inference.dialects.events import Event
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.responses.codec import ResponsesCodec, ResponseWriter
-from hud.inference.dialects.responses.items import read_items
+from hud.inference.dialects.responses.codec import ResponsesCodec
+from hud.inference.dialects.responses.conversation import read_items
+from hud.inference.dialects.responses.stream import ResponseWriter
 from hud.inference.dialects.turns import turns_of
 from hud.platform.access.identity import Identity, Scope
 from hud.platform.gateway.absent import dialect_of
@@ -49,11 +50,11 @@ if TYPE_CHECKING:
 class Dialects:
     """The dialects that are spoken."""
 
-    chat: Codec = field(default_factory=ChatCodec)
-    completions: Codec = field(default_factory=CompletionsCodec)
-    responses: Codec = field(default_factory=ResponsesCodec)
-    messages: Codec = field(default_factory=AnthropicCodec)
-    gemini: Codec = field(default_factory=GeminiCodec)
+    chat: ServerCodec = field(default_factory=ChatCodec)
+    completions: ServerCodec = field(default_factory=CompletionsCodec)
+    responses: ServerCodec = field(default_factory=ResponsesCodec)
+    messages: ServerCodec = field(default_factory=AnthropicCodec)
+    gemini: ServerCodec = field(default_factory=GeminiCodec)
 
 
 CLIENT_GONE = 499
@@ -89,7 +90,7 @@ class Gateway:
     async def serve(
         self,
         exchange: Exchange,
-        dialect: Codec,
+        dialect: ServerCodec,
         action: str,
         given: dict[str, Any] | None = None,
         *,
@@ -175,7 +176,7 @@ class Gateway:
     async def _simply(
         self,
         exchange: Exchange,
-        dialect: Codec,
+        dialect: ServerCodec,
         work: Callable[[Identity], Awaitable[bytes]],
         scope: Scope = "read",
     ) -> None:
@@ -187,7 +188,7 @@ class Gateway:
             await _refuse(exchange, dialect, error)
 
     async def _count(
-        self, exchange: Exchange, dialect: Codec, body: Fields, target: Target
+        self, exchange: Exchange, dialect: ServerCodec, body: Fields, target: Target
     ) -> None:
         """Tell how many tokens a prompt has."""
         if not isinstance(target, LocalModel):
@@ -214,7 +215,7 @@ class Gateway:
     async def _answer(
         self,
         exchange: Exchange,
-        dialect: Codec,
+        dialect: ServerCodec,
         body: Fields,
         target: Target,
         who: Identity,
@@ -264,7 +265,7 @@ class Gateway:
             await exchange.end(writer.fail(refusal_of(error)))
 
     async def _continued(
-        self, dialect: Codec, request: GenerationRequest, body: Fields, who: Identity
+        self, dialect: ServerCodec, request: GenerationRequest, body: Fields, who: Identity
     ) -> GenerationRequest:
         """Put the conversation of an earlier response before this one's."""
         if not isinstance(dialect, ResponsesCodec):
@@ -322,7 +323,7 @@ class Gateway:
             tokens.labels(target.name, "completion").inc(meter.completion_tokens)
 
 
-async def _refuse(exchange: Exchange, dialect: Codec, error: Exception) -> None:
+async def _refuse(exchange: Exchange, dialect: ServerCodec, error: Exception) -> None:
     """Tell an error in the words of a dialect."""
     if exchange.status is not None:
         raise error  # The connection breaks: nothing else tells the client that this is not all.

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from hud.errors import StoreError
 from hud.platform.store import tables
-from hud.trace import new_id
+from hud.trace import Usage, new_id
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
@@ -39,6 +39,12 @@ class Meter:
     checkpoint: str | None = None
     guess: int = 0
     """About how many tokens went by, where a provider was not asked to count them."""
+
+    def count(self, usage: Usage) -> None:
+        """Take over the counts that a provider has sent so far."""
+        self.prompt_tokens = usage.prompt_tokens
+        self.completion_tokens = usage.completion_tokens
+        self.cached_tokens = usage.cached_tokens
 
     @property
     def charged(self) -> int:

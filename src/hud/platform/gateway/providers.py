@@ -14,6 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 from hud import settings
 from hud.errors import UsageError
 from hud.inference.dialects.codec import Family
+from hud.inference.endpoints import credentials, url_of
 from hud.inference.prices import price_of
 from hud.outbound import Reach
 from hud.platform.models.records import ModelConfig, ModelRecord, ProviderConfig
@@ -53,21 +54,13 @@ class ProviderModel:
         return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
 
     def endpoint(self, action: str) -> str:
-        """Return the URL of a call: of Gemini a method of the model, of the others a path."""
-        if self.family == "gemini":
-            return f"{self.url}/v1beta/models/{self.upstream}:{action}"
-        return f"{self.url}/v1/{action}" if self.family == "anthropic" else f"{self.url}/{action}"
+        """Return the URL of a call."""
+        return url_of(self.family, self.url, self.upstream, action)
 
     @property
     def credentials(self) -> dict[str, str]:
-        """Return the headers by which the provider knows this server."""
-        if self.key is None:
-            return {}
-        if self.family == "anthropic":
-            return {"x-api-key": self.key}
-        if self.family == "gemini":
-            return {"x-goog-api-key": self.key}
-        return {"authorization": f"Bearer {self.key}"}
+        """The header by which the provider knows this server."""
+        return credentials(self.family, self.key)
 
 
 @dataclass(frozen=True)

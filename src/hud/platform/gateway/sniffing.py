@@ -7,14 +7,17 @@ so what a model writes cannot be taken for a count.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+from hud.inference.dialects.anthropic import answer as anthropic
+from hud.inference.dialects.chat_completions import answer as chat_completions
+from hud.inference.dialects.gemini import answer as gemini
+from hud.inference.dialects.responses import answer as responses
 from hud.platform.gateway.ledger import Meter
 
 _HEAD, _TAIL = 16_384, 65_536
 _MARKS = (b'"usage":', b'"usageMetadata":')
-_PROMPT = ("prompt_tokens", "input_tokens", "promptTokenCount")
-_COMPLETION = ("completion_tokens", "output_tokens", "candidatesTokenCount")
 _DECODER = json.JSONDecoder()
 
 
@@ -62,36 +65,30 @@ def _counts(data: bytes) -> list[dict[str, Any]]:
 
 
 def _read_counts(counts: dict[str, Any], meter: Meter) -> None:
-    prompt, completion = _first(counts, _PROMPT), _first(counts, _COMPLETION)
-    cached = _cached(counts)
-    if "input_tokens" in counts and "input_tokens_details" not in counts and prompt is not None:
-        # Anthropic counts what it read from its cache, and wrote to it, beside the rest.
-        prompt += (cached or 0) + (_integer(counts.get("cache_creation_input_tokens")) or 0)
-    if prompt:
-        meter.prompt_tokens = prompt
-    if completion is not None:
-        meter.completion_tokens = completion + (_integer(counts.get("thoughtsTokenCount")) or 0)
-    if cached:
-        meter.cached_tokens = cached
+    counts = _checked(counts)
+    prompt, completion, cached, *_ = _dialect(counts)(counts)
+    # An event may repeat some of the counts alone.
+    meter.prompt_tokens = prompt or meter.prompt_tokens
+    meter.completion_tokens = completion or meter.completion_tokens
+    meter.cached_tokens = cached or meter.cached_tokens
 
 
-def _cached(counts: dict[str, Any]) -> int | None:
-    for name in ("prompt_tokens_details", "input_tokens_details"):
-        details = counts.get(name)
-        if isinstance(details, dict):
-            return _integer(details.get("cached_tokens"))
-    return _integer(counts.get("cache_read_input_tokens")) or _integer(
-        counts.get("cachedContentTokenCount")
-    )
+def _dialect(counts: dict[str, Any]) -> Callable[[dict[str, Any]], tuple[int, ...]]:
+    if "promptTokenCount" in counts or "candidatesTokenCount" in counts:
+        return gemini.token_counts
+    if "input_tokens_details" in counts:
+        return responses.token_counts
+    if "input_tokens" in counts or "output_tokens" in counts:
+        return anthropic.token_counts
+    return chat_completions.token_counts
 
 
-def _first(counts: dict[str, Any], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        value = _integer(counts.get(name))
-        if value is not None:
-            return value
-    return None
-
-
-def _integer(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+def _checked(counts: dict[str, Any]) -> dict[str, Any]:
+    """Return counts without values that are none: a provider may write anything there."""
+    kept: dict[str, Any] = {}
+    for name, value in counts.items():
+        if name.endswith("_details"):
+            kept[name] = _checked(value) if isinstance(value, dict) else None
+        elif type(value) is int and value >= 0:
+            kept[name] = value
+    return kept

@@ -1,4 +1,4 @@
-"""What Claude's computer tool does, in the words of our own.
+"""Actions of Claude's computer tool as arguments of ours.
 
 Claude names an action for each button and each number of clicks, gives points as `coordinate`, keys as one text and
 scrolling in clicks of the wheel. An action that is not known is passed on, and our tool says so.

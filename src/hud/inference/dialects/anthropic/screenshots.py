@@ -28,7 +28,7 @@ def seen_size(size: Size, *, sharp: bool) -> Size:
 
 
 def on_screen(given: dict[str, Any], seen: Size, size: Size) -> dict[str, Any]:
-    """Return what an action was given with its points on the screen, not in the picture."""
+    """Return an action's arguments with its points in screen pixels, not pixels of the picture."""
     if seen == size:
         return given
     return {
@@ -38,7 +38,7 @@ def on_screen(given: dict[str, Any], seen: Size, size: Size) -> dict[str, Any]:
 
 
 def _moved(point: Any, seen: Size, size: Size) -> Any:
-    """Return points, x and y in turn; what are none stay as they are."""
+    """Return x and y in turn, scaled to the screen; any other value unchanged."""
     if not isinstance(point, list) or not all(isinstance(one, int | float) for one in point):
         return point
     return [

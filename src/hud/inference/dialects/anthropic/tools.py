@@ -1,7 +1,7 @@
-"""How Claude is told of tools, and which of ours a `tool_use` block calls.
+"""Tool declarations and tool choice, written and read, and the calls that a `tool_use` block stands for.
 
-A tool of one of Claude's own kinds is declared as such, with the version that the model knows; all others are
-functions with their schema. Names that the API does not take are changed on the way, and back again.
+A tool of one of Claude's own kinds is declared as such, in the version that the model knows; all others are functions
+with their schema. Names that the API refuses are changed on the wire, and back in the answer.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hud.errors import UsageError
 from hud.inference.dialects.anthropic.actions import our_actions
 from hud.inference.dialects.anthropic.screenshots import Size, on_screen, seen_size
-from hud.inference.tool_names import wire_names
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.messages import checked_choice, repeated_calls, tool_spec
+from hud.inference.dialects.request import GenerationRequest, ToolChoice
+from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolCall, ToolSpec
 
 ComputerVersion = Literal["computer_toolset_20260801", "computer_20251124", "computer_20250124"]
@@ -57,20 +61,15 @@ def computer_version(model: str) -> ComputerVersion:
 
 
 def binds_thinking(model: str) -> bool:
-    """Say whether the model refuses its thoughts of old where what was before them has changed since."""
+    """Say whether the model refuses its earlier thoughts after the prompt before them has changed."""
     return (5, 1) <= model_version(model)[1] < _UNKNOWN
 
 
 @dataclass
-class Declared:
-    """The tools of one request, and what each name in the answer stands for."""
+class Declared(DeclaredTools):
+    """The tools of one request, and the calls that a `tool_use` block in the answer stands for."""
 
-    tools: list[dict[str, Any]] = field(default_factory=list)
     betas: list[str] = field(default_factory=list)
-    named: dict[str, ToolSpec] = field(default_factory=dict)
-    """Our tool, by the name that Claude calls it."""
-    wire: dict[str, str] = field(default_factory=dict)
-    """That name, by our tool's."""
     computer: ToolSpec | None = None
     """The tool that is declared as Claude's own computer."""
     seen: Size = (0, 0)
@@ -86,12 +85,10 @@ class Declared:
             action = name if block.get("toolset_name") else str(arguments.get("action", ""))
             plain = {key: value for key, value in arguments.items() if key != "action"}
             plain = on_screen(plain, self.seen, _size(self.computer))
-            return _numbered(block["id"], self.computer.name, our_actions(action, plain))
+            return repeated_calls(block["id"], self.computer.name, our_actions(action, plain))
         if self.computer is not None and name == self.navigator:
-            return [ToolCall(id=block["id"], name=self.computer.name, arguments=arguments)]
-        spec = self.named.get(name)
-        ours = name if spec is None else spec.name
-        return [ToolCall(id=block["id"], name=ours, arguments=arguments)]
+            name = self.computer.name
+        return [ToolCall(id=block["id"], name=self.named.get(name, name), arguments=arguments)]
 
     def _is_computer(self, block: dict[str, Any]) -> bool:
         if block.get("toolset_name"):
@@ -111,14 +108,12 @@ def declare(
     functions = [spec for spec in specs if own.get(spec.native or "") is not spec]
     taken = {_OWN_NAMES[kind] for kind in own}
     taken |= {str(tool["name"]) for tool in hosted_tools if "name" in tool}
-    names = wire_names([spec.name for spec in functions], LONGEST_NAME, taken)
+    declared.name([spec.name for spec in functions], LONGEST_NAME, taken)
     for kind, spec in own.items():
-        _declare_own(declared, kind, spec, model, set(names.values()))
+        _declare_own(declared, kind, spec, model)
     for spec in functions:
-        name = names[spec.name]
-        declared.named[name] = spec
-        declared.wire[spec.name] = name
-        tool = {"name": name, "input_schema": spec.parameters}
+        name = declared.wire[spec.name]
+        tool = {"name": name, "input_schema": {"type": "object", **spec.parameters}}
         if spec.description:
             tool["description"] = spec.description
         declared.tools.append(tool)
@@ -126,14 +121,12 @@ def declare(
     return declared
 
 
-def _declare_own(
-    declared: Declared, kind: str, spec: ToolSpec, model: str, taken: set[str]
-) -> None:
+def _declare_own(declared: Declared, kind: str, spec: ToolSpec, model: str) -> None:
     """Declare a tool as Claude's own of its kind."""
     name = _OWN_NAMES[kind]
     declared.wire[spec.name] = name
     if kind != "computer":
-        declared.named[name] = spec
+        declared.named[name] = spec.name
         declared.tools.append({"type": _OWN_TYPES[kind], "name": name})
         return
     declared.computer = spec
@@ -153,16 +146,16 @@ def _declare_own(
             tool["enable_zoom"] = True
         declared.tools.append(tool)
     if spec.options.get("environment") == "browser":
-        _declare_navigator(declared, taken)
+        _declare_navigator(declared)
 
 
 def _size(spec: ToolSpec) -> Size:
     return spec.options["width"], spec.options["height"]
 
 
-def _declare_navigator(declared: Declared, taken: set[str]) -> None:
+def _declare_navigator(declared: Declared) -> None:
     name = "navigate_browser"
-    while name in taken:
+    while name in declared.named:
         name += "_"
     declared.navigator = name
     declared.tools.append(
@@ -174,8 +167,51 @@ def _declare_navigator(declared: Declared, taken: set[str]) -> None:
     )
 
 
-def _numbered(identity: str, name: str, actions: list[dict[str, Any]]) -> list[ToolCall]:
-    return [
-        ToolCall(id=identity if n == 0 else f"{identity}.{n + 1}", name=name, arguments=arguments)
-        for n, arguments in enumerate(actions)
-    ]
+def write_choice(request: GenerationRequest, declared: Declared) -> dict[str, Any] | None:
+    """Return `tool_choice`, None for the API's default."""
+    choice = request.tool_choice
+    if choice.mode == "none":
+        return {"type": "none"}
+    if choice.mode == "auto" and request.parallel_calls:
+        return None
+    written: dict[str, Any] = {"type": "any" if choice.mode == "required" else "auto"}
+    if len(choice.names) == 1:
+        written = {"type": "tool", "name": declared.wire.get(choice.names[0], choice.names[0])}
+    if not request.parallel_calls:
+        written["disable_parallel_tool_use"] = True
+    return written
+
+
+def read_tools(body: Fields) -> list[ToolSpec]:
+    """Return the functions of a request. Raises `UsageError` for tools of the provider's own."""
+    return [_read_tool(tool) for tool in body.objects("tools")]
+
+
+def _read_tool(tool: Fields) -> ToolSpec:
+    kind = tool.text("type")
+    if kind not in (None, "custom"):
+        raise UsageError(
+            f"{tool.place('type')}: tools of type {kind!r} are not supported here, only custom ones."
+        )
+    schema = tool.inner("input_schema")
+    return tool_spec(
+        tool.needed_text("name"),
+        tool.text("description") or "",
+        None if schema is None else schema.values,
+    )
+
+
+def read_choice(choice: Fields | None, tools: list[ToolSpec]) -> ToolChoice:
+    """Return `tool_choice`; without one, the model decides."""
+    if choice is None:
+        return ToolChoice()
+    match choice.needed_text("type"):
+        case "auto":
+            return ToolChoice()
+        case "none":
+            return ToolChoice("none")
+        case "any":
+            return checked_choice(ToolChoice("required"), tools)
+        case "tool":
+            return checked_choice(ToolChoice("required", (choice.needed_text("name"),)), tools)
+    raise choice.wrong("type", "'auto', 'any', 'tool' or 'none'")

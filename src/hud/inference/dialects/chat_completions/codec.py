@@ -1,44 +1,43 @@
-"""OpenAI's chat completions, with the fields by which policies are trained.
+"""`ChatCodec`: OpenAI's chat completions, with the fields by which policies are trained, as a server and as a client.
 
 `return_token_ids` puts `prompt_token_ids` and `token_ids` into each choice, streamed or not; `prompt_token_ids` with
-`continuation_from` goes on from exact ids, of which `continuation_from` messages, system messages not counted, are
+`continuation_from` continues exact ids, in which `continuation_from` messages, system messages not counted, are
 already written.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
-
-import orjson
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from hud.errors import UsageError
-from hud.inference.dialects.chat_completions.conversation import (
-    call_message,
-    openai_error,
+from hud.inference.dialects.chat_completions.answer import (
+    read_answer,
+    write_choice,
+    write_error,
+    write_usage,
+)
+from hud.inference.dialects.chat_completions.conversation import documented_messages, read_message
+from hud.inference.dialects.chat_completions.stream import ChatReader, ChatWriter, joined_answer
+from hud.inference.dialects.chat_completions.tools import (
+    LONGEST_NAME,
     read_format,
-    read_message,
-    read_stops,
     read_tool_choice,
     read_tools,
+    write_format,
+    write_tools,
 )
-from hud.inference.dialects.codec import EVENTS, Family, Refusal
+from hud.inference.dialects.codec import Family, Refusal, StreamedRequest
 from hud.inference.dialects.efforts import read_effort
-from hud.inference.dialects.events import (
-    CallArguments,
-    CallBegun,
-    Event,
-    Finished,
-    ReasoningDelta,
-    TextDelta,
-    TokenInfo,
-    TokensDrawn,
-)
 from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.messages import read_stops, refuse_tokens
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.turns import Turn, usage_of
-from hud.trace import Continuation, SamplingParams, Usage, new_id
+from hud.inference.retries import BrokenAnswer
+from hud.inference.tool_names import wire_names
+from hud.trace import Completion, Continuation, SamplingParams, new_id, wire_messages
 
 MOST_CHOICES = 128
 MOST_TOP_LOGPROBS = 20
@@ -54,10 +53,22 @@ _UNSUPPORTED = (
 )
 
 
+@dataclass(frozen=True)
 class ChatCodec:
-    """`POST /chat/completions`."""
+    """Chat completions. The fields are settings of requests to a server."""
 
-    family: Family = "openai"
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that go into the body unchanged. `return_token_ids`: the server is ours, and reads conversations as we
+    write them; for others, they are written as the dialect's documentation has them."""
+    limit: str = "max_tokens"
+    """Field of the token limit: OpenAI's newer models refuse `max_tokens`, other servers know nothing else."""
+
+    family: ClassVar[Family] = "openai"
+
+    @property
+    def with_tokens(self) -> bool:
+        """True where sampled ids are requested, and exact prefixes sent."""
+        return bool(self.extra.get("return_token_ids"))
 
     def read(self, body: Fields) -> GenerationRequest:
         body.refuse(_UNSUPPORTED, " for this model")
@@ -91,23 +102,74 @@ class ChatCodec:
             "object": "chat.completion",
             "created": int(time.time()),
             "model": model,
-            "choices": [_choice(place, turn, request) for place, turn in enumerate(turns)],
-            "usage": usage_json(usage_of(turn.finished for turn in turns)),
+            "choices": [write_choice(place, turn, request) for place, turn in enumerate(turns)],
+            "usage": write_usage(usage_of(turn.finished for turn in turns)),
             "system_fingerprint": None,
         }
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> ChatWriter:
-        options = body.inner("stream_options")
-        return ChatWriter(
-            model, include_usage=bool(options is not None and options.flag("include_usage"))
-        )
+        return ChatWriter(model, include_usage=includes_usage(body))
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
-        return openai_error(refusal)
+        return write_error(refusal)
+
+    def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
+        if self.with_tokens:
+            # A server of ours renders the names that were trained with.
+            names: dict[str, str] = {}
+            messages = wire_messages(request.messages)
+        else:
+            refuse_tokens(model, request)
+            names = wire_names([tool.name for tool in request.tools], LONGEST_NAME)
+            messages = documented_messages(request.messages, names)
+        sampling = request.sampling
+        wishes = {
+            self.limit: sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "seed": sampling.seed,
+            "reasoning_effort": sampling.reasoning_effort,
+            "stop": list(sampling.stop) or None,
+            "n": request.choices if request.choices > 1 else None,
+            "response_format": write_format(request.format),
+            "logprobs": True if request.top_logprobs is not None or self.with_tokens else None,
+            "top_logprobs": request.top_logprobs,
+            "stream": request.stream or None,
+            "stream_options": {"include_usage": True} if request.stream else None,
+        }
+        body: dict[str, Any] = {"model": model, "messages": messages, **write_tools(request, names)}
+        # Only what was set: a server's own defaults, and its refusals, stay its own.
+        body |= {name: value for name, value in wishes.items() if value is not None}
+        body |= self.extra
+        if self.with_tokens and request.continuation is not None:
+            body["prompt_token_ids"] = request.continuation.token_ids
+            body["continuation_from"] = request.continuation.covered
+        named = {wire: name for name, wire in names.items()}
+
+        def completion(answer: dict[str, Any]) -> Completion:
+            if not answer.get("choices"):
+                shown = " ".join(str(answer)[:200].split())
+                raise BrokenAnswer(f"answered with something that has no choices: {shown}")
+            continued = request.continuation if self.with_tokens else None
+            read = read_answer(answer, model, continued, sampling.temperature)
+            for call in read.tool_calls:
+                call.name = named.get(call.name, call.name)
+            return read
+
+        return StreamedRequest(
+            "chat/completions",
+            body,
+            streams=request.stream,
+            joined=joined_answer,
+            completion=completion,
+            reader=lambda: ChatReader(request.choices, named),
+            lacks="has no choices",
+        )
 
 
 def read_sampling(body: Fields) -> SamplingParams:
-    """Return how to draw, as chat completions and completions say it; `top_k` is an extension of many servers."""
+    """Return the sampling parameters of chat completions and completions; `top_k` is an extension of many servers."""
     return SamplingParams(
         max_tokens=body.integer("max_completion_tokens", "max_tokens", least=1),
         temperature=body.number("temperature", least=0, most=2),
@@ -119,26 +181,10 @@ def read_sampling(body: Fields) -> SamplingParams:
     )
 
 
-def usage_json(usage: Usage) -> dict[str, Any]:
-    """Return token counts."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
-
-
-def logprobs_json(tokens: list[TokenInfo]) -> list[dict[str, Any]]:
-    """Return drawn tokens with their logprobs."""
-    return [
-        {**_token(token), "top_logprobs": [_token(other) for other in token.top]}
-        for token in tokens
-    ]
-
-
-def _token(token: TokenInfo) -> dict[str, Any]:
-    return {"token": token.text, "logprob": token.logprob, "bytes": list(token.raw)}
+def includes_usage(body: Fields) -> bool:
+    """Say whether a stream is to end with the token counts."""
+    options = body.inner("stream_options")
+    return bool(options is not None and options.flag("include_usage"))
 
 
 def _top_logprobs(body: Fields) -> int | None:
@@ -158,122 +204,3 @@ def _continuation(body: Fields) -> Continuation | None:
     if not ids or covered is None:
         raise UsageError("prompt_token_ids and continuation_from go together.")
     return Continuation(token_ids=ids, covered=covered)
-
-
-def _choice(place: int, turn: Turn, request: GenerationRequest) -> dict[str, Any]:
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": turn.text or None,
-        "refusal": turn.finished.refusal,
-    }
-    if turn.reasoning:
-        message["reasoning_content"] = turn.reasoning
-    if turn.calls:
-        message["tool_calls"] = [
-            call_message(call.id, call.name, call.arguments) for call in turn.calls
-        ]
-    logprobs = None
-    if request.top_logprobs is not None:
-        logprobs = {"content": logprobs_json(turn.tokens), "refusal": None}
-    return {
-        "index": place,
-        "message": message,
-        "logprobs": logprobs,
-        **_ending(turn.finished),
-    }
-
-
-def _ending(finished: Finished) -> dict[str, Any]:
-    """Return how a choice ended, and the ids that were asked for."""
-    ending: dict[str, Any] = {"finish_reason": finished.reason}
-    if finished.malformed:
-        # No finish reason of the dialect says it.
-        ending["stop_reason"] = "malformed_tool_call"
-    elif finished.stop_string is not None:
-        ending["stop_reason"] = finished.stop_string
-    sample = finished.sample
-    if sample is not None:
-        ending["prompt_token_ids"] = sample.prompt_token_ids
-        ending["token_ids"] = sample.output_token_ids
-        ending["checkpoint"] = sample.checkpoint
-        if sample.swaps:
-            ending["swaps"] = sample.swaps
-        ending["temperature"] = sample.temperature
-    return ending
-
-
-class ChatWriter:
-    """Chunks of a chat completion."""
-
-    content_type = EVENTS
-
-    def __init__(self, model: str, *, include_usage: bool) -> None:
-        self._include_usage = include_usage
-        head = {
-            "id": f"chatcmpl-{new_id()}",
-            "object": "chat.completion.chunk",
-            "created": int(time.time()),
-            "model": model,
-        }
-        self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
-        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
-        self._begun: set[int] = set()
-        self._tokens: dict[int, list[TokenInfo]] = {}
-        self._ends: list[Finished] = []
-
-    def write(self, event: Event) -> bytes:
-        match event:
-            case TextDelta(choice, text):
-                return self._chunk(choice, b'{"content":' + orjson.dumps(text) + b"}")
-            case ReasoningDelta(choice, text):
-                return self._chunk(choice, b'{"reasoning_content":' + orjson.dumps(text) + b"}")
-            case CallBegun(choice, position, identifier, name):
-                call = {"index": position, **call_message(identifier, name, "")}
-                return self._chunk(choice, orjson.dumps({"tool_calls": [call]}))
-            case CallArguments(choice, position, text):
-                more = {"index": position, "function": {"arguments": text}}
-                return self._chunk(choice, orjson.dumps({"tool_calls": [more]}))
-            case TokensDrawn(choice, tokens):
-                self._tokens.setdefault(choice, []).extend(tokens)
-            case Finished():
-                self._ends.append(event)
-                return self._chunk(event.choice, b"{}", _ending(event))
-        return b""
-
-    def end(self) -> bytes:
-        last = b""
-        if self._include_usage:
-            usage = orjson.dumps(usage_json(usage_of(self._ends)))
-            last = self._head + b'],"usage":' + usage + b"}\n\n"
-        return last + b"data: [DONE]\n\n"
-
-    def fail(self, refusal: Refusal) -> bytes:
-        return b"data: " + orjson.dumps(openai_error(refusal)) + b"\n\n"
-
-    def _chunk(self, choice: int, delta: bytes, ending: dict[str, Any] | None = None) -> bytes:
-        role = b""
-        if choice not in self._begun:
-            self._begun.add(choice)
-            role = self._told(choice, b'{"role":"assistant","content":""}', b"null", None)
-        logprobs = b"null"
-        tokens = self._tokens.pop(choice, None)
-        if tokens:
-            logprobs = orjson.dumps({"content": logprobs_json(tokens), "refusal": None})
-        return role + self._told(choice, delta, logprobs, ending)
-
-    def _told(
-        self, choice: int, delta: bytes, logprobs: bytes, ending: dict[str, Any] | None
-    ) -> bytes:
-        rest = b'"finish_reason":null}' if ending is None else orjson.dumps(ending)[1:]
-        return b"".join(
-            (
-                self._head,
-                b'{"index":%d,"delta":' % choice,
-                delta,
-                b',"logprobs":',
-                logprobs,
-                b",",
-                rest,
-                self._tail,
-            )
-        )

@@ -1,16 +1,21 @@
-"""OpenAI's older completions: text to go on from, without any chat format."""
+"""`CompletionsCodec`: OpenAI's older completions, which continue a text without a chat format, as a server."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from hud.errors import UsageError
-from hud.inference.dialects.chat_completions.codec import MOST_CHOICES, read_sampling, usage_json
-from hud.inference.dialects.chat_completions.conversation import openai_error
+from hud.inference.dialects.chat_completions.answer import write_error, write_usage
+from hud.inference.dialects.chat_completions.codec import (
+    MOST_CHOICES,
+    includes_usage,
+    read_sampling,
+)
 from hud.inference.dialects.codec import EVENTS, Family, Refusal
 from hud.inference.dialects.events import Event, Finished, TextDelta, TokenInfo, TokensDrawn
 from hud.inference.dialects.fields import Fields
@@ -21,7 +26,7 @@ from hud.trace import new_id
 _UNSUPPORTED = ("logit_bias", "presence_penalty", "frequency_penalty", "suffix", "echo")
 _MOST_LOGPROBS = 5
 _DEFAULT_TOKENS = 16
-"""What the dialect says where a request says nothing."""
+"""`max_tokens` where the request sets none."""
 
 
 class CompletionsCodec:
@@ -39,12 +44,12 @@ class CompletionsCodec:
             raise UsageError(f"This asks for more than {MOST_CHOICES} completions at once.")
         sampling = read_sampling(body)
         if sampling.max_tokens is None:
-            body = Fields({**body.values, "max_tokens": _DEFAULT_TOKENS})
+            sampling = replace(sampling, max_tokens=_DEFAULT_TOKENS)
         return GenerationRequest(
             model=body.needed_text("model"),
             prompts=[prompt for prompt in prompts for _ in range(count)],
             choices=count * len(prompts),
-            sampling=read_sampling(body),
+            sampling=sampling,
             top_logprobs=body.integer("logprobs", least=0, most=_MOST_LOGPROBS),
             return_token_ids=bool(body.flag("return_token_ids")),
             checkpoint=body.text("checkpoint"),
@@ -67,19 +72,18 @@ class CompletionsCodec:
                 }
                 for place, turn in enumerate(turns)
             ],
-            "usage": usage_json(usage_of(turn.finished for turn in turns)),
+            "usage": write_usage(usage_of(turn.finished for turn in turns)),
         }
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> CompletionsWriter:
-        options = body.inner("stream_options")
-        return CompletionsWriter(model, bool(options is not None and options.flag("include_usage")))
+        return CompletionsWriter(model, includes_usage(body))
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
-        return openai_error(refusal)
+        return write_error(refusal)
 
 
 class CompletionsWriter:
-    """Chunks of a completion."""
+    """Writes the chunks of a completion."""
 
     content_type = EVENTS
 
@@ -103,11 +107,11 @@ class CompletionsWriter:
     def end(self) -> bytes:
         last = b""
         if self._include_usage:
-            last = _event({**self._head, "choices": [], "usage": usage_json(usage_of(self._ends))})
+            last = _event({**self._head, "choices": [], "usage": write_usage(usage_of(self._ends))})
         return last + b"data: [DONE]\n\n"
 
     def fail(self, refusal: Refusal) -> bytes:
-        return _event(openai_error(refusal))
+        return _event(write_error(refusal))
 
     def _chunk(self, choice: int, text: str, ending: dict[str, Any]) -> bytes:
         tokens = self._tokens.pop(choice, None)

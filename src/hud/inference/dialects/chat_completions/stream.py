@@ -1,32 +1,50 @@
-"""A streamed answer of chat completions, put together to the answer that would have come whole."""
+"""Streamed chat completions: read into events, joined into one answer, and written from events."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from hud.inference.retries import AnsweredError, BrokenAnswer
+from hud.inference.dialects.chat_completions.answer import (
+    token_counts,
+    write_ending,
+    write_error,
+    write_logprobs,
+    write_usage,
+)
+from hud.inference.dialects.codec import EVENTS, Refusal
+from hud.inference.dialects.events import (
+    Begun,
+    CallArguments,
+    CallBegun,
+    CallEnded,
+    Event,
+    Finished,
+    Reason,
+    ReasoningDelta,
+    TextDelta,
+    TokenInfo,
+    TokensDrawn,
+    reason_of,
+)
+from hud.inference.dialects.messages import call_message
+from hud.inference.dialects.turns import usage_of
+from hud.inference.retries import BrokenAnswer
+from hud.trace import Usage, new_id
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
-def joined(body: bytes) -> dict[str, Any]:
-    """Return the answer whose server-sent events `body` holds.
-
-    Raises `BrokenAnswer` for a stream that ended early, and `AnsweredError` for one that says an error.
-    """
+def joined_answer(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer that a stream's chunks add up to. Raises `BrokenAnswer` for a stream that ended early."""
     answer: dict[str, Any] = {}
     message: dict[str, Any] = {}
     calls: dict[int, dict[str, Any]] = {}
     choice: dict[str, Any] = {"message": message, "finish_reason": None}
-    for event in _events(body):
-        if event.get("error"):
-            error = (
-                event["error"] if isinstance(event["error"], dict) else {"message": event["error"]}
-            )
-            code = error.get("code") or error.get("type")
-            raise AnsweredError(None if code is None else str(code), str(error.get("message")))
+    for event in events:
         for name in ("model", "usage"):
             if event.get(name):
                 answer[name] = event[name]
@@ -55,19 +73,171 @@ def _add(calls: dict[int, dict[str, Any]], index: int, delta: dict[str, Any]) ->
             call["function"][name] = call["function"].get(name, "") + text
 
 
-def _events(body: bytes) -> list[dict[str, Any]]:
-    """Return the events of a stream; comments, and fields other than `data`, say nothing here."""
-    found = []
-    for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
-        data = b"\n".join(
-            line[5:].removeprefix(b" ") for line in block.split(b"\n") if line.startswith(b"data:")
+class ChatReader:
+    """Reads the chunks of a chat completion; `named` maps function names on the wire to ours."""
+
+    def __init__(self, choices: int, named: Mapping[str, str]) -> None:
+        self.usage = Usage()
+        self._choices = choices
+        self._named = named
+        self._begun = False
+        self._open: dict[int, int] = {}
+        """Position of the call that each choice is writing."""
+        self._calls: dict[tuple[int, int], int] = {}
+        self._reasons: dict[int, Reason] = {}
+        self._refusals: dict[int, str] = {}
+
+    def read(self, value: dict[str, Any]) -> list[Event]:
+        events: list[Event] = []
+        if not self._begun:
+            self._begun = True
+            events.append(Begun())
+        usage = value.get("usage")
+        if isinstance(usage, dict):
+            prompt, completion, cached = token_counts(usage)
+            self.usage = Usage(
+                prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached
+            )
+        for choice in value.get("choices") or []:
+            events += self._choice(choice)
+        return events
+
+    def end(self) -> list[Event]:
+        events: list[Event] = [] if self._begun else [Begun()]
+        for choice in range(self._choices):
+            events += self._end_call(choice)
+            # The provider counts all choices together.
+            share = self.usage if choice == 0 else self.usage.model_copy(update=_NO_OUTPUT)
+            reason = self._reasons.get(choice, "stop")
+            events.append(Finished(choice, reason, share, refusal=self._refusals.get(choice)))
+        return events
+
+    def _choice(self, choice: dict[str, Any]) -> list[Event]:
+        place, delta = choice.get("index") or 0, choice.get("delta") or {}
+        events: list[Event] = []
+        tokens = (choice.get("logprobs") or {}).get("content")
+        if tokens:
+            events.append(TokensDrawn(place, [_info(token) for token in tokens]))
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(reasoning, str) and reasoning:
+            events.append(ReasoningDelta(place, reasoning))
+        if delta.get("content"):
+            events += self._end_call(place)
+            events.append(TextDelta(place, delta["content"]))
+        if delta.get("refusal"):
+            self._refusals[place] = self._refusals.get(place, "") + delta["refusal"]
+        for call in delta.get("tool_calls") or []:
+            events += self._call(place, call)
+        reason = choice.get("finish_reason")
+        if reason:
+            self._reasons[place] = "tool_calls" if reason == "function_call" else reason_of(reason)
+        return events
+
+    def _call(self, place: int, call: dict[str, Any]) -> list[Event]:
+        events: list[Event] = []
+        key, function = (place, call.get("index") or 0), call.get("function") or {}
+        if key not in self._calls:
+            events += self._end_call(place)
+            position = sum(choice == place for choice, _ in self._calls)
+            self._calls[key] = self._open[place] = position
+            identifier = call.get("id") or f"call_{new_id()[:12]}"
+            name = function.get("name") or ""
+            events.append(CallBegun(place, position, identifier, self._named.get(name, name)))
+        if function.get("arguments"):
+            events.append(CallArguments(place, self._calls[key], function["arguments"]))
+        return events
+
+    def _end_call(self, place: int) -> list[Event]:
+        position = self._open.pop(place, None)
+        return [] if position is None else [CallEnded(place, position)]
+
+
+_NO_OUTPUT = {"completion_tokens": 0}
+
+
+def _info(token: dict[str, Any]) -> TokenInfo:
+    text = token.get("token") or ""
+    raw = token.get("bytes")
+    return TokenInfo(
+        text,
+        bytes(raw) if raw is not None else text.encode(),
+        token.get("logprob") or 0.0,
+        [_info(other) for other in token.get("top_logprobs") or []],
+    )
+
+
+class ChatWriter:
+    """Writes the chunks of a chat completion."""
+
+    content_type = EVENTS
+
+    def __init__(self, model: str, *, include_usage: bool) -> None:
+        self._include_usage = include_usage
+        head = {
+            "id": f"chatcmpl-{new_id()}",
+            "object": "chat.completion.chunk",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
+        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+        self._begun: set[int] = set()
+        self._tokens: dict[int, list[TokenInfo]] = {}
+        self._ends: list[Finished] = []
+
+    def write(self, event: Event) -> bytes:
+        match event:
+            case TextDelta(choice, text):
+                return self._chunk(choice, b'{"content":' + orjson.dumps(text) + b"}")
+            case ReasoningDelta(choice, text):
+                return self._chunk(choice, b'{"reasoning_content":' + orjson.dumps(text) + b"}")
+            case CallBegun(choice, position, identifier, name):
+                call = {"index": position, **call_message(identifier, name, "")}
+                return self._chunk(choice, orjson.dumps({"tool_calls": [call]}))
+            case CallArguments(choice, position, text):
+                more = {"index": position, "function": {"arguments": text}}
+                return self._chunk(choice, orjson.dumps({"tool_calls": [more]}))
+            case TokensDrawn(choice, tokens):
+                self._tokens.setdefault(choice, []).extend(tokens)
+            case Finished():
+                self._ends.append(event)
+                return self._chunk(event.choice, b"{}", write_ending(event))
+        return b""
+
+    def end(self) -> bytes:
+        last = b""
+        if self._include_usage:
+            usage = orjson.dumps(write_usage(usage_of(self._ends)))
+            last = self._head + b'],"usage":' + usage + b"}\n\n"
+        return last + b"data: [DONE]\n\n"
+
+    def fail(self, refusal: Refusal) -> bytes:
+        return b"data: " + orjson.dumps(write_error(refusal)) + b"\n\n"
+
+    def _chunk(self, choice: int, delta: bytes, ending: dict[str, Any] | None = None) -> bytes:
+        role = b""
+        if choice not in self._begun:
+            self._begun.add(choice)
+            role = self._told(choice, b'{"role":"assistant","content":""}', b"null", None)
+        logprobs = b"null"
+        tokens = self._tokens.pop(choice, None)
+        if tokens:
+            logprobs = orjson.dumps({"content": write_logprobs(tokens), "refusal": None})
+        return role + self._told(choice, delta, logprobs, ending)
+
+    def _told(
+        self, choice: int, delta: bytes, logprobs: bytes, ending: dict[str, Any] | None
+    ) -> bytes:
+        rest = b'"finish_reason":null}' if ending is None else orjson.dumps(ending)[1:]
+        return b"".join(
+            (
+                self._head,
+                b'{"index":%d,"delta":' % choice,
+                delta,
+                b',"logprobs":',
+                logprobs,
+                b",",
+                rest,
+                self._tail,
+            )
         )
-        if not data or data.strip() == b"[DONE]":
-            continue
-        try:
-            event = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            raise BrokenAnswer("broke its stream off in the middle of an event") from None
-        if isinstance(event, dict):
-            found.append(event)
-    return found

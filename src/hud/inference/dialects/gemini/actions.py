@@ -1,4 +1,4 @@
-"""What Gemini's computer does, in the words of our own.
+"""Actions of Gemini's computer tool as arguments of ours.
 
 Gemini calls a function for each action, and gives points on a grid of a thousand by a thousand. There are two sets
 of functions, of the models before 3.5 and of those since; both are read by their names.

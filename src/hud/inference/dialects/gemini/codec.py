@@ -1,39 +1,42 @@
-"""Gemini's generateContent: how it reads, and how turns are told. Fields may be written in camel or in snake case."""
+"""`GeminiCodec`: Gemini's generateContent, as a server and as a client.
+
+Requests may name their fields in camel or in snake case.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
-import orjson
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from hud.errors import UsageError
-from hud.inference.dialects.chat_completions.conversation import (
-    read_stops,
-)
-from hud.inference.dialects.codec import EVENTS, JSON, Family, Refusal
+from hud.inference.dialects.codec import Family, Refusal, SafetyPolicy, StreamedRequest
 from hud.inference.dialects.efforts import effort_of_budget, read_effort
-from hud.inference.dialects.events import (
-    CallArguments,
-    CallBegun,
-    CallEnded,
-    Event,
-    Finished,
-    ReasoningDelta,
-    TextDelta,
-    TokenInfo,
-    TokensDrawn,
-)
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.gemini.contents import (
-    read_choice,
-    read_contents,
-    read_format,
-    read_tools,
+from hud.inference.dialects.gemini.answer import (
+    read_answer,
+    write_error,
+    write_turn,
+    write_usage,
 )
-from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.turns import Call, Turn, usage_of
-from hud.trace import SamplingParams, Usage, new_id
+from hud.inference.dialects.gemini.conversation import (
+    read_contents,
+    write_contents,
+    write_system,
+)
+from hud.inference.dialects.gemini.stream import ContentReader, ContentWriter, joined_content
+from hud.inference.dialects.gemini.tools import (
+    declare,
+    json_schema,
+    read_choice,
+    read_tools,
+    takes_images_inside,
+    write_choice,
+)
+from hud.inference.dialects.messages import read_stops, refuse_alternatives, refuse_tokens
+from hud.inference.dialects.request import GenerationRequest, OutputFormat
+from hud.inference.dialects.turns import Turn, usage_of
+from hud.trace import SamplingParams, new_id
 
 _UNSUPPORTED = ("cachedContent", "cached_content")
 _UNSUPPORTED_CONFIG = (
@@ -46,24 +49,22 @@ _UNSUPPORTED_CONFIG = (
     "imageConfig",
     "image_config",
 )
-_KINDS = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
-_STOPS = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "content_filter": "SAFETY"}
 MOST_CANDIDATES = 8
 
 
+@dataclass(frozen=True)
 class GeminiCodec:
-    """`POST /v1beta/models/{model}:generateContent` and `:streamGenerateContent`."""
+    """Gemini's generateContent. The fields are settings of requests to the provider."""
 
-    family: Family = "gemini"
+    thinking: Mapping[str, Any] = field(default_factory=dict)
+    """`thinkingConfig`."""
+    hosted_tools: Sequence[dict[str, Any]] = ()
+    """Tools that the provider runs, as it declares them."""
+    computer: bool = False
+    """A computer is declared as Gemini's own tool."""
+    safety: SafetyPolicy = "acknowledge"
+
+    family: ClassVar[Family] = "gemini"
 
     def read(self, body: Fields) -> GenerationRequest:
         body.refuse(_UNSUPPORTED, " for this model")
@@ -96,7 +97,7 @@ class GeminiCodec:
             )
             or 1,
             tool_choice=read_choice(body, tools),
-            format=read_format(config),
+            format=_read_format(config),
             top_logprobs=(most or 0) if logprobs else None,
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
@@ -109,21 +110,14 @@ class GeminiCodec:
     def whole(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
-        candidates = []
-        for place, turn in enumerate(turns):
-            parts: list[dict[str, Any]] = []
-            if turn.reasoning and request.think:
-                parts.append({"text": turn.reasoning, "thought": True})
-            if turn.text:
-                parts.append({"text": turn.text})
-            parts.extend(_call_part(call) for call in turn.calls)
-            candidate = _candidate(place, parts, turn.finished)
-            if request.top_logprobs is not None:
-                candidate.update(_logprobs(turn.tokens))
-            candidates.append(candidate)
+        logprobs = request.top_logprobs is not None
+        candidates = [
+            write_turn(place, turn, think=request.think, logprobs=logprobs)
+            for place, turn in enumerate(turns)
+        ]
         return {
             "candidates": candidates,
-            "usageMetadata": _usage(usage_of(turn.finished for turn in turns)),
+            "usageMetadata": write_usage(usage_of(turn.finished for turn in turns)),
             "modelVersion": model,
             "responseId": new_id(),
         }
@@ -134,116 +128,61 @@ class GeminiCodec:
         )
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
-        return gemini_error(refusal)
+        return write_error(refusal)
 
-
-class ContentWriter:
-    """Partial answers, as server-sent events or as the items of one JSON array."""
-
-    def __init__(self, model: str, *, think: bool, events: bool) -> None:
-        self.content_type = EVENTS if events else JSON
-        self._events = events
-        self._think = think
-        self._rest = {"modelVersion": model, "responseId": new_id()}
-        self._calls: dict[tuple[int, int], Call] = {}
-        self._tokens: dict[int, list[TokenInfo]] = {}
-        self._ends: list[Finished] = []
-        self._told = 0
-
-    def write(self, event: Event) -> bytes:
-        match event:
-            case TextDelta(choice, text):
-                return self._candidate(choice, [{"text": text}])
-            case ReasoningDelta(choice, text) if self._think:
-                return self._candidate(choice, [{"text": text, "thought": True}])
-            case CallBegun(choice, position, identifier, name):
-                self._calls[choice, position] = Call(identifier, name)
-            case CallArguments(choice, position, text):
-                self._calls[choice, position].arguments += text
-            case CallEnded(choice, position):
-                # A call comes whole in this dialect.
-                return self._candidate(choice, [_call_part(self._calls.pop((choice, position)))])
-            case TokensDrawn(choice, tokens):
-                self._tokens.setdefault(choice, []).extend(tokens)
-            case Finished(choice):
-                self._ends.append(event)
-                return self._candidate(choice, [], event)
-        return b""
-
-    def end(self) -> bytes:
-        if self._events:
-            return b""
-        return b"]" if self._told else b"[]"
-
-    def fail(self, refusal: Refusal) -> bytes:
-        return self._item(gemini_error(refusal)) + self.end()
-
-    def _candidate(
-        self, choice: int, parts: list[dict[str, Any]], finished: Finished | None = None
-    ) -> bytes:
-        candidate = _candidate(choice, parts, finished)
-        tokens = self._tokens.pop(choice, None)
-        if tokens:
-            candidate.update(_logprobs(tokens))
-        item: dict[str, Any] = {"candidates": [candidate], **self._rest}
-        if finished is not None:
-            item["usageMetadata"] = _usage(usage_of(self._ends))
-        return self._item(item)
-
-    def _item(self, value: dict[str, Any]) -> bytes:
-        self._told += 1
-        if self._events:
-            return b"data: " + orjson.dumps(value) + b"\r\n\r\n"
-        return (b"[" if self._told == 1 else b",\r\n") + orjson.dumps(value)
-
-
-def gemini_error(refusal: Refusal) -> dict[str, Any]:
-    """Return an error as Gemini's clients read it."""
-    status = _KINDS.get(refusal.status) or (
-        "INTERNAL" if refusal.status >= 500 else "INVALID_ARGUMENT"
-    )
-    return {
-        "error": {"code": refusal.status, "message": refusal.message, "status": status},
-        "detail": refusal.message,
-    }
-
-
-def _call_part(call: Call) -> dict[str, Any]:
-    arguments = orjson.loads(call.arguments or "{}")
-    return {"functionCall": {"id": call.id, "name": call.name, "args": arguments}}
-
-
-def _candidate(
-    place: int, parts: list[dict[str, Any]], finished: Finished | None
-) -> dict[str, Any]:
-    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": place}
-    if finished is not None:
-        candidate["finishReason"] = (
-            "MALFORMED_FUNCTION_CALL" if finished.malformed else _STOPS[finished.reason]
+    def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
+        refuse_tokens(model, request)
+        refuse_alternatives(model, request)
+        sampling = request.sampling
+        declared = declare(request.tools, model, self.hosted_tools, computer=self.computer)
+        config: dict[str, Any] = {
+            "maxOutputTokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "topP": sampling.top_p,
+            "topK": sampling.top_k or None,
+            "stopSequences": list(sampling.stop) or None,
+            "seed": sampling.seed,
+            "thinkingConfig": self.thinking or None,
+        }
+        if request.format is not None:
+            config["responseMimeType"] = "application/json"
+            config["responseJsonSchema"] = request.format.schema
+        system = write_system(request.messages)
+        wishes = {
+            "generationConfig": {
+                name: value for name, value in config.items() if value is not None
+            },
+            "systemInstruction": {"parts": system} if system else None,
+            "tools": declared.tools,
+            "toolConfig": write_choice(request, declared),
+        }
+        body: dict[str, Any] = {
+            "contents": write_contents(
+                request.messages, declared, images_inside=takes_images_inside(model)
+            )
+        }
+        body |= {name: value for name, value in wishes.items() if value}
+        return StreamedRequest(
+            "streamGenerateContent?alt=sse" if request.stream else "generateContent",
+            body,
+            streams=request.stream,
+            joined=joined_content,
+            completion=lambda answer: read_answer(answer, model, declared, self.safety),
+            reader=lambda: ContentReader(declared.named),
+            lacks="is no answer",
         )
-    return candidate
 
 
-def _logprobs(tokens: Iterable[TokenInfo]) -> dict[str, Any]:
-    def told(token: TokenInfo) -> dict[str, Any]:
-        return {"token": token.text, "logProbability": token.logprob}
-
-    drawn = list(tokens)
-    return {
-        "avgLogprobs": sum(token.logprob for token in drawn) / max(1, len(drawn)),
-        "logprobsResult": {
-            "chosenCandidates": [told(token) for token in drawn],
-            "topCandidates": [
-                {"candidates": [told(other) for other in token.top]} for token in drawn
-            ],
-        },
-    }
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "promptTokenCount": usage.prompt_tokens,
-        "candidatesTokenCount": usage.completion_tokens,
-        "cachedContentTokenCount": usage.cached_tokens,
-        "totalTokenCount": usage.prompt_tokens + usage.completion_tokens,
-    }
+def _read_format(config: Fields) -> OutputFormat | None:
+    kind = config.text("responseMimeType", "response_mime_type")
+    schema = config.inner("responseJsonSchema", "response_json_schema")
+    if schema is not None:
+        return OutputFormat(schema.values)
+    schema = config.inner("responseSchema", "response_schema")
+    if schema is not None:
+        return OutputFormat(json_schema(schema.values))
+    if kind in (None, "text/plain"):
+        return None
+    if kind == "application/json":
+        return OutputFormat()
+    raise config.wrong("responseMimeType", "'text/plain' or 'application/json'")

@@ -1,12 +1,14 @@
-"""How Gemini is told of tools, and which of ours a function call calls."""
+"""Tool declarations, tool choice and schemas, written and read, and the calls that a function call stands for."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from hud.errors import UsageError
+from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.gemini.actions import (
     ACTIONS,
     EXCLUDED,
@@ -14,10 +16,13 @@ from hud.inference.dialects.gemini.actions import (
     LEGACY_EXCLUDED,
     our_actions,
 )
-from hud.inference.tool_names import wire_names
+from hud.inference.dialects.messages import checked_choice, repeated_calls, tool_spec
+from hud.inference.dialects.request import GenerationRequest, ToolChoice
+from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolCall, ToolSpec
 
 LONGEST_NAME = 64
+_MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _STREAMLINED = (3, 5)
 """From here on models have the newer actions, and desktops as well as browsers."""
@@ -35,24 +40,19 @@ def knows_computers(model: str) -> bool:
     return "computer-use" in model or _STREAMLINED <= version < (99, 0) or "gemini-3-flash" in model
 
 
-def sees_results(model: str) -> bool:
-    """Say whether pictures may be part of a function's response; other models have them beside it."""
+def takes_images_inside(model: str) -> bool:
+    """Say whether images may be part of a function's response; for other models they follow it."""
     return "computer-use" in model or model_version(model) >= (3, 0)
 
 
 @dataclass
-class Declared:
-    """The tools of one request, and what each name in the answer stands for."""
+class Declared(DeclaredTools):
+    """The tools of one request, and the calls that a function call in the answer stands for."""
 
-    tools: list[dict[str, Any]] = field(default_factory=list)
-    named: dict[str, ToolSpec] = field(default_factory=dict)
-    """Our tool, by the name that Gemini calls it."""
-    wire: dict[str, str] = field(default_factory=dict)
-    """That name, by our tool's."""
     computer: ToolSpec | None = None
     """The tool that is declared as Gemini's own computer."""
     mixed: bool = False
-    """True where functions stand beside tools that the provider runs: it must then tell of those, too."""
+    """True where functions are declared along with tools that the provider runs, whose calls it must then return."""
 
     def is_action(self, name: str) -> bool:
         """Say whether a function is an action of the computer."""
@@ -61,22 +61,13 @@ class Declared:
     def calls(self, call_id: str, name: str, given: dict[str, Any]) -> list[ToolCall]:
         """Return the calls of our tools that a function call stands for: typing may be several."""
         if self.computer is None or not self.is_action(name):
-            spec = self.named.get(name)
-            ours = name if spec is None else spec.name
-            return [ToolCall(id=call_id, name=ours, arguments=given)]
+            return [ToolCall(id=call_id, name=self.named.get(name, name), arguments=given)]
         options = self.computer.options
         plain = {
             key: value for key, value in given.items() if key not in ("intent", "safety_decision")
         }
         actions = our_actions(name, plain, (options["width"], options["height"]))
-        return [
-            ToolCall(
-                id=call_id if number == 0 else f"{call_id}.{number + 1}",
-                name=self.computer.name,
-                arguments=arguments,
-            )
-            for number, arguments in enumerate(actions)
-        ]
+        return repeated_calls(call_id, self.computer.name, actions)
 
 
 def declare(
@@ -95,16 +86,17 @@ def declare(
         else:
             functions.append(spec)
     taken = ACTIONS if declared.computer is not None else ()
-    names = wire_names([spec.name for spec in functions], LONGEST_NAME, taken)
+    declared.name([spec.name for spec in functions], LONGEST_NAME, taken)
     if declared.computer is not None:
-        declared.tools.append({"computer_use": _computer_use(declared.computer, model)})
+        declared.tools.append({"computerUse": _computer_use(declared.computer, model)})
     if functions:
         declared.tools.append(
-            {"function_declarations": [_function(spec, names[spec.name]) for spec in functions]}
+            {
+                "functionDeclarations": [
+                    _function(spec, declared.wire[spec.name]) for spec in functions
+                ]
+            }
         )
-    for spec in functions:
-        declared.named[names[spec.name]] = spec
-        declared.wire[spec.name] = names[spec.name]
     declared.tools.extend(hosted_tools)
     declared.mixed = bool(specs and hosted_tools) and model_version(model) >= (3, 0)
     return declared
@@ -115,7 +107,7 @@ def _function(spec: ToolSpec, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "description": spec.description or spec.name,
-        "parameters_json_schema": spec.parameters,
+        "parametersJsonSchema": spec.parameters,
     }
 
 
@@ -123,7 +115,85 @@ def _computer_use(spec: ToolSpec, model: str) -> dict[str, Any]:
     browser = spec.options.get("environment") == "browser"
     if model_version(model) >= _STREAMLINED:
         kind = "ENVIRONMENT_BROWSER" if browser else "ENVIRONMENT_DESKTOP"
-        return {"environment": kind, "excluded_predefined_functions": list(EXCLUDED)}
+        return {"environment": kind, "excludedPredefinedFunctions": list(EXCLUDED)}
     # Older models know browsers alone; on a desktop they do without what is a browser's.
     excluded = [*LEGACY_EXCLUDED, *(() if browser else LEGACY_BROWSER_ONLY)]
-    return {"environment": "ENVIRONMENT_BROWSER", "excluded_predefined_functions": excluded}
+    return {"environment": "ENVIRONMENT_BROWSER", "excludedPredefinedFunctions": excluded}
+
+
+def write_choice(request: GenerationRequest, declared: Declared) -> dict[str, Any]:
+    """Return `toolConfig`, empty for the API's defaults."""
+    config: dict[str, Any] = {}
+    if declared.mixed:
+        config["includeServerSideToolInvocations"] = True
+    choice = request.tool_choice
+    if request.tools and choice.mode != "auto":
+        calling: dict[str, Any] = {"mode": _MODES[choice.mode]}
+        if choice.names:
+            names = [declared.wire.get(name, name) for name in choice.names]
+            calling["allowedFunctionNames"] = names
+        config["functionCallingConfig"] = calling
+    return config
+
+
+def read_tools(body: Fields) -> list[ToolSpec]:
+    """Return the functions that may be called."""
+    tools: list[ToolSpec] = []
+    for tool in body.objects("tools"):
+        unknown = tool.values.keys() - {"functionDeclarations", "function_declarations"}
+        given = [name for name in unknown if tool.values[name] is not None]
+        if given:
+            raise UsageError(
+                f"{tool.where}: {min(given)} is not supported here, only functionDeclarations."
+            )
+        for function in tool.objects("functionDeclarations", "function_declarations"):
+            name = function.needed_text("name")
+            tools.append(tool_spec(name, function.text("description") or "", _schema_of(function)))
+    return tools
+
+
+def _schema_of(function: Fields) -> dict[str, Any] | None:
+    schema = function.inner("parametersJsonSchema", "parameters_json_schema")
+    if schema is not None:
+        return schema.values
+    schema = function.inner("parameters")
+    return None if schema is None else json_schema(schema.values)
+
+
+def json_schema(schema: Any) -> Any:
+    """Return a schema of Gemini's (OpenAPI, types in capitals) as a JSON schema."""
+    if isinstance(schema, list):
+        return [json_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    read: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name == "type" and isinstance(value, str):
+            read[name] = value.lower()
+        elif name == "properties" and isinstance(value, dict):
+            read[name] = {key: json_schema(item) for key, item in value.items()}
+        elif name in ("enum", "required", "default", "example"):
+            read[name] = value
+        else:
+            read[name] = json_schema(value)
+    return read
+
+
+def read_choice(body: Fields, tools: list[ToolSpec]) -> ToolChoice:
+    """Return whether and which functions are called."""
+    config = body.inner("toolConfig", "tool_config")
+    calling = None
+    if config is not None:
+        calling = config.inner("functionCallingConfig", "function_calling_config")
+    if calling is None:
+        return ToolChoice()
+    mode = (calling.text("mode") or "AUTO").upper()
+    names = calling.texts("allowedFunctionNames", "allowed_function_names")
+    match mode:
+        case "AUTO" | "MODE_UNSPECIFIED":
+            return ToolChoice()
+        case "NONE":
+            return ToolChoice("none")
+        case "ANY":
+            return checked_choice(ToolChoice("required", names), tools)
+    raise calling.wrong("mode", "'AUTO', 'ANY' or 'NONE'")

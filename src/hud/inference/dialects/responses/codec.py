@@ -1,54 +1,62 @@
-"""OpenAI's responses: items in, items out, and events in the documented order."""
+"""`ResponsesCodec`: OpenAI's responses, as a server and as a client."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
-
-import orjson
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from hud.errors import UsageError
-from hud.inference.dialects.chat_completions.codec import MOST_TOP_LOGPROBS, logprobs_json
-from hud.inference.dialects.chat_completions.conversation import (
-    openai_error,
-    read_format,
-    read_tool,
-    read_tool_choice,
-)
-from hud.inference.dialects.codec import EVENTS, Family, Refusal
+from hud.inference.dialects.chat_completions.answer import write_error
+from hud.inference.dialects.chat_completions.codec import MOST_TOP_LOGPROBS
+from hud.inference.dialects.chat_completions.tools import read_format, read_tool_choice
+from hud.inference.dialects.codec import Family, Refusal, SafetyPolicy, WireRequest
 from hud.inference.dialects.efforts import read_effort
-from hud.inference.dialects.events import (
-    Begun,
-    CallArguments,
-    CallBegun,
-    CallEnded,
-    Event,
-    Finished,
-    ReasoningDelta,
-    TextDelta,
-    TokenInfo,
-    TokensDrawn,
-)
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.responses.items import read_items
-from hud.inference.dialects.turns import Turn, usage_of
-from hud.trace import SamplingParams, ToolSpec, Usage, new_id
+from hud.inference.dialects.responses.answer import (
+    end_response,
+    item_id,
+    read_response,
+    write_output,
+)
+from hud.inference.dialects.responses.computer import ComputerTool
+from hud.inference.dialects.responses.conversation import (
+    input_items,
+    instructions_of,
+    read_items,
+)
+from hud.inference.dialects.responses.stream import ResponseWriter, joined_response
+from hud.inference.dialects.responses.tools import declare, read_tools
+from hud.inference.dialects.turns import Turn
+from hud.trace import SamplingParams
 
 _UNSUPPORTED = ("background", "conversation", "prompt")
+_WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
+_LEAST_OUTPUT = 16
+"""Fewest tokens that the provider takes as a limit."""
 
 
+@dataclass(frozen=True)
 class ResponsesCodec:
-    """`POST /responses`."""
+    """Responses. The fields are settings of requests to the provider."""
 
-    family: Family = "openai"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that go into the body unchanged."""
+    computer: ComputerTool | None = None
+    """The provider's tool that a computer is declared as; None: a function."""
+    hosted_tools: Sequence[dict[str, Any]] = ()
+    """Tools that the provider runs, as it declares them."""
+    safety: SafetyPolicy = "acknowledge"
+
+    family: ClassVar[Family] = "openai"
 
     def read(self, body: Fields) -> GenerationRequest:
         body.refuse(_UNSUPPORTED, " for this model")
         if body.text("truncation") not in (None, "disabled"):
             raise body.wrong("truncation", "'disabled' for this model")
-        tools = _read_tools(body)
+        tools = read_tools(body)
         text = body.inner("text") or Fields({})
         reasoning = body.inner("reasoning") or Fields({})
         messages = read_items(body)
@@ -79,182 +87,44 @@ class ResponsesCodec:
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         (turn,) = turns
-        output: list[dict[str, Any]] = []
-        if turn.reasoning:
-            output.append(_reasoning_item(_id("rs"), turn.reasoning))
-        if turn.text:
-            status = "incomplete" if turn.finished.reason == "length" else "completed"
-            output.append(_message_item(_id("msg"), turn.text, turn.tokens, status))
-        output.extend(
-            _call_item(_id("fc"), call.id, call.name, call.arguments, "completed")
-            for call in turn.calls
-        )
-        return _ended(_response(body, request, model), output, turn.finished)
+        return end_response(_begin(body, request, model), write_output(turn), turn.finished)
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> ResponseWriter:
-        return ResponseWriter(_response(body, request, model))
+        return ResponseWriter(_begin(body, request, model))
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
-        return openai_error(refusal)
+        return write_error(refusal)
 
-
-class ResponseWriter:
-    """Events of a response: it is created and in progress, items are added, told and done, it is completed."""
-
-    content_type = EVENTS
-
-    def __init__(self, response: dict[str, Any]) -> None:
-        self.answer = response
-        self._number = 0
-        self._output: list[dict[str, Any]] = []
-        self._open: _OpenItem | None = None
-        self._tokens: list[TokenInfo] = []
-        self._finished = Finished(0, "stop", Usage())
-
-    def write(self, event: Event) -> bytes:
-        match event:
-            case Begun():
-                return self._event("response.created", response=self.answer) + self._event(
-                    "response.in_progress", response=self.answer
-                )
-            case ReasoningDelta(_, text):
-                return self._more("reasoning", text)
-            case TextDelta(_, text):
-                return self._more("message", text)
-            case CallBegun(_, _, identifier, name):
-                return self._close() + self._begin(_OpenItem("call", _id("fc"), identifier, name))
-            case CallArguments(_, _, text):
-                return self._more("call", text)
-            case CallEnded():
-                return self._close()
-            case TokensDrawn(_, tokens):
-                self._tokens.extend(tokens)
-            case Finished():
-                self._finished = event
-        return b""
-
-    def end(self) -> bytes:
-        closed = self._close()
-        self.answer = _ended(self.answer, self._output, self._finished)
-        return closed + self._event(f"response.{self.answer['status']}", response=self.answer)
-
-    def fail(self, refusal: Refusal) -> bytes:
-        kind = "rate_limit_exceeded" if refusal.status == 429 else "server_error"
-        failed = {
-            **self.answer,
-            "status": "failed",
-            "error": {"code": kind, "message": refusal.message},
+    def request(self, model: str, request: GenerationRequest) -> WireRequest:
+        declared = declare(request.tools, self.computer, self.hosted_tools)
+        sampling, most = request.sampling, request.sampling.max_tokens
+        wishes = {
+            "instructions": instructions_of(request.messages),
+            "tools": declared.tools or None,
+            "include": None
+            if model.startswith(_WITHOUT_REASONING)
+            else ["reasoning.encrypted_content"],
+            "max_output_tokens": None if most is None else max(_LEAST_OUTPUT, most),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "stream": request.stream or None,
         }
-        return self._event("response.failed", response=failed)
-
-    def _more(self, kind: str, text: str) -> bytes:
-        begun = b""
-        if self._open is None or self._open.kind != kind:
-            prefix = {"reasoning": "rs", "message": "msg"}[kind]
-            begun = self._close() + self._begin(_OpenItem(kind, _id(prefix)))
-        item = self._open
-        assert item is not None
-        item.text += text
-        place = {"item_id": item.id, "output_index": len(self._output)}
-        if kind == "call":
-            return self._event("response.function_call_arguments.delta", **place, delta=text)
-        if kind == "reasoning":
-            told = self._event(
-                "response.reasoning_text.delta", **place, content_index=0, delta=text
-            )
-            return begun + told
-        tokens, self._tokens = self._tokens, []
-        item.tokens.extend(tokens)
-        return begun + self._event(
-            "response.output_text.delta",
-            **place,
-            content_index=0,
-            delta=text,
-            logprobs=logprobs_json(tokens),
+        body: dict[str, Any] = {
+            "model": model,
+            "input": input_items(request.messages, declared.wire),
+            # Nothing of a task stays with the provider.
+            "store": False,
+            **self.settings,
+        }
+        body |= {name: value for name, value in wishes.items() if value is not None}
+        return WireRequest(
+            "responses",
+            body,
+            streams=request.stream,
+            joined=joined_response,
+            completion=lambda answer: read_response(answer, model, declared, safety=self.safety),
+            lacks="is no response",
         )
-
-    def _begin(self, item: _OpenItem) -> bytes:
-        self._open = item
-        index = len(self._output)
-        added = self._event("response.output_item.added", output_index=index, item=item.begun())
-        if item.kind == "call":
-            return added
-        return added + self._event(
-            "response.content_part.added",
-            item_id=item.id,
-            output_index=index,
-            content_index=0,
-            part=_part(item.kind, "", []),
-        )
-
-    def _close(self) -> bytes:
-        item, self._open = self._open, None
-        if item is None:
-            return b""
-        place = {"item_id": item.id, "output_index": len(self._output)}
-        done = item.done(self._finished.reason == "length")
-        if item.kind == "call":
-            told = self._event(
-                "response.function_call_arguments.done",
-                **place,
-                name=item.name,
-                arguments=item.text,
-            )
-        else:
-            place["content_index"] = 0
-            extra: dict[str, Any] = {}
-            if item.kind == "message":
-                extra["logprobs"] = logprobs_json(item.tokens)
-            name = "output_text" if item.kind == "message" else "reasoning_text"
-            told = self._event(f"response.{name}.done", **place, text=item.text, **extra)
-            part = _part(item.kind, item.text, item.tokens)
-            told += self._event("response.content_part.done", **place, part=part)
-        told += self._event("response.output_item.done", output_index=len(self._output), item=done)
-        self._output.append(done)
-        return told
-
-    def _event(self, kind: str, **values: Any) -> bytes:
-        told = {"type": kind, "sequence_number": self._number, **values}
-        self._number += 1
-        return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps(told))
-
-
-class _OpenItem:
-    """An item that is being told."""
-
-    def __init__(self, kind: str, identifier: str, call_id: str = "", name: str = "") -> None:
-        self.kind = kind
-        self.id = identifier
-        self.call_id = call_id
-        self.name = name
-        self.text = ""
-        self.tokens: list[TokenInfo] = []
-
-    def begun(self) -> dict[str, Any]:
-        if self.kind == "call":
-            return _call_item(self.id, self.call_id, self.name, "", "in_progress")
-        if self.kind == "reasoning":
-            return {"id": self.id, "type": "reasoning", "summary": [], "content": []}
-        return {**_message_item(self.id, "", [], "in_progress"), "content": []}
-
-    def done(self, cut: bool) -> dict[str, Any]:
-        if self.kind == "call":
-            return _call_item(self.id, self.call_id, self.name, self.text, "completed")
-        if self.kind == "reasoning":
-            return _reasoning_item(self.id, self.text)
-        return _message_item(self.id, self.text, self.tokens, "incomplete" if cut else "completed")
-
-
-def _read_tools(body: Fields) -> list[ToolSpec]:
-    tools = []
-    for tool in body.objects("tools"):
-        if tool.needed_text("type") != "function":
-            raise UsageError(
-                f"{tool.place('type')}: tools of type {tool.text('type')!r} are not supported for this model, "
-                "only functions."
-            )
-        tools.append(read_tool(tool))
-    return tools
 
 
 def _top_logprobs(body: Fields) -> int | None:
@@ -264,15 +134,11 @@ def _top_logprobs(body: Fields) -> int | None:
     return most or None
 
 
-def _id(prefix: str) -> str:
-    return f"{prefix}_{new_id()}"
-
-
-def _response(body: Fields, request: GenerationRequest, model: str) -> dict[str, Any]:
-    """Return a response of which nothing is told yet; it repeats how it was asked for."""
+def _begin(body: Fields, request: GenerationRequest, model: str) -> dict[str, Any]:
+    """Return a response without output; it repeats the fields of its request."""
     sampling = request.sampling
     return {
-        "id": _id("resp"),
+        "id": item_id("resp"),
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",
@@ -294,70 +160,4 @@ def _response(body: Fields, request: GenerationRequest, model: str) -> dict[str,
         "truncation": "disabled",
         "usage": None,
         "metadata": body.get("metadata") or {},
-    }
-
-
-def _ended(
-    response: dict[str, Any], output: list[dict[str, Any]], finished: Finished
-) -> dict[str, Any]:
-    cut = finished.reason in ("length", "content_filter")
-    why = {"length": "max_output_tokens", "content_filter": "content_filter"}
-    usage = usage_of([finished])
-    return {
-        **response,
-        "status": "incomplete" if cut else "completed",
-        "incomplete_details": {"reason": why[finished.reason]} if cut else None,
-        "output": output,
-        "usage": {
-            "input_tokens": usage.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
-            "output_tokens": usage.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        },
-    }
-
-
-def _part(kind: str, text: str, tokens: list[TokenInfo]) -> dict[str, Any]:
-    if kind == "reasoning":
-        return {"type": "reasoning_text", "text": text}
-    return {
-        "type": "output_text",
-        "text": text,
-        "annotations": [],
-        "logprobs": logprobs_json(tokens),
-    }
-
-
-def _message_item(
-    identifier: str, text: str, tokens: list[TokenInfo], status: str
-) -> dict[str, Any]:
-    return {
-        "id": identifier,
-        "type": "message",
-        "role": "assistant",
-        "status": status,
-        "content": [_part("message", text, tokens)],
-    }
-
-
-def _reasoning_item(identifier: str, text: str) -> dict[str, Any]:
-    return {
-        "id": identifier,
-        "type": "reasoning",
-        "summary": [],
-        "content": [_part("reasoning", text, [])],
-    }
-
-
-def _call_item(
-    identifier: str, call_id: str, name: str, arguments: str, status: str
-) -> dict[str, Any]:
-    return {
-        "id": identifier,
-        "type": "function_call",
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-        "status": status,
     }

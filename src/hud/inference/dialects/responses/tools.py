@@ -1,33 +1,29 @@
-"""How OpenAI is told of tools, and which of ours a name in its answers is.
+"""Tool declarations, written and read.
 
 A computer is declared as the provider's own tool where the model knows one; all others are functions with their
-schema. Names that the API does not take are changed on the way, and back again.
+schema. Names that the API refuses are changed on the wire, and back in the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from hud.errors import UsageError
+from hud.inference.dialects.chat_completions.tools import LONGEST_NAME, read_tool
+from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.responses.computer import ComputerTool, declaration, go_function
-from hud.inference.tool_names import wire_names
+from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolSpec
-
-LONGEST_NAME = 64
 
 
 @dataclass
-class Declared:
-    """The tools of one request, and what the names on the wire stand for."""
+class Declared(DeclaredTools):
+    """The tools of one request."""
 
-    tools: list[dict[str, Any]] = field(default_factory=list)
-    named: dict[str, str] = field(default_factory=dict)
-    """Our tool's name, by the name that the model calls it."""
-    wire: dict[str, str] = field(default_factory=dict)
-    """That name, by our tool's."""
     computer: str = "computer"
-    """Our tool that the provider's own computer stands for."""
+    """Name of our tool that is declared as the provider's own computer."""
 
 
 def declare(
@@ -39,20 +35,30 @@ def declare(
     declared = Declared()
     own = next((spec for spec in specs if computer and spec.native == "computer"), None)
     functions = [spec for spec in specs if spec is not own]
-    names = wire_names([spec.name for spec in functions], LONGEST_NAME)
+    declared.name([spec.name for spec in functions], LONGEST_NAME)
     if own is not None and computer is not None:
         declared.computer = own.name
         declared.tools.append(declaration(own, computer))
-        go = go_function(own, names.values())
+        go = go_function(own, declared.named)
         if go is not None:
             declared.tools.append(go)
             declared.named[go["name"]] = own.name
     for spec in functions:
-        name = names[spec.name]
-        declared.wire[spec.name] = name
-        declared.named[name] = spec.name
         # Schemas of environments have optional arguments, which the strict mode refuses.
-        function = {**spec.function(), "name": name}
+        function = {**spec.function(), "name": declared.wire[spec.name]}
         declared.tools.append({"type": "function", **function, "strict": False})
     declared.tools.extend(hosted_tools)
     return declared
+
+
+def read_tools(body: Fields) -> list[ToolSpec]:
+    """Return the functions of a request. Raises `UsageError` for tools of the provider's own."""
+    tools = []
+    for tool in body.objects("tools"):
+        if tool.needed_text("type") != "function":
+            raise UsageError(
+                f"{tool.place('type')}: tools of type {tool.text('type')!r} are not supported for this model, "
+                "only functions."
+            )
+        tools.append(read_tool(tool))
+    return tools

@@ -1,16 +1,22 @@
-"""Asks providers, and turns what they stream into events."""
+"""Requests to providers in another dialect than the client's, and the events in their streams."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import orjson
 
+from hud.inference.dialects.anthropic.codec import AnthropicCodec
+from hud.inference.dialects.chat_completions.codec import ChatCodec
+from hud.inference.dialects.codec import Family, StreamingCodec
 from hud.inference.dialects.events import Event
+from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of
+from hud.inference.retries import retry_after
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.passthrough import (
@@ -21,20 +27,16 @@ from hud.platform.gateway.passthrough import (
 )
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import UpstreamError
-from hud.platform.gateway.upstream.adapter import Adapter
-from hud.platform.gateway.upstream.anthropic import AnthropicAdapter
-from hud.platform.gateway.upstream.gemini import GeminiAdapter
-from hud.platform.gateway.upstream.openai import OpenAIAdapter
 
-_ADAPTERS: dict[str, Adapter] = {
-    "openai": OpenAIAdapter(),
-    "anthropic": AnthropicAdapter(),
-    "gemini": GeminiAdapter(),
+_CODECS: dict[Family, StreamingCodec] = {
+    "openai": ChatCodec(limit="max_completion_tokens"),
+    "anthropic": AnthropicCodec(),
+    "gemini": GeminiCodec(),
 }
 
 
 class UpstreamTurns:
-    """Draws turns from providers."""
+    """Turns of providers' models."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
@@ -42,28 +44,31 @@ class UpstreamTurns:
     async def events(
         self, model: ProviderModel, request: GenerationRequest, meter: Meter
     ) -> AsyncGenerator[list[Event], None]:
-        """Answer a request. Raises `UpstreamError` with the provider's status where it answers with an error."""
-        adapter = _ADAPTERS[model.family]
-        body = orjson.dumps(adapter.body(model.upstream, request))
-        reader = adapter.reader(request, meter)
+        """Answer a request. Raises `UpstreamError` with the provider's status for an error of the provider."""
+        wire = _CODECS[model.family].request(model.upstream, replace(request, stream=True))
+        reader = wire.reader()
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
             "accept-encoding": "identity",
-            **({"anthropic-version": "2023-06-01"} if model.family == "anthropic" else {}),
+            **wire.headers,
             **model.credentials,
         }
         session = await self.connections.session(model.reach)
         try:
             async with session.post(
-                model.endpoint(adapter.action), data=body, headers=headers, allow_redirects=False
+                model.endpoint(wire.action),
+                data=orjson.dumps(wire.body),
+                headers=headers,
+                allow_redirects=False,
             ) as response:
                 if response.status >= 300:
                     raise await _refused(model, response)
                 async for data in data_of(response.content.iter_any()):
                     if data == b"[DONE]":
                         break
-                    events = reader.take(_value(model, data))
+                    events = reader.read(_value(model, data))
+                    meter.count(reader.usage)
                     if events:
                         yield events
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -94,11 +99,7 @@ async def _refused(model: ProviderModel, response: aiohttp.ClientResponse) -> Up
     if response.status in (401, 403) and model.key is not None:
         return refused_key(model, response.status)
     data = await response.content.read(MOST_ERROR_BYTES)
-    try:
-        wait = float(response.headers["retry-after"])
-    except (KeyError, ValueError):
-        wait = None
-    return UpstreamError(_message(model, data), response.status, wait)
+    return UpstreamError(_message(model, data), response.status, retry_after(response.headers))
 
 
 def _message(model: ProviderModel, data: bytes) -> str:

@@ -1,19 +1,21 @@
-"""A Responses answer as a turn: text, reasoning, calls, refusals, citations, why it ended, what it cost."""
+"""Responses, read and written: text, reasoning, calls, refusals, citations, finish reasons, usage."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-import orjson
-
+from hud.inference.dialects.chat_completions.answer import write_logprobs
+from hud.inference.dialects.codec import SafetyPolicy
+from hud.inference.dialects.events import Finished, TokenInfo
+from hud.inference.dialects.messages import parsed_arguments
 from hud.inference.dialects.responses.computer import actions_of
-from hud.inference.dialects.responses.input import DIALECT
+from hud.inference.dialects.responses.conversation import DIALECT
 from hud.inference.dialects.responses.tools import Declared
-from hud.inference.prices import cost_usd
+from hud.inference.dialects.turns import Turn
+from hud.inference.prices import usage_of_call
 from hud.inference.retries import AnsweredError, BrokenAnswer
-from hud.trace import Citation, Completion, ToolCall, Usage
+from hud.trace import Citation, Completion, ToolCall, new_id
 
-SafetyPolicy = Literal["acknowledge", "stop"]
 _CALLS = ("function_call", "computer_call")
 
 
@@ -51,6 +53,7 @@ def read_response(
         )
     # A turn may hold remarks beside its answer; the answer alone is graded.
     final = [item for item in items if item.get("phase") == "final_answer"]
+    usage = response.get("usage") or {}
     completion = Completion(
         content="\n".join(_parts(final or items, "output_text", "text")) or None,
         reasoning=_reasoning(items),
@@ -58,7 +61,7 @@ def read_response(
         finish_reason="safety_check" if stopped else reason,
         refusal=refusal,
         model=response.get("model") or model,
-        usage=_usage(response, model),
+        usage=usage_of_call(model, *token_counts(usage), charged=usage.get("cost")),
         citations=_citations(items),
         verbatim={"dialect": DIALECT, "items": items},
     )
@@ -105,13 +108,7 @@ def _calls(item: dict[str, Any], declared: Declared) -> list[ToolCall]:
         ]
     if item["type"] != "function_call":
         return []
-    text = item.get("arguments") or "{}"
-    try:
-        arguments = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        arguments = text
-    if not isinstance(arguments, dict):
-        arguments = text
+    arguments = parsed_arguments(item.get("arguments") or "")
     name = declared.named.get(item["name"], item["name"])
     return [ToolCall(id=item["call_id"], name=name, arguments=arguments)]
 
@@ -175,20 +172,105 @@ def _citations(items: list[dict[str, Any]]) -> list[Citation]:
     return found
 
 
-def _usage(response: dict[str, Any], model: str) -> Usage:
-    usage = response.get("usage") or {}
+def token_counts(usage: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Return tokens of the prompt (cached ones included), of the output, read from the cache, and written to it."""
     details = usage.get("input_tokens_details") or {}
-    prompt, output = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
-    cached = details.get("cached_tokens") or 0
-    cost = usage.get("cost")
-    if cost is None:
-        cost = cost_usd(
-            model,
-            prompt_tokens=prompt,
-            completion_tokens=output,
-            cached_tokens=cached,
-            cache_write_tokens=details.get("cache_write_tokens") or 0,
-        )
-    return Usage(
-        prompt_tokens=prompt, completion_tokens=output, cached_tokens=cached, cost_usd=cost
+    return (
+        usage.get("input_tokens") or 0,
+        usage.get("output_tokens") or 0,
+        details.get("cached_tokens") or 0,
+        details.get("cache_write_tokens") or 0,
     )
+
+
+INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""`incomplete_details.reason` by the reason for which an answer ended early."""
+
+
+def item_id(prefix: str) -> str:
+    """Return a new id of a response or an item."""
+    return f"{prefix}_{new_id()}"
+
+
+def write_output(turn: Turn) -> list[dict[str, Any]]:
+    """Return the items of a turn."""
+    output: list[dict[str, Any]] = []
+    if turn.reasoning:
+        output.append(reasoning_item(item_id("rs"), turn.reasoning))
+    if turn.text:
+        status = "incomplete" if turn.finished.reason == "length" else "completed"
+        output.append(message_item(item_id("msg"), turn.text, turn.tokens, status))
+    output.extend(
+        call_item(item_id("fc"), call.id, call.name, call.arguments, "completed")
+        for call in turn.calls
+    )
+    return output
+
+
+def end_response(
+    response: dict[str, Any], output: list[dict[str, Any]], finished: Finished
+) -> dict[str, Any]:
+    """Return a response with its output, status and token counts."""
+    cut, usage = INCOMPLETE.get(finished.reason), finished.usage
+    return {
+        **response,
+        "status": "incomplete" if cut else "completed",
+        "incomplete_details": {"reason": cut} if cut else None,
+        "output": output,
+        "usage": {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        },
+    }
+
+
+def content_part(kind: str, text: str, tokens: list[TokenInfo]) -> dict[str, Any]:
+    """Return the one content part of a message or reasoning item."""
+    if kind == "reasoning":
+        return {"type": "reasoning_text", "text": text}
+    return {
+        "type": "output_text",
+        "text": text,
+        "annotations": [],
+        "logprobs": write_logprobs(tokens),
+    }
+
+
+def message_item(
+    identifier: str, text: str, tokens: list[TokenInfo], status: str
+) -> dict[str, Any]:
+    """Return an assistant's message."""
+    return {
+        "id": identifier,
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": [content_part("message", text, tokens)],
+    }
+
+
+def reasoning_item(identifier: str, text: str) -> dict[str, Any]:
+    """Return a reasoning item."""
+    return {
+        "id": identifier,
+        "type": "reasoning",
+        "summary": [],
+        "content": [content_part("reasoning", text, [])],
+    }
+
+
+def call_item(
+    identifier: str, call_id: str, name: str, arguments: str, status: str
+) -> dict[str, Any]:
+    """Return a function call."""
+    return {
+        "id": identifier,
+        "type": "function_call",
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+        "status": status,
+    }

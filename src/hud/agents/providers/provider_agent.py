@@ -1,0 +1,50 @@
+"""`ProviderAgent`: the tool loop over a model that a provider serves in a dialect of its own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+from hud.agents.tool_loop import ToolLoopAgent
+from hud.agents.types import ProviderConfig
+from hud.inference.dialects.codec import ClientCodec
+from hud.inference.endpoints import Home, endpoint
+from hud.inference.served import ServedModel
+from hud.trace import SamplingParams
+
+C = TypeVar("C", bound=ProviderConfig)
+
+
+class ProviderAgent(ToolLoopAgent, Generic[C]):
+    """Plays runs with a provider's model.
+
+    The connections stay open between runs; `aclose()` closes them.
+    """
+
+    settings: ClassVar[type[ProviderConfig]]
+    home: ClassVar[Home]
+
+    def __init__(self, config: C | None = None, **fields: Any) -> None:
+        if config is None:
+            made: Any = self.settings(**fields)
+        elif fields:
+            made = type(config)(**{**config.model_dump(exclude_unset=True), **fields})
+        else:
+            made = config
+        where = endpoint(self.home, made.model, made.base_url, made.api_key, gateway=made.gateway)
+        model = ServedModel(
+            made.model,
+            where,
+            self.codec(made),
+            stream=made.stream,
+            timeout_seconds=made.request_timeout_seconds,
+        )
+        super().__init__(model, made, self.sampling(made))
+
+    @abstractmethod
+    def codec(self, config: C) -> ClientCodec:
+        """Return the dialect that the model is asked in."""
+
+    @abstractmethod
+    def sampling(self, config: C) -> SamplingParams:
+        """Return the sampling parameters of each turn."""

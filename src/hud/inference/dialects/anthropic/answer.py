@@ -1,0 +1,224 @@
+"""Messages that Claude answers with, read and written: content, stop reasons, refusals, citations, usage, errors.
+
+A turn may be several answers: while a tool that the provider runs takes long, the API pauses the turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from hud.inference.dialects.anthropic.conversation import DIALECT, Block
+from hud.inference.dialects.anthropic.tools import Declared
+from hud.inference.dialects.codec import Refusal
+from hud.inference.dialects.events import Finished
+from hud.inference.dialects.turns import Turn
+from hud.inference.prices import usage_of_call
+from hud.inference.retries import BrokenAnswer
+from hud.trace import Citation, Completion, Usage, new_id
+
+PAUSED = "pause_turn"
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "context_full",
+    "refusal": "refusal",
+    # A turn that is still paused after the last request.
+    PAUSED: "length",
+}
+"""`Completion.finish_reason` by `stop_reason`."""
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+_CUT_OFF = ("max_tokens", "model_context_window_exceeded", "refusal")
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def check_message(message: dict[str, Any]) -> None:
+    """Raise `BrokenAnswer` for an answer that is no complete message."""
+    if not isinstance(message.get("content"), list) or not message.get("stop_reason"):
+        raise BrokenAnswer(f"answered with something that is no message: {str(message)[:200]}")
+
+
+def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> Completion:
+    """Return the turn that one answer makes, or several with pauses between them."""
+    last = answers[-1]
+    reason = last["stop_reason"]
+    blocks = [
+        block
+        for answer in answers
+        for block in answer["content"]
+        if block["type"] != "text" or block["text"]  # The API refuses empty text in a request.
+    ]
+    if reason == "refusal":
+        # A call that was cut off by a refusal is not to be executed.
+        blocks = [block for block in blocks if block["type"] != "tool_use"]
+    elif reason in _CUT_OFF and blocks and blocks[-1]["type"] == "tool_use":
+        # Nor is one that was cut off in the middle, even where its arguments can be read.
+        blocks.pop()
+    completion = Completion(
+        content=_text(blocks),
+        reasoning=_thoughts(blocks),
+        tool_calls=[
+            call
+            for block in blocks
+            if block["type"] == "tool_use"
+            for call in declared.calls(block)
+        ],
+        finish_reason=FINISH_REASONS.get(reason, reason),
+        refusal=_refusal(last) if reason == "refusal" else None,
+        model=last.get("model") or model,
+        usage=_read_usage(answers, model),
+        citations=_citations(blocks),
+        verbatim={"dialect": DIALECT, "items": [block for block in blocks if _signed(block)]},
+    )
+    completion.extra["stop_reason"] = reason
+    for answer in answers:
+        container = answer.get("container")
+        if container and completion.verbatim is not None:
+            completion.verbatim["container"] = container["id"]
+    return completion
+
+
+def token_counts(usage: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Return tokens of the prompt (cached ones included), of the output, read from the cache, and written to it."""
+    read = usage.get("cache_read_input_tokens") or 0
+    written = usage.get("cache_creation_input_tokens") or 0
+    prompt = (usage.get("input_tokens") or 0) + read + written
+    return prompt, usage.get("output_tokens") or 0, read, written
+
+
+def _signed(block: Block) -> bool:
+    """Say whether the API takes a block back: a thought that was cut off has no signature."""
+    return block["type"] != "thinking" or bool(block.get("signature"))
+
+
+def _text(blocks: list[Block]) -> str | None:
+    """Return the text: adjacent blocks (citations split text) are joined as they are, others by newlines."""
+    text, adjacent = "", True
+    for block in blocks:
+        if block["type"] == "text":
+            text += block["text"] if adjacent or not text else "\n" + block["text"]
+        adjacent = block["type"] == "text"
+    return text or None
+
+
+def _thoughts(blocks: list[Block]) -> str | None:
+    thoughts = (block["thinking"] for block in blocks if block["type"] == "thinking")
+    return "\n\n".join(thought for thought in thoughts if thought) or None
+
+
+def _refusal(answer: dict[str, Any]) -> str:
+    details = answer.get("stop_details") or {}
+    category = details.get("category")
+    reason = details.get("explanation") or "The provider's classifiers stopped the answer."
+    return f"{reason} ({category})" if category else str(reason)
+
+
+def _citations(blocks: list[Block]) -> list[Citation]:
+    """Return the citations, each with the span of the answer's text that it supports."""
+    found = []
+    for number, block in enumerate(blocks):
+        notes = block.get("citations") or [] if block["type"] == "text" else []
+        end = len(_text(blocks[: number + 1]) or "")
+        found += [
+            Citation(
+                type=note["type"],
+                text=note.get("cited_text") or "",
+                source=str(
+                    note.get("url") or note.get("source") or note.get("document_title") or ""
+                ),
+                title=note.get("title") or note.get("document_title"),
+                start_index=end - len(block["text"]),
+                end_index=end,
+            )
+            for note in notes
+        ]
+    return found
+
+
+def _read_usage(answers: list[dict[str, Any]], model: str) -> Usage:
+    total = Usage(llm_call_count=0)
+    for answer in answers:
+        usage = usage_of_call(model, *token_counts(answer.get("usage") or {}))
+        total.prompt_tokens += usage.prompt_tokens
+        total.completion_tokens += usage.completion_tokens
+        total.cached_tokens += usage.cached_tokens
+        total.llm_call_count += 1
+        if usage.cost_usd is not None:
+            total.cost_usd = (total.cost_usd or 0.0) + usage.cost_usd
+    return total
+
+
+def write_message(model: str, turn: Turn, *, think: bool) -> dict[str, Any]:
+    """Return a whole message; `think` False leaves reasoning out."""
+    content: list[dict[str, Any]] = []
+    if turn.reasoning and think:
+        content.append({"type": "thinking", "thinking": turn.reasoning, "signature": ""})
+    if turn.text:
+        content.append({"type": "text", "text": turn.text, "citations": None})
+    content.extend(
+        {
+            "type": "tool_use",
+            "id": call.id,
+            "name": call.name,
+            "input": orjson.loads(call.arguments or "{}"),
+        }
+        for call in turn.calls
+    )
+    usage = write_usage(turn.finished.usage)
+    return {
+        **message_head(model),
+        "content": content,
+        **write_ending(turn.finished),
+        "usage": usage,
+    }
+
+
+def message_head(model: str) -> dict[str, Any]:
+    """Return the fields that a message begins with, and a new id."""
+    return {"id": f"msg_{new_id()}", "type": "message", "role": "assistant", "model": model}
+
+
+def write_ending(finished: Finished) -> dict[str, Any]:
+    """Return stop reason and stop sequence."""
+    if finished.stop_string is not None and finished.reason == "stop":
+        return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_string}
+    return {"stop_reason": _STOP_REASONS[finished.reason], "stop_sequence": None}
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """Return token counts; `input_tokens` excludes those that came from the cache."""
+    return {
+        "input_tokens": max(0, usage.prompt_tokens - usage.cached_tokens),
+        "cache_read_input_tokens": usage.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": usage.completion_tokens,
+    }
+
+
+def write_error(refusal: Refusal) -> dict[str, Any]:
+    """Return the body of an error."""
+    kind = _ERRORS.get(refusal.status) or (
+        "api_error" if refusal.status >= 500 else "invalid_request_error"
+    )
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": refusal.message},
+        "detail": refusal.message,
+    }

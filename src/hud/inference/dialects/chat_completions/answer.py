@@ -1,0 +1,193 @@
+"""Answers of chat completions, read and written: choices, token ids, logprobs, usage, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hud.errors import InfrastructureFault
+from hud.inference.dialects.codec import Refusal
+from hud.inference.dialects.events import Finished, TokenInfo
+from hud.inference.dialects.messages import call_message, parsed_arguments
+from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.turns import Turn
+from hud.inference.prices import usage_of_call
+from hud.trace import Completion, Continuation, Sample, ToolCall, Usage, new_id
+
+FILTERED = "The server's content filter stopped the turn."
+MALFORMED = "malformed_tool_call"
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+}
+
+
+def read_answer(
+    answer: dict[str, Any],
+    model: str,
+    continuation: Continuation | None,
+    temperature: float | None = None,
+) -> Completion:
+    """Return the completion that an answer holds. Raises `InfrastructureFault` for an answer without one.
+
+    A sample's temperature is the server's, else the requested `temperature`, else the dialect's default of 1.
+    """
+    try:
+        choice = answer["choices"][0]
+        message = choice["message"]
+    except (KeyError, IndexError, TypeError):
+        raise InfrastructureFault(
+            f"The server of {model!r} answered without choices: {str(answer)[:200]}"
+        ) from None
+    calls = [_tool_call(call) for call in message.get("tool_calls") or []]
+    reason = _finish_reason(choice, calls)
+    sample = _sample(choice, answer, 1.0 if temperature is None else temperature)
+    usage = answer.get("usage") or {}
+    extended = True
+    if continuation is not None and sample is not None:
+        prefix = continuation.token_ids
+        extended = sample.prompt_token_ids[: len(prefix)] == prefix
+    return Completion(
+        content=message.get("content"),
+        reasoning=message.get("reasoning_content") or message.get("reasoning"),
+        tool_calls=calls,
+        finish_reason=reason,
+        refusal=message.get("refusal") or (FILTERED if reason == "content_filter" else None),
+        model=answer.get("model") or model,
+        usage=usage_of_call(model, *token_counts(usage), charged=usage.get("cost")),
+        sample=sample,
+        extended=extended,
+    )
+
+
+def token_counts(usage: dict[str, Any]) -> tuple[int, int, int]:
+    """Return tokens of the prompt (cached ones included), of the output, and read from the cache."""
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached
+
+
+def _finish_reason(choice: dict[str, Any], calls: list[ToolCall]) -> str:
+    reason: str = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
+    # No finish reason of the dialect says it; our gateway adds a stop reason.
+    malformed = choice.get("stop_reason") == MALFORMED and reason != "length"
+    return MALFORMED if malformed else reason
+
+
+def _tool_call(call: dict[str, Any]) -> ToolCall:
+    try:
+        name = call["function"]["name"]
+        arguments = call["function"].get("arguments") or "{}"
+    except (KeyError, TypeError, AttributeError):
+        raise InfrastructureFault(
+            f"The server answered with a tool call that is none: {str(call)[:200]}"
+        ) from None
+    if isinstance(arguments, str):  # Some servers write the object itself.
+        arguments = parsed_arguments(arguments)
+    # Some give no id; the tool's answer must still find its call.
+    return ToolCall(id=call.get("id") or f"call_{new_id()[:12]}", name=name, arguments=arguments)
+
+
+def _sample(choice: dict[str, Any], answer: dict[str, Any], temperature: float) -> Sample | None:
+    ids = choice.get("token_ids")
+    prompt_ids, chunks = choice.get("prompt_token_ids"), choice.get("prompt_chunks")
+    if ids is None or (prompt_ids is None and chunks is None):
+        return None
+    logprobs = [entry["logprob"] for entry in (choice.get("logprobs") or {}).get("content") or []]
+    if len(logprobs) != len(ids):
+        raise InfrastructureFault(
+            f"The server of {answer.get('model')!r} gave {len(ids)} token ids but {len(logprobs)} logprobs."
+        )
+    return Sample(
+        prompt_token_ids=prompt_ids or [],
+        prompt_chunks=chunks,
+        output_token_ids=ids,
+        output_logprobs=logprobs,
+        checkpoint=choice.get("checkpoint"),
+        swaps=choice.get("swaps") or [],
+        temperature=_number(choice.get("temperature"), temperature),
+    )
+
+
+def _number(given: Any, otherwise: float) -> float:
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return float(given) if is_number else otherwise
+
+
+def write_choice(place: int, turn: Turn, request: GenerationRequest) -> dict[str, Any]:
+    """Return one choice of a whole answer."""
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": turn.text or None,
+        "refusal": turn.finished.refusal,
+    }
+    if turn.reasoning:
+        message["reasoning_content"] = turn.reasoning
+    if turn.calls:
+        message["tool_calls"] = [
+            call_message(call.id, call.name, call.arguments) for call in turn.calls
+        ]
+    logprobs = None
+    if request.top_logprobs is not None:
+        logprobs = {"content": write_logprobs(turn.tokens), "refusal": None}
+    return {
+        "index": place,
+        "message": message,
+        "logprobs": logprobs,
+        **write_ending(turn.finished),
+    }
+
+
+def write_ending(finished: Finished) -> dict[str, Any]:
+    """Return finish reason and stop string, and token ids where they were requested."""
+    ending: dict[str, Any] = {"finish_reason": finished.reason}
+    if finished.malformed:
+        ending["stop_reason"] = MALFORMED
+    elif finished.stop_string is not None:
+        ending["stop_reason"] = finished.stop_string
+    sample = finished.sample
+    if sample is not None:
+        ending["prompt_token_ids"] = sample.prompt_token_ids
+        ending["token_ids"] = sample.output_token_ids
+        ending["checkpoint"] = sample.checkpoint
+        if sample.swaps:
+            ending["swaps"] = sample.swaps
+        ending["temperature"] = sample.temperature
+    return ending
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """Return token counts."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def write_logprobs(tokens: list[TokenInfo]) -> list[dict[str, Any]]:
+    """Return sampled tokens with their logprobs."""
+    return [
+        {**_token(token), "top_logprobs": [_token(other) for other in token.top]}
+        for token in tokens
+    ]
+
+
+def _token(token: TokenInfo) -> dict[str, Any]:
+    return {"token": token.text, "logprob": token.logprob, "bytes": list(token.raw)}
+
+
+def write_error(refusal: Refusal) -> dict[str, Any]:
+    """Return the body of an error of OpenAI's dialects."""
+    kind = _ERRORS.get(refusal.status) or (
+        "server_error" if refusal.status >= 500 else "invalid_request_error"
+    )
+    code = {404: "model_not_found", 429: "rate_limit_exceeded"}.get(refusal.status)
+    return {
+        "error": {"message": refusal.message, "type": kind, "param": None, "code": code},
+        "detail": refusal.message,
+    }

@@ -1,0 +1,256 @@
+"""Answers of generateContent, read and written: parts, finish reasons, refusals, citations, usage, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from hud.inference.dialects.codec import Refusal, SafetyPolicy
+from hud.inference.dialects.events import Finished, TokenInfo
+from hud.inference.dialects.gemini.conversation import DIALECT
+from hud.inference.dialects.gemini.tools import Declared
+from hud.inference.dialects.messages import Part
+from hud.inference.dialects.turns import Call, Turn
+from hud.inference.prices import usage_of_call
+from hud.inference.retries import BrokenAnswer
+from hud.trace import Citation, Completion, Usage, new_id
+
+FINISH_REASONS = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "TOO_MANY_TOOL_CALLS": "length",
+    "MALFORMED_FUNCTION_CALL": "malformed_tool_call",
+    "UNEXPECTED_TOOL_CALL": "malformed_tool_call",
+    "MALFORMED_RESPONSE": "malformed_tool_call",
+}
+"""`Completion.finish_reason` by `finishReason`; all others are refusals."""
+_STOP_REASONS = {
+    "stop": "STOP",
+    "length": "MAX_TOKENS",
+    "tool_calls": "STOP",
+    "content_filter": "SAFETY",
+}
+_ERRORS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def read_answer(
+    answer: dict[str, Any], model: str, declared: Declared, safety: SafetyPolicy = "acknowledge"
+) -> Completion:
+    """Return the turn that an answer holds. Raises `BrokenAnswer` for an answer without an end."""
+    blocked = (answer.get("promptFeedback") or {}).get("blockReason")
+    candidate: dict[str, Any] = next(iter(answer.get("candidates") or []), {})
+    reason = candidate.get("finishReason") or blocked
+    if reason is None:
+        raise BrokenAnswer("answered without an end, or with nothing at all")
+    parts: list[Part] = (candidate.get("content") or {}).get("parts") or []
+    refusal = None
+    if reason not in FINISH_REASONS:
+        told = candidate.get("finishMessage") or (answer.get("promptFeedback") or {}).get(
+            "blockReasonMessage"
+        )
+        refusal = f"{told} ({reason})" if told else f"The provider stopped the answer: {reason}."
+    checks = _safety_checks(parts)
+    stopped = bool(checks) and safety == "stop"
+    if stopped:
+        refusal = "; ".join(str(check.get("explanation") or "(no reason)") for check in checks)
+    if refusal is not None:
+        # A call that is not executed must not be repeated either: the API demands its response.
+        parts = [part for part in parts if "functionCall" not in part]
+    functions = [part["functionCall"] for part in parts if "functionCall" in part]
+    # Not all models give their calls ids.
+    ids = [function.get("id") or f"call_{new_id()[:16]}" for function in functions]
+    calls = [
+        call
+        for call_id, function in zip(ids, functions, strict=True)
+        for call in declared.calls(call_id, function["name"], function.get("args") or {})
+    ]
+    finish = FINISH_REASONS.get(reason, "refusal")
+    if finish == "stop" and calls:
+        finish = "tool_calls"
+    completion = Completion(
+        content="".join(_texts(parts, thought=False)) or None,
+        reasoning="".join(_texts(parts, thought=True)) or None,
+        tool_calls=calls,
+        finish_reason="safety_check" if stopped else finish,
+        refusal=refusal,
+        model=answer.get("modelVersion") or model,
+        usage=usage_of_call(model, *token_counts(answer.get("usageMetadata") or {})),
+        citations=_citations(candidate, parts),
+        verbatim={"dialect": DIALECT, "items": parts, "ids": ids},
+        extra={"stop_reason": reason},
+    )
+    if checks:
+        completion.extra["safety_checks"] = [
+            {**check, "acknowledged": not stopped} for check in checks
+        ]
+    intents = {
+        call_id: function["args"]["intent"]
+        for call_id, function in zip(ids, functions, strict=True)
+        if declared.is_action(function["name"]) and (function.get("args") or {}).get("intent")
+    }
+    if intents:
+        completion.extra["intents"] = intents
+    return completion
+
+
+def _texts(parts: list[Part], *, thought: bool) -> Iterable[str]:
+    for part in parts:
+        if bool(part.get("thought")) == thought and part.get("text"):
+            yield part["text"]
+
+
+def _safety_checks(parts: list[Part]) -> list[dict[str, Any]]:
+    """Return the actions that the provider wants a person to confirm."""
+    found = []
+    for part in parts:
+        function = part.get("functionCall") or {}
+        decision = (function.get("args") or {}).get("safety_decision")
+        if isinstance(decision, dict) and decision.get("decision") != "regular":
+            found.append({"function": function["name"], **decision})
+    return found
+
+
+def _citations(candidate: dict[str, Any], parts: list[Part]) -> list[Citation]:
+    grounding = candidate.get("groundingMetadata") or {}
+    chunks = [_source(chunk) for chunk in grounding.get("groundingChunks") or []]
+    spoken = "".join(_texts(parts, thought=False)).encode()
+    found = [
+        Citation(
+            type="grounding",
+            text=(support.get("segment") or {}).get("text") or "",
+            **chunks[index],
+            **_span(spoken, support.get("segment") or {}),
+        )
+        for support in grounding.get("groundingSupports") or []
+        for index in support.get("groundingChunkIndices") or []
+        if index < len(chunks)
+    ]
+    if not found:
+        found = [Citation(type="grounding", text="", **chunk) for chunk in chunks]
+    for quoted in _quoted(candidate):
+        text = spoken[quoted.get("startIndex") or 0 : quoted.get("endIndex")]
+        found.append(
+            Citation(
+                type="citation",
+                text=text.decode(errors="ignore"),
+                source=quoted.get("uri") or "",
+                title=quoted.get("title"),
+                **_span(spoken, quoted),
+            )
+        )
+    return found
+
+
+def _quoted(candidate: dict[str, Any]) -> list[dict[str, Any]]:
+    metadata = candidate.get("citationMetadata") or {}
+    found: list[dict[str, Any]] = metadata.get("citationSources") or metadata.get("citations") or []
+    return found
+
+
+def _source(chunk: dict[str, Any]) -> dict[str, Any]:
+    for kind in ("web", "retrievedContext", "maps", "image"):
+        if chunk.get(kind):
+            known = chunk[kind]
+            source = known.get("uri") or known.get("sourceUri") or known.get("title") or ""
+            return {"source": source, "title": known.get("title")}
+    return {"source": "", "title": None}
+
+
+def _span(spoken: bytes, place: dict[str, Any]) -> dict[str, Any]:
+    """Return the place of a span in the text, in characters: the API counts bytes."""
+
+    def characters(index: int) -> int:
+        return len(spoken[:index].decode(errors="ignore"))
+
+    end = place.get("endIndex")
+    return {
+        "start_index": characters(place.get("startIndex") or 0),
+        "end_index": None if end is None else characters(end),
+    }
+
+
+def token_counts(usage: dict[str, Any]) -> tuple[int, int, int]:
+    """Return tokens of the prompt (cached ones included), of the output with its thoughts, and read from the cache."""
+    prompt = (usage.get("promptTokenCount") or 0) + (usage.get("toolUsePromptTokenCount") or 0)
+    output = (usage.get("candidatesTokenCount") or 0) + (usage.get("thoughtsTokenCount") or 0)
+    return prompt, output, usage.get("cachedContentTokenCount") or 0
+
+
+def write_turn(place: int, turn: Turn, *, think: bool | None, logprobs: bool) -> dict[str, Any]:
+    """Return one candidate of a whole answer; `think` false leaves reasoning out."""
+    parts: list[Part] = []
+    if turn.reasoning and think:
+        parts.append({"text": turn.reasoning, "thought": True})
+    if turn.text:
+        parts.append({"text": turn.text})
+    parts.extend(call_part(call) for call in turn.calls)
+    candidate = write_candidate(place, parts, turn.finished)
+    return {**candidate, **write_logprobs(turn.tokens)} if logprobs else candidate
+
+
+def call_part(call: Call) -> dict[str, Any]:
+    """Return a function call as a part."""
+    arguments = orjson.loads(call.arguments or "{}")
+    return {"functionCall": {"id": call.id, "name": call.name, "args": arguments}}
+
+
+def write_candidate(
+    place: int, parts: list[dict[str, Any]], finished: Finished | None
+) -> dict[str, Any]:
+    """Return a candidate; `finished` None: more follows."""
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": place}
+    if finished is not None:
+        candidate["finishReason"] = (
+            "MALFORMED_FUNCTION_CALL" if finished.malformed else _STOP_REASONS[finished.reason]
+        )
+    return candidate
+
+
+def write_logprobs(tokens: Iterable[TokenInfo]) -> dict[str, Any]:
+    """Return the fields of a candidate that hold logprobs."""
+
+    def written(token: TokenInfo) -> dict[str, Any]:
+        return {"token": token.text, "logProbability": token.logprob}
+
+    drawn = list(tokens)
+    return {
+        "avgLogprobs": sum(token.logprob for token in drawn) / max(1, len(drawn)),
+        "logprobsResult": {
+            "chosenCandidates": [written(token) for token in drawn],
+            "topCandidates": [
+                {"candidates": [written(other) for other in token.top]} for token in drawn
+            ],
+        },
+    }
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """Return token counts."""
+    return {
+        "promptTokenCount": usage.prompt_tokens,
+        "candidatesTokenCount": usage.completion_tokens,
+        "cachedContentTokenCount": usage.cached_tokens,
+        "totalTokenCount": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def write_error(refusal: Refusal) -> dict[str, Any]:
+    """Return the body of an error."""
+    status = _ERRORS.get(refusal.status) or (
+        "INTERNAL" if refusal.status >= 500 else "INVALID_ARGUMENT"
+    )
+    return {
+        "error": {"code": refusal.status, "message": refusal.message, "status": status},
+        "detail": refusal.message,
+    }

@@ -1,0 +1,181 @@
+"""Streamed contents: read into events, joined into one answer, and written from events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from hud.inference.dialects.codec import EVENTS, JSON, Refusal
+from hud.inference.dialects.events import (
+    Begun,
+    CallArguments,
+    CallBegun,
+    CallEnded,
+    Event,
+    Finished,
+    ReasoningDelta,
+    TextDelta,
+    TokenInfo,
+    TokensDrawn,
+    reason_of,
+)
+from hud.inference.dialects.gemini.answer import (
+    FINISH_REASONS,
+    call_part,
+    token_counts,
+    write_candidate,
+    write_error,
+    write_logprobs,
+    write_usage,
+)
+from hud.inference.dialects.messages import Part
+from hud.inference.dialects.turns import Call, usage_of
+from hud.trace import Usage, new_id
+
+
+def joined_content(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer that a stream's chunks add up to.
+
+    Pieces of one text become one part; a part with a signature stays as it is.
+    """
+    whole: dict[str, Any] = {}
+    candidate: dict[str, Any] = {}
+    parts: list[Part] = []
+    for chunk in chunks:
+        whole.update({name: value for name, value in chunk.items() if name != "candidates"})
+        for piece in (chunk.get("candidates") or [])[:1]:
+            for part in (piece.get("content") or {}).get("parts") or []:
+                _append(parts, part)
+            candidate.update({name: value for name, value in piece.items() if name != "content"})
+    if candidate or parts:
+        whole["candidates"] = [{**candidate, "content": {"role": "model", "parts": parts}}]
+    return whole
+
+
+def _append(parts: list[Part], part: Part) -> None:
+    if part.keys() <= {"text", "thought"} and not part.get("text"):
+        return  # An empty end of the stream.
+    last = parts[-1] if parts else {}
+    plain = part.keys() <= {"text", "thought"} and last.keys() <= {"text", "thought"}
+    if plain and "text" in last and last.get("thought") == part.get("thought"):
+        parts[-1] = {**last, "text": last["text"] + (part.get("text") or "")}
+    else:
+        parts.append(part)
+
+
+class ContentReader:
+    """Reads the chunks of a streamed answer; `named` maps function names on the wire to ours."""
+
+    def __init__(self, named: Mapping[str, str]) -> None:
+        self.usage = Usage()
+        self._named = named
+        self._begun = False
+        self._calls = 0
+        self._finish: str | None = None
+
+    def read(self, value: dict[str, Any]) -> list[Event]:
+        usage = value.get("usageMetadata")
+        if usage:
+            prompt, completion, cached = token_counts(usage)
+            self.usage = Usage(
+                prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached
+            )
+        events: list[Event] = []
+        if not self._begun:
+            self._begun = True
+            events.append(Begun(self.usage.prompt_tokens))
+        if (value.get("promptFeedback") or {}).get("blockReason"):
+            self._finish = "refusal"
+        for candidate in (value.get("candidates") or [])[:1]:
+            for part in (candidate.get("content") or {}).get("parts") or []:
+                events += self._part(part)
+            if candidate.get("finishReason"):
+                self._finish = FINISH_REASONS.get(candidate["finishReason"], "refusal")
+        return events
+
+    def end(self) -> list[Event]:
+        reason = reason_of(self._finish)
+        if self._calls and reason == "stop":
+            reason = "tool_calls"
+        begun: list[Event] = [] if self._begun else [Begun()]
+        malformed = self._finish == "malformed_tool_call"
+        return [*begun, Finished(0, reason, self.usage, malformed=malformed)]
+
+    def _part(self, part: Part) -> list[Event]:
+        call = part.get("functionCall")
+        if isinstance(call, dict):
+            place = self._calls
+            self._calls += 1
+            name = call.get("name") or ""
+            identifier = call.get("id") or f"call_{new_id()[:12]}"
+            return [
+                CallBegun(0, place, identifier, self._named.get(name, name)),
+                CallArguments(0, place, orjson.dumps(call.get("args") or {}).decode()),
+                CallEnded(0, place),
+            ]
+        text = part.get("text")
+        if not text:
+            return []
+        return [ReasoningDelta(0, text) if part.get("thought") else TextDelta(0, text)]
+
+
+class ContentWriter:
+    """Writes partial answers, as server-sent events or as the items of one JSON array."""
+
+    def __init__(self, model: str, *, think: bool, events: bool) -> None:
+        self.content_type = EVENTS if events else JSON
+        self._events = events
+        self._think = think
+        self._rest = {"modelVersion": model, "responseId": new_id()}
+        self._calls: dict[tuple[int, int], Call] = {}
+        self._tokens: dict[int, list[TokenInfo]] = {}
+        self._ends: list[Finished] = []
+        self._items = 0
+
+    def write(self, event: Event) -> bytes:
+        match event:
+            case TextDelta(choice, text):
+                return self._candidate(choice, [{"text": text}])
+            case ReasoningDelta(choice, text) if self._think:
+                return self._candidate(choice, [{"text": text, "thought": True}])
+            case CallBegun(choice, position, identifier, name):
+                self._calls[choice, position] = Call(identifier, name)
+            case CallArguments(choice, position, text):
+                self._calls[choice, position].arguments += text
+            case CallEnded(choice, position):
+                # A call comes whole in this dialect.
+                return self._candidate(choice, [call_part(self._calls.pop((choice, position)))])
+            case TokensDrawn(choice, tokens):
+                self._tokens.setdefault(choice, []).extend(tokens)
+            case Finished(choice):
+                self._ends.append(event)
+                return self._candidate(choice, [], event)
+        return b""
+
+    def end(self) -> bytes:
+        if self._events:
+            return b""
+        return b"]" if self._items else b"[]"
+
+    def fail(self, refusal: Refusal) -> bytes:
+        return self._item(write_error(refusal)) + self.end()
+
+    def _candidate(
+        self, choice: int, parts: list[dict[str, Any]], finished: Finished | None = None
+    ) -> bytes:
+        candidate = write_candidate(choice, parts, finished)
+        tokens = self._tokens.pop(choice, None)
+        if tokens:
+            candidate.update(write_logprobs(tokens))
+        item: dict[str, Any] = {"candidates": [candidate], **self._rest}
+        if finished is not None:
+            item["usageMetadata"] = write_usage(usage_of(self._ends))
+        return self._item(item)
+
+    def _item(self, value: dict[str, Any]) -> bytes:
+        self._items += 1
+        if self._events:
+            return b"data: " + orjson.dumps(value) + b"\r\n\r\n"
+        return (b"[" if self._items == 1 else b",\r\n") + orjson.dumps(value)

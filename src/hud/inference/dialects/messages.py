@@ -1,0 +1,195 @@
+"""Pieces of the common conversation, `hud.trace.ChatMessage`, that every dialect reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from hud.errors import UsageError
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.request import GenerationRequest, ToolChoice
+from hud.trace import ChatMessage, ToolCall, ToolSpec
+
+MOST_STOPS = 16
+Part = dict[str, Any]
+Answered = list[tuple[Part, list[ChatMessage]]]
+"""Calls of one turn in order, each with the tool messages that answer it."""
+
+
+def call_message(identifier: str, name: str, arguments: str) -> dict[str, Any]:
+    """Return one entry of an assistant message's `tool_calls`."""
+    return {
+        "id": identifier,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def image_part(url: str) -> Part:
+    """Return an image as a part of a message."""
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def join_parts(parts: list[Part], separator: str = "\n") -> Any:
+    """Return text parts as one text; with an image among them, the parts unchanged."""
+    if all(part["type"] == "text" for part in parts):
+        return separator.join(part["text"] for part in parts)
+    return parts
+
+
+def parts_of(content: Any) -> list[Part]:
+    """Return message content as parts."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+
+
+def text_in(content: Any) -> str:
+    """Return the text of message content, parts joined by newlines."""
+    return "\n".join(part["text"] for part in parts_of(content) if part["type"] == "text")
+
+
+def images_in(content: Any) -> list[str]:
+    """Return the URLs of the images in message content."""
+    return [part["image_url"]["url"] for part in parts_of(content) if part["type"] == "image_url"]
+
+
+def inline_image(url: str) -> tuple[str, str] | None:
+    """Return media type and base64 of a `data:` URL, None for any other URL."""
+    head, comma, data = url.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        return None
+    return head[len("data:") : -len(";base64")] or "image/png", data
+
+
+def parsed_arguments(text: str) -> dict[str, Any] | str:
+    """Return a call's arguments as an object, or `text` itself where it is no JSON object."""
+    try:
+        found = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return text
+    return found if isinstance(found, dict) else text
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """Return a call's arguments as an object, also where the text is none, for providers that take only objects."""
+    found = parsed_arguments(text)
+    return found if isinstance(found, dict) else {"arguments": found}
+
+
+def repeated_calls(identity: str, name: str, actions: list[dict[str, Any]]) -> list[ToolCall]:
+    """Return the calls of `name` that one call of a provider's own tool stands for: ids `x`, `x.2`, `x.3`."""
+    return [
+        ToolCall(id=identity if n == 0 else f"{identity}.{n + 1}", name=name, arguments=arguments)
+        for n, arguments in enumerate(actions)
+    ]
+
+
+def split_opening(messages: list[ChatMessage]) -> tuple[list[ChatMessage], list[ChatMessage]]:
+    """Return the system messages that open a conversation, and the rest."""
+    for index, message in enumerate(messages):
+        if message["role"] != "system":
+            return messages[:index], messages[index:]
+    return messages, []
+
+
+def own_turn(message: ChatMessage, dialect: str) -> dict[str, Any] | None:
+    """Return the `verbatim` of an assistant turn that was written in `dialect`."""
+    verbatim: dict[str, Any] | None = message.get("verbatim")
+    return verbatim if verbatim is not None and verbatim["dialect"] == dialect else None
+
+
+def alternating_turns(
+    messages: list[ChatMessage],
+    roles: tuple[str, str],
+    key: str,
+    *,
+    content: Callable[[Any], list[Part]],
+    written: Callable[[ChatMessage], tuple[list[Part], dict[str, Part]]],
+    results: Callable[[Answered], list[Part]],
+) -> list[dict[str, Any]]:
+    """Return a conversation as turns whose roles alternate, for APIs that demand it; empty turns are left out.
+
+    `roles` names the user's and the model's role, `key` the field that holds a turn's parts. `written` returns an
+    assistant turn's parts and its calls by id; `results` the parts that answer the calls. Raises `UsageError` for a tool
+    message without a call in the turn before it.
+    """
+    turns: list[dict[str, Any]] = []
+    calls: dict[str, Part] = {}
+    answers: dict[str, list[ChatMessage]] = {}
+
+    def add(role: str, parts: list[Part]) -> None:
+        if parts and turns and turns[-1]["role"] == role:
+            turns[-1][key] = [*turns[-1][key], *parts]
+        elif parts:
+            turns.append({"role": role, key: parts})
+
+    def answered() -> list[Part]:
+        return results([(calls[known], answers[known]) for known in calls if known in answers])
+
+    for message in messages:
+        if message["role"] == "tool":
+            given = message["tool_call_id"]
+            # One of the repetitions that a call stands for, or the call itself.
+            known = given if given in calls else given.rpartition(".")[0]
+            if known not in calls:
+                raise UsageError(
+                    f"No call of the turn before has the id {given!r} of a tool message."
+                )
+            answers.setdefault(known, []).append(message)
+            continue
+        add(roles[0], answered())
+        calls, answers = {}, {}
+        if message["role"] == "assistant":
+            parts, calls = written(message)
+            add(roles[1], parts)
+        else:
+            add(roles[0], content(message["content"]))
+    add(roles[0], answered())
+    return turns
+
+
+def tool_spec(name: str, description: str, schema: dict[str, Any] | None) -> ToolSpec:
+    """Return a tool; without a schema it takes no arguments. The schema stays as it was sent: prompts show it."""
+    if schema is None:
+        return ToolSpec(name=name, description=description)
+    return ToolSpec(name=name, description=description, parameters=schema)
+
+
+def checked_choice(choice: ToolChoice, tools: list[ToolSpec]) -> ToolChoice:
+    """Return a tool choice. Raises `UsageError` where it requires a tool that the request does not give."""
+    known = {tool.name for tool in tools}
+    missing = [name for name in choice.names if name not in known]
+    if missing or not known:
+        what = f"the tool {missing[0]!r}" if missing else "a tool call"
+        raise UsageError(f"tool_choice requires {what}, but the request gives no such tool.")
+    return choice
+
+
+def read_stops(body: Fields, *names: str) -> tuple[str, ...]:
+    """Return the stop strings. Raises `UsageError` for more than 16."""
+    stops = tuple(stop for stop in body.texts(*names) if stop)
+    if len(stops) > MOST_STOPS:
+        raise UsageError(f"{body.place(names[0])} holds more than {MOST_STOPS} stop strings.")
+    return stops
+
+
+def refuse_tokens(model: str, request: GenerationRequest) -> None:
+    """Raise `UsageError` for what only a model of this server takes."""
+    for given, name in (
+        (request.return_token_ids, "return_token_ids"),
+        (request.continuation, "prompt_token_ids"),
+        (request.prompts is not None, "prompt"),
+    ):
+        if given:
+            raise UsageError(
+                f"{name} is not supported for {model!r}: its provider shows no tokens."
+            )
+
+
+def refuse_alternatives(model: str, request: GenerationRequest) -> None:
+    """Raise `UsageError` for logprobs and for several choices."""
+    if request.top_logprobs is not None:
+        raise UsageError(f"logprobs are not supported for {model!r}: its provider gives none.")
+    if request.choices > 1:
+        raise UsageError(f"Only one choice can be asked of {model!r} at a time.")

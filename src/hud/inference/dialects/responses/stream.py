@@ -1,0 +1,203 @@
+"""Streamed responses: joined into one answer, and written from events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from hud.inference.dialects.chat_completions.answer import write_logprobs
+from hud.inference.dialects.codec import EVENTS, Refusal
+from hud.inference.dialects.events import (
+    Begun,
+    CallArguments,
+    CallBegun,
+    CallEnded,
+    Event,
+    Finished,
+    ReasoningDelta,
+    TextDelta,
+    TokenInfo,
+    TokensDrawn,
+)
+from hud.inference.dialects.responses.answer import (
+    call_item,
+    content_part,
+    end_response,
+    item_id,
+    message_item,
+    reasoning_item,
+)
+from hud.inference.retries import AnsweredError, BrokenAnswer
+from hud.trace import Usage
+
+_OVER = ("response.completed", "response.incomplete", "response.failed")
+
+
+def joined_response(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the response that a stream ends with.
+
+    Raises `BrokenAnswer` for a stream that ended early and `AnsweredError` for one that holds an error.
+    """
+    items: dict[int, dict[str, Any]] = {}
+    for event in events:
+        kind = event.get("type")
+        if kind == "error":
+            raise AnsweredError(event.get("code"), str(event.get("message")))
+        if kind == "response.output_item.done":
+            items[event["output_index"]] = event["item"]
+        if kind in _OVER:
+            response: dict[str, Any] = event["response"]
+            # The items' own events hold the reasoning as it is to be sent back.
+            output = [items[index] for index in sorted(items)] or response.get("output") or []
+            return {**response, "output": output}
+    raise BrokenAnswer("broke its stream off before the response was complete")
+
+
+class ResponseWriter:
+    """Writes the events of a response: created, in progress, items added, grown and done, completed."""
+
+    content_type = EVENTS
+
+    def __init__(self, response: dict[str, Any]) -> None:
+        self.answer = response
+        self._number = 0
+        self._output: list[dict[str, Any]] = []
+        self._open: _OpenItem | None = None
+        self._tokens: list[TokenInfo] = []
+        self._finished = Finished(0, "stop", Usage())
+
+    def write(self, event: Event) -> bytes:
+        match event:
+            case Begun():
+                return self._event("response.created", response=self.answer) + self._event(
+                    "response.in_progress", response=self.answer
+                )
+            case ReasoningDelta(_, text):
+                return self._more("reasoning", text)
+            case TextDelta(_, text):
+                return self._more("message", text)
+            case CallBegun(_, _, identifier, name):
+                return self._close() + self._begin(
+                    _OpenItem("call", item_id("fc"), identifier, name)
+                )
+            case CallArguments(_, _, text):
+                return self._more("call", text)
+            case CallEnded():
+                return self._close()
+            case TokensDrawn(_, tokens):
+                self._tokens.extend(tokens)
+            case Finished():
+                self._finished = event
+        return b""
+
+    def end(self) -> bytes:
+        closed = self._close()
+        self.answer = end_response(self.answer, self._output, self._finished)
+        return closed + self._event(f"response.{self.answer['status']}", response=self.answer)
+
+    def fail(self, refusal: Refusal) -> bytes:
+        kind = "rate_limit_exceeded" if refusal.status == 429 else "server_error"
+        failed = {
+            **self.answer,
+            "status": "failed",
+            "error": {"code": kind, "message": refusal.message},
+        }
+        return self._event("response.failed", response=failed)
+
+    def _more(self, kind: str, text: str) -> bytes:
+        begun = b""
+        if self._open is None or self._open.kind != kind:
+            prefix = {"reasoning": "rs", "message": "msg"}[kind]
+            begun = self._close() + self._begin(_OpenItem(kind, item_id(prefix)))
+        item = self._open
+        assert item is not None
+        item.text += text
+        place = {"item_id": item.id, "output_index": len(self._output)}
+        if kind == "call":
+            return self._event("response.function_call_arguments.delta", **place, delta=text)
+        if kind == "reasoning":
+            told = self._event(
+                "response.reasoning_text.delta", **place, content_index=0, delta=text
+            )
+            return begun + told
+        tokens, self._tokens = self._tokens, []
+        item.tokens.extend(tokens)
+        return begun + self._event(
+            "response.output_text.delta",
+            **place,
+            content_index=0,
+            delta=text,
+            logprobs=write_logprobs(tokens),
+        )
+
+    def _begin(self, item: _OpenItem) -> bytes:
+        self._open = item
+        index = len(self._output)
+        added = self._event("response.output_item.added", output_index=index, item=item.begun())
+        if item.kind == "call":
+            return added
+        return added + self._event(
+            "response.content_part.added",
+            item_id=item.id,
+            output_index=index,
+            content_index=0,
+            part=content_part(item.kind, "", []),
+        )
+
+    def _close(self) -> bytes:
+        item, self._open = self._open, None
+        if item is None:
+            return b""
+        place = {"item_id": item.id, "output_index": len(self._output)}
+        done = item.done(self._finished.reason == "length")
+        if item.kind == "call":
+            told = self._event(
+                "response.function_call_arguments.done",
+                **place,
+                name=item.name,
+                arguments=item.text,
+            )
+        else:
+            place["content_index"] = 0
+            extra: dict[str, Any] = {}
+            if item.kind == "message":
+                extra["logprobs"] = write_logprobs(item.tokens)
+            name = "output_text" if item.kind == "message" else "reasoning_text"
+            told = self._event(f"response.{name}.done", **place, text=item.text, **extra)
+            part = content_part(item.kind, item.text, item.tokens)
+            told += self._event("response.content_part.done", **place, part=part)
+        told += self._event("response.output_item.done", output_index=len(self._output), item=done)
+        self._output.append(done)
+        return told
+
+    def _event(self, kind: str, **values: Any) -> bytes:
+        told = {"type": kind, "sequence_number": self._number, **values}
+        self._number += 1
+        return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps(told))
+
+
+class _OpenItem:
+    """An item that is being written."""
+
+    def __init__(self, kind: str, identifier: str, call_id: str = "", name: str = "") -> None:
+        self.kind = kind
+        self.id = identifier
+        self.call_id = call_id
+        self.name = name
+        self.text = ""
+        self.tokens: list[TokenInfo] = []
+
+    def begun(self) -> dict[str, Any]:
+        if self.kind == "call":
+            return call_item(self.id, self.call_id, self.name, "", "in_progress")
+        if self.kind == "reasoning":
+            return {"id": self.id, "type": "reasoning", "summary": [], "content": []}
+        return {**message_item(self.id, "", [], "in_progress"), "content": []}
+
+    def done(self, cut: bool) -> dict[str, Any]:
+        if self.kind == "call":
+            return call_item(self.id, self.call_id, self.name, self.text, "completed")
+        if self.kind == "reasoning":
+            return reasoning_item(self.id, self.text)
+        return message_item(self.id, self.text, self.tokens, "incomplete" if cut else "completed")
