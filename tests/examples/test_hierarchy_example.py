@@ -14,7 +14,7 @@ from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolCall
 from hud.train.recipe import load_recipe
-from hud.train.rollouts.roles import subagents_of
+from hud.train.rollouts.subagents import subagents_of
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "hierarchy"

@@ -12,9 +12,11 @@ from tests.train.test_loop_steps import SIZES, SMALL, TEXTS, say, tasks_of
 
 from hud.client import connect, disconnect
 from hud.errors import ConflictError, PlatformError
-from hud.train import optimizer_step as updating
+from hud.train import learner as learning
 from hud.train.config import TrainConfig
+from hud.train.contributor import Contributor
 from hud.train.loop import train
+from hud.train.run_journal import TrainingRun
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -56,28 +58,33 @@ async def test_engines_that_are_killed_cost_no_step_and_repeat_none(tmp_path, mo
     assert steps == list(range(6))
 
 
-class Trainer:
-    """Answers from a script, and remembers what it was asked."""
+class Platform:
+    """Answers training calls from a script, and remembers them: a pass by the trace that it learns from, or `step`."""
 
     def __init__(self, *script):
         self.script = list(script)
         self.asked = []
 
-    def of(self, kind):
-        async def answer():
-            self.asked.append(kind)
-            said = self.script.pop(0)
-            if isinstance(said, Exception):
-                raise said
-            return said
+    async def get(self, path, **options):
+        return {"id": "m", "metrics": {}}
 
-        return answer
+    async def post(self, path, body=None, **options):
+        step = path.endswith("optim-step")
+        self.asked.append("step" if step else body["inputs"][0])
+        said = self.script.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        paths = {"checkpoint_id": said, "sampler_path": "", "state_path": "", "model": "m"}
+        return {"step": 1, **paths} if step else {"metrics": {}, "num_datums": 1}
 
-    async def update(self, *parts):
-        update = updating.Update()
-        for part in parts:
-            await update.add(self.of(part))
-        return await update.apply(self.of("step"))
+    async def update(self, *passes):
+        """Learn from one trace in each pass, and return the checkpoint of the step."""
+        run = TrainingRun(self, "r", "m", Contributor("c", "a test"), next_step=0, head=None)
+        learner = learning.Learner(TrainConfig(model="m"), self, run)
+        for trace in passes:
+            await learner.forward_backward(0, [[trace]])
+        _, checkpoint = await learner.optim_step(0, None)
+        return checkpoint
 
 
 LOST = ConflictError("send the whole batch again")
@@ -87,7 +94,7 @@ DOWN = PlatformError("started again", 503)
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch, request):
     if "script" in request.fixturenames:
-        monkeypatch.setattr(updating, "FIRST_WAIT_SECONDS", 0.0)
+        monkeypatch.setattr(learning, "FIRST_WAIT_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +109,9 @@ def no_waiting(monkeypatch, request):
     ],
 )
 async def test_what_is_asked_again(script, asked):
-    trainer = Trainer(*script)
-    assert await trainer.update("pass") == "s"
-    assert trainer.asked == asked
+    platform = Platform(*script)
+    assert await platform.update("pass") == "s"
+    assert platform.asked == asked
 
 
 @pytest.mark.parametrize(
@@ -120,17 +127,17 @@ async def test_what_is_asked_again(script, asked):
     ],
 )
 async def test_a_gradient_that_was_lost_is_made_again_of_all_its_parts(script, asked):
-    trainer = Trainer(*script)
-    assert await trainer.update("one", "two") == "s"
-    assert trainer.asked == asked
+    platform = Platform(*script)
+    assert await platform.update("one", "two") == "s"
+    assert platform.asked == asked
 
 
 @pytest.mark.parametrize(
     "script", [[LOST, LOST], ["p", LOST, "p", LOST], [PlatformError("no", 401)], [DOWN] * 8]
 )
 async def test_what_stays_in_the_way_is_told(script):
-    trainer = Trainer(*script)
+    platform = Platform(*script)
     with pytest.raises(type(script[-1])) as told:
-        await trainer.update("pass")
+        await platform.update("pass")
     assert told.value is script[-1]
-    assert trainer.script == []
+    assert platform.script == []

@@ -18,7 +18,7 @@ from hud.eval import StopSignal
 from hud.eval.recording import NullRecorder
 from hud.trace import Completion, ToolCall
 from hud.train.config import TrainConfig
-from hud.train.learner import Lesson
+from hud.train.learner import Learner
 from hud.train.loop import train, warm_up
 from hud.train.monitoring.progress import SilentReporter
 from hud.train.recipe import Recipe, follow, is_recipe, load_recipe, make_recipe
@@ -166,17 +166,17 @@ async def test_a_joint_training_that_dies_between_two_updates_goes_on_as_if_it_h
     expected = [await weights_of(model) for model in ("parent", "child")]
 
     home_at("killed")
-    apply = Lesson.apply
+    apply = Learner.optim_step
 
-    async def dying(self, reward):
-        if self.learner.config.model == "parent" and self.step == 1:
+    async def dying(self, step, reward):
+        if self.config.model == "parent" and step == 1:
             raise KeyboardInterrupt  # The child has learned this step; its caller has not.
-        return await apply(self, reward)
+        return await apply(self, step, reward)
 
-    monkeypatch.setattr(Lesson, "apply", dying)
+    monkeypatch.setattr(Learner, "optim_step", dying)
     with pytest.raises(KeyboardInterrupt):
         await train(config, tasks=world.calls)
-    monkeypatch.setattr(Lesson, "apply", apply)
+    monkeypatch.setattr(Learner, "optim_step", apply)
     child = (await training_runs("child"))[0]
     assert child["next_step"] == 2
     again = await train(config, tasks=world.calls)

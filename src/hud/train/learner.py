@@ -1,41 +1,51 @@
 """`Learner`: one model that learns in a training loop, with its run, its session and its checkpoints.
 
-A loop has one; a loop whose subagents learn along has one for each of their models. Knows updates and
+A loop has one; a loop whose subagents learn along has one for each of their models. Knows gradients, optimizer steps and
 checkpoints; knows neither tasks nor rollouts.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hud.client import Client
-from hud.errors import HudError, UsageError
+from hud.errors import ConflictError, HudError, PlatformError, UsageError
 from hud.inference.models import chat_model
 from hud.train.checkpoint_retention import expendable_of, prune
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
-from hud.train.optimizer_step import Update
 from hud.train.run_journal import TrainingRun, open_run
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
     from hud.trace import ChatModel
 
-
 HOLD_EVERY_SECONDS = 60.0
+ATTEMPTS = 8
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 15.0
+_PASSING = (502, 503, 504)
+
+Answer = TypeVar("Answer")
 
 
 class Learner:
-    """One model, and the training run that it is in."""
+    """One model, the training run that it is in, and the gradient of the step under way."""
 
     def __init__(self, config: TrainConfig, client: Client, run: TrainingRun) -> None:
         self.config = config
         self.client = client
         self.run = run
         self.trainer = TrainingClient(run.model_id, client=client, contributor=run.contributor)
+        self._passes: list[Callable[[], Awaitable[Any]]] = []
+        """Calls of `forward_backward` whose gradients the next optimizer step applies."""
+        self._sent = 0
+        """How many of them the session has accumulated."""
         self._holding = asyncio.create_task(self._hold())
+        self._pruning: asyncio.Task[None] | None = None
         self._deleted: set[str] = set()
         """Checkpoints of this run whose files this process deleted."""
 
@@ -48,8 +58,8 @@ class Learner:
     async def beside(cls, leader: Learner, model: str) -> Learner:
         """Open a subagent's model, which learns in the steps of the orchestrator's training run.
 
-        It learns first in every step, so that the step is done when the orchestrator's update is: a killed run
-        finds it where its orchestrator is, or one step ahead.
+        It learns first in every step, so the step is done when the orchestrator's update is: a killed run finds it
+        where its orchestrator is, or one step ahead.
         """
         config = leader.config.model_copy(update={"model": model})
         fresh = not leader.run.resumed
@@ -64,53 +74,31 @@ class Learner:
         )
 
     async def begin_step(self) -> None:
-        """Begin a step as a new process would: with nothing accumulated, and nothing in the sampler's cache."""
+        """Begin a step as a new process would: nothing accumulated, and an empty sampler cache."""
         await self.trainer.open(alone=True)
 
     async def policy(self, step: int) -> ChatModel:
-        """Return the model as it was before `step`: its head, unless a killed run has taught it that step already."""
-        pinned = self.run.checkpoint_before(step) if self.run.next_step > step else None
+        """Return the model as it was before `step`: its head, unless a killed run has taken that step already."""
+        pinned = self.run.checkpoint_before(step) if self.has_taken(step) else None
         return await chat_model(self.config.model, pinned, client=self.client)
 
-    async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
-        """Record a step that is done."""
-        await self.run.report(step, metrics, checkpoint)
+    def has_taken(self, step: int) -> bool:
+        """True for a step that a killed run took with this model, and not with its orchestrator."""
+        return self.run.next_step > step
 
-    async def prune(self) -> None:
-        """Delete the files of this run's checkpoints, except those that its configuration keeps."""
-        expendable = expendable_of(self.config, self.run.nodes, self.run.scores) - self._deleted
-        if expendable:
-            await prune(self.client, self.run.model_id, expendable)
-            self._deleted |= expendable
+    @property
+    def has_gradient(self) -> bool:
+        """True where something was accumulated since the last optimizer step."""
+        return bool(self._passes)
 
-    async def close(self) -> None:
-        """Give the model's lease back."""
-        self._holding.cancel()
-        await self.trainer.close()
-
-    async def _hold(self) -> None:
-        """Show that the run is alive; rollouts of one step may take longer than a silent run is believed to be."""
-        while True:
-            await asyncio.sleep(HOLD_EVERY_SECONDS)
-            with suppress(HudError):  # A server that is away is noticed by the step.
-                await self.trainer.hold()
-
-
-class Lesson:
-    """What a model learns in one step: groups that are accumulated as they come, then applied."""
-
-    def __init__(self, learner: Learner, step: int) -> None:
-        self.learner, self.step = learner, step
-        self._update = Update()
-        self._parts = 0
-
-    async def add(self, groups: list[list[Run]]) -> None:
-        """Accumulate the gradient of some groups."""
-        config, runs = self.learner.config, [run for group in groups for run in group]
-        key = f"{self.learner.run.key(self.step)}:{self._parts}"
-        self._parts += 1
-        await self._update.add(
-            lambda: self.learner.trainer.forward_backward(
+    async def forward_backward(self, step: int, groups: list[list[Run]]) -> None:
+        """Accumulate the gradient of some groups of a step; nothing where there are none."""
+        if not groups or self.has_taken(step):
+            return
+        config, runs = self.config, [run for group in groups for run in group]
+        key = f"{self.run.key(step)}:{len(self._passes)}"
+        self._passes.append(
+            lambda: self.trainer.forward_backward(
                 runs,
                 loss_fn=config.loss,
                 loss_fn_config=config.loss_config or None,
@@ -119,16 +107,23 @@ class Lesson:
                 idempotency_key=key,
             )
         )
+        await self._exactly_once(self._send)
 
-    async def apply(self, reward: float | None) -> tuple[dict[str, float], str]:
-        """Change the weights; returns what was measured of the whole step, and the new checkpoint.
+    async def optim_step(
+        self, step: int, reward: float | None
+    ) -> tuple[dict[str, float], str | None]:
+        """Apply what was accumulated; returns the metrics of the whole step and the new checkpoint, None where nothing was.
 
         `reward` is the mean over all measured runs of the step, those of groups without signal too.
         """
-        learner, config = self.learner, self.learner.config
-        made = await self._update.apply(
-            lambda: learner.trainer.optim_step(
-                learning_rate=config.learning_rate_of(self.step),
+        config = self.config
+        if not self.has_gradient:
+            return {}, None
+
+        async def apply() -> Any:
+            await self._send()
+            return await self.trainer.optim_step(
+                learning_rate=config.learning_rate_of(step),
                 beta1=config.beta1,
                 beta2=config.beta2,
                 eps=config.eps,
@@ -136,9 +131,75 @@ class Lesson:
                 max_grad_norm=config.max_grad_norm,
                 in_flight=config.max_lag > 0 and config.swap == "in_flight",
                 measured_reward=reward,
-                idempotency_key=learner.run.key(self.step),
+                idempotency_key=self.run.key(step),
             )
-        )
-        path = f"/v2/models/{learner.run.model_id}/checkpoints/{made.checkpoint_id}"
-        node = await learner.client.get(path)
+
+        made = await self._exactly_once(apply)
+        self._passes, self._sent = [], 0
+        path = f"/v2/models/{self.run.model_id}/checkpoints/{made.checkpoint_id}"
+        node = await self.client.get(path)
         return {**node["metrics"], "model_step": float(made.step)}, made.checkpoint_id
+
+    async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
+        """Record a step that is done; the files of older checkpoints are deleted during the next one."""
+        await self.run.report(step, metrics, checkpoint)
+        if checkpoint is not None:
+            if self._pruning is not None:
+                await self._pruning
+            self._pruning = asyncio.create_task(self._prune())
+
+    async def end(self, status: str) -> None:
+        """Record how the run ended: `finished` runs are never continued."""
+        if self._pruning is not None:
+            await self._pruning
+        await self.run.end(status)
+
+    async def close(self) -> None:
+        """Give the model's lease back."""
+        self._holding.cancel()
+        if self._pruning is not None:
+            self._pruning.cancel()
+            await asyncio.gather(self._pruning, return_exceptions=True)
+        await self.trainer.close()
+
+    async def _send(self) -> None:
+        while self._sent < len(self._passes):
+            await self._passes[self._sent]()
+            self._sent += 1
+
+    async def _exactly_once(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Repeat a call while the platform is away; its idempotency key keeps it from counting twice.
+
+        A gradient that died with its engine is missed by the platform, which says so once (`ConflictError`): every pass
+        of the step is sent again.
+        """
+        missed = False
+        wait = FIRST_WAIT_SECONDS
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return await call()
+            except ConflictError:
+                if missed or attempt == ATTEMPTS:
+                    raise  # A second time in a row: the cause is another one.
+                missed, self._sent = True, 0
+            except PlatformError as error:
+                if error.status not in _PASSING or attempt == ATTEMPTS:
+                    raise
+                missed = False
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+        raise AssertionError("unreachable")
+
+    async def _prune(self) -> None:
+        """Delete the files of this run's checkpoints, except those that its configuration keeps."""
+        expendable = expendable_of(self.config, self.run.nodes, self.run.scores) - self._deleted
+        if expendable:
+            await prune(self.client, self.run.model_id, expendable)
+            self._deleted |= expendable
+
+    async def _hold(self) -> None:
+        """Show that the run is alive; rollouts of one step may take longer than a silent run keeps its lease."""
+        while True:
+            await asyncio.sleep(HOLD_EVERY_SECONDS)
+            with suppress(HudError):  # A server that is away is noticed by the step.
+                await self.trainer.hold()

@@ -1,19 +1,19 @@
-"""The training loop: sample, learn, measure, and again.
+"""The training loop: play a batch of groups, accumulate its gradient, step the optimizer, report, and again.
 
     report = await train(TrainConfig(model="my-policy", tasks="tasks.py", steps=50))
 
-One step plays `tasks_per_step` tasks `group` times each, learns from the groups that have spread, and appends a
-checkpoint. Everything that a step does follows from the seed, the step's number and the weights, so a run that is killed at
-any instant and started again goes on from its last checkpoint as if nothing had happened.
+One step plays `tasks_per_step` tasks `group` times each, learns from the groups with signal, and appends a checkpoint.
+Everything that a step does follows from the seed, the step's number and the weights, so a run that is killed at any instant
+and started again goes on from its last checkpoint as if nothing had happened. With `max_lag`, the same loop takes its groups
+from a stream that is played ahead.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,13 @@ from hud.eval.job import Job
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.learner import Learner, Lesson
+from hud.train.convergence import Convergence
+from hud.train.learner import Learner
 from hud.train.monitoring.plots import draw_curves
-from hud.train.monitoring.progress import Reporter, Score, SilentReporter, Stopwatch
-from hud.train.rollouts.pipeline import GroupStream
-from hud.train.rollouts.roles import Cast, cast_of, refuse_efforts, subagents_of
-from hud.train.rollouts.sampling import Player, Sampled, check_tasks, fitted, of_subagent
-from hud.train.supervised.demonstrations import advice_for
+from hud.train.monitoring.progress import Reporter, Score, SilentReporter
+from hud.train.rollouts.batch import RolloutBatch
+from hud.train.rollouts.sampling import Models, Rollouts, load_tasks
+from hud.train.rollouts.stream import RolloutStream
 from hud.train.supervised.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from hud.eval.run import Run
 
 __all__ = ["Score", "TrainReport", "WarmUpReport", "train", "warm_up"]
-
-MOST_EMPTY_STEPS = 10
-"""Steps in a row without signal after which a run ends."""
-CONVERGED_REWARD = 0.99
-"""Mean reward of these steps from which on the policy has converged: the highest reward is 1."""
 
 
 @dataclass
@@ -54,7 +49,7 @@ class TrainReport:
     first_step: int
     """Step that it began with; above 0 where a run was resumed."""
     next_step: int
-    """Step that would come next: `steps` where it is finished."""
+    """Step that would come next: `steps` where it is finished, less where the policy converged before."""
     finished: bool
     resumed: bool
     scores: list[Score]
@@ -98,11 +93,53 @@ async def train(
     flight; the step that it interrupts is done again next time. `fresh` begins a new run from the head. `played_as`
     says how models play as subagents, by slug, where the configuration says no more than which.
     """
-    loop = await _Loop.open(config, tasks, held_out, runtime, reporter, stop, fresh, played_as)
-    try:
-        return await loop.run_to_end()
-    finally:
-        await loop.close()
+    reporter = reporter if reporter is not None else SilentReporter()
+    chosen = load_tasks(tasks, config.tasks, "tasks")
+    scored: list[Task] = []
+    if held_out or config.held_out:
+        scored = load_tasks(held_out, config.held_out or "", "held-out tasks")
+    config = _checked(config, chosen, reporter)
+    if runtime is None:
+        from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
+
+        runtime = runtime_named(config.runtime, [*chosen, *scored])
+    rollouts = await Rollouts.open(
+        config,
+        [*chosen, *scored],
+        runtime=runtime,
+        reporter=reporter,
+        stop=stop,
+        played_as=played_as,
+    )
+    async with AsyncExitStack() as stack:
+        if (aclose := getattr(runtime, "aclose", None)) is not None:
+            stack.push_async_callback(aclose)
+        policy = await Learner.open(config, connect(), fresh=fresh)
+        stack.push_async_callback(policy.close)
+        joined = []
+        for model in config.joined:
+            if model != config.model:
+                joined.append(await Learner.beside(policy, model))
+                stack.push_async_callback(joined[-1].close)
+        for note in policy.run.notes:
+            reporter.note(note)
+        return await _Loop(policy, joined, chosen, scored, rollouts).run_to_end()
+
+
+def _checked(config: TrainConfig, tasks: list[Task], reporter: Reporter) -> TrainConfig:
+    """Return the configuration with no more tasks in a step than there are; notes what a person should reconsider."""
+    if config.tasks_per_step > len(tasks):
+        reporter.note(
+            f"There are {len(tasks)} tasks, so that a step plays {len(tasks)} rather than {config.tasks_per_step}: none comes "
+            "twice in a step."
+        )
+        config = config.model_copy(update={"tasks_per_step": len(tasks)})
+    if config.max_lag and not config.bounds_ratios:
+        reporter.note(
+            f"With max_lag, tokens are older than the weights that learn from them, and {config.loss} bounds their "
+            "importance by nothing. If the reward falls, use ppo or cispo."
+        )
+    return config
 
 
 class _Loop:
@@ -110,83 +147,23 @@ class _Loop:
 
     def __init__(
         self,
-        learner: Learner,
+        policy: Learner,
         joined: list[Learner],
         tasks: list[Task],
         held_out: list[Task],
-        player: Player,
+        rollouts: Rollouts,
     ) -> None:
-        self.learner = learner
-        self.joined = joined
-        """The subagents' models that learn too."""
-        self.config = learner.config
-        self.client = learner.client
-        self.run = learner.run
-        self.tasks = tasks
-        self.held_out = held_out
-        self.player = player
-        self.reporter = player.reporter
-        self.stop = player.stop
-        self.totals = Sampled()
-        self.empty: list[float | None] = []
-        """Mean rewards of the last steps in a row that had no signal."""
-        self.converged = False
-        self.advice: str | None = None
-        """How a policy that earns nothing gets a start; None where it was not needed yet."""
-        self.stream: GroupStream | None = None
-        """Where sampling may lag behind: the groups that are played ahead."""
-        self.pruning: asyncio.Task[None] | None = None
-        """What deletes the files of older checkpoints."""
-
-    @classmethod
-    async def open(
-        cls,
-        config: TrainConfig,
-        tasks: Taskset | None,
-        held_out: Taskset | None,
-        runtime: Provider | None,
-        reporter: Reporter | None,
-        stop: StopSignal | None,
-        fresh: bool,
-        played_as: Mapping[str, SubagentConfig] | None,
-    ) -> _Loop:
-        chosen = load_tasks(tasks, config.tasks, "tasks")
-        scored = (
-            load_tasks(held_out, config.held_out or "", "held-out tasks")
-            if held_out or config.held_out
-            else []
-        )
-        shown = reporter if reporter is not None else SilentReporter()
-        asked, config = config.tasks_per_step, fitted(config, chosen)
-        if config.tasks_per_step < asked:
-            shown.note(
-                f"There are {len(chosen)} tasks, so that a step plays {len(chosen)} rather than {asked}: none comes "
-                "twice in a step."
-            )
-        if config.max_lag and not config.bounds_ratios:
-            shown.note(
-                f"With max_lag, tokens are older than the weights that learn from them, and {config.loss} bounds their "
-                "importance by nothing. If the reward falls, use ppo or cispo."
-            )
-        subagents = subagents_of(config, [*chosen, *scored], played_as)
-        await refuse_efforts(connect(), config, subagents)
-        if runtime is None:
-            from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
-
-            runtime = runtime_named(config.runtime, [*chosen, *scored])
-        learners = [await Learner.open(config, connect(), fresh=fresh)]
-        try:
-            for model in config.joined:
-                if model != config.model:
-                    learners.append(await Learner.beside(learners[0], model))
-        except BaseException:
-            await _close(learners)
-            raise
-        for note in learners[0].run.notes:
-            shown.note(note)
-        stop = stop if stop is not None else StopSignal()
-        player = Player(config, runtime, shown, stop, subagents)
-        return cls(learners[0], learners[1:], chosen, scored, player)
+        self.policy = policy
+        self.learners = [*joined, policy]
+        """Subagents' models that learn too, then the policy: a step is done when the policy's update is."""
+        self.config, self.run = policy.config, policy.run
+        self.tasks, self.held_out = tasks, held_out
+        self.rollouts, self.reporter, self.stop = rollouts, rollouts.reporter, rollouts.stop
+        self.stream: RolloutStream | None = None
+        """With `max_lag`: the groups that are played ahead."""
+        self.models: Models = {}
+        self.convergence = Convergence(self.config, tasks, self.reporter)
+        self.replaced = self.no_signal = 0
 
     async def run_to_end(self) -> TrainReport:
         """Take the steps that are left."""
@@ -194,185 +171,123 @@ class _Loop:
         first, started = run.next_step, perf_counter()
         self.reporter.started(run.id, first, config.steps)
         job = await Job.start(f"{config.model} training", group=config.group)
-        for learner in (self.learner, *self.joined):
+        for learner in self.learners:
             await learner.run.add_job(job.id)
         try:
             while not self.stop.stopping:
                 await self._score_if_due()
-                if run.next_step >= config.steps or self.converged or self.stop.stopping:
+                if self._over or self.stop.stopping:
                     break
                 await self._step(run.next_step, job)
-            if self.pruning is not None:
-                await self.pruning
         finally:
             if self.stream is not None:
                 await self.stream.close()
             job.interrupted = job.interrupted or self.stop.stopping
             await job.finish()
-        finished = (run.next_step >= config.steps or self.converged) and not self._due()
-        for learner in (*self.joined, self.learner):
-            await learner.run.end("finished" if finished else "stopped")
+        finished = self._over and not self._due()
+        for learner in self.learners:
+            await learner.end("finished" if finished else "stopped")
         return await self._report(first, finished, perf_counter() - started)
 
-    async def close(self) -> None:
-        """Give the models' leases back, and close what the runtime holds."""
-        if self.pruning is not None:
-            self.pruning.cancel()
-            await asyncio.gather(self.pruning, return_exceptions=True)
-        await _close([self.learner, *self.joined])
-        aclose = getattr(self.player.runtime, "aclose", None)
-        if aclose is not None:
-            await aclose()
-
-    async def _cast(self, step: int) -> Cast:
-        """Return the models as they were before a step."""
-        policy = await self.learner.policy(step)
-        cast = await cast_of(self.client, policy, self.config, self.player.subagents)
-        learning = {one.config.model: await one.policy(step) for one in self.joined}
-        return replace(cast, subagents={**cast.subagents, **learning})
-
     async def _step(self, step: int, job: Job) -> None:
-        watch, config = Stopwatch(), self.config
-        started = perf_counter()
-        lesson = Lesson(self.learner, step)
-        cast, sampled = await self._rollouts(step, job, lesson, watch)
-        # The job is for the record; holding every run of training in memory would be for nothing.
-        job.runs.clear()
-        if self.stop.stopping:
+        """Take one step. One that is stopped before its batch is complete changes nothing."""
+        config, policy, batch = self.config, self.policy, RolloutBatch()
+        seconds: dict[str, float] = {}
+        began = perf_counter()
+        source = await self._source(step, job, batch)
+
+        # Rollouts and gradients: all groups at once where they are played now, each as it ends where they are played ahead.
+        waiting = perf_counter()
+        subagents: dict[str, RolloutBatch] = {}
+        async for groups in source:
+            with _timed(seconds, "update"):
+                for model in config.joined:
+                    subagents[model] = batch.of_subagent(self.models[model].name, config)
+                for learner in self.learners:
+                    own = subagents.get(learner.config.model, RolloutBatch()).groups
+                    # A policy that calls itself learns from its runs as its own subagent, too.
+                    await learner.forward_backward(
+                        step, [*groups, *own] if learner is policy else own
+                    )
+        seconds["rollouts"] = perf_counter() - waiting - seconds.get("update", 0.0)
+        if not batch.complete:
             return
-        self.reporter.phase("update", step, 0)
+
+        # Optimizer steps: the subagents' models first, so that the step is done when the policy's is.
         metrics: dict[str, float] = {}
         checkpoint = None
-        with watch.measure("update"):
-            taught = [await self._teach(one, cast, sampled, step) for one in self.joined]
-            groups = sampled.groups
-            if config.model in config.joined:
-                # It calls itself: what it did as its own subagent it learns from too.
-                groups = [*groups, *of_subagent(sampled, cast.policy.name, config).groups]
-            await self._count(sampled, any(taught) or bool(groups))
-            if groups and self.stream is None:
-                await lesson.add(groups)
-            if groups:
-                with watch.measure("apply"):
-                    metrics, checkpoint = await lesson.apply(sampled.reward)
-        seconds = perf_counter() - started
-        metrics |= sampled.metrics()
-        metrics |= {f"seconds_{name}:sum": value for name, value in watch.seconds.items()}
-        metrics["seconds:sum"] = seconds
-        drawn = sampled.tokens + sampled.subagents_tokens
+        with _timed(seconds, "update"):
+            await self._count(step, batch)
+            for learner in self.learners:
+                if learner is not policy and not learner.has_taken(step):
+                    played = subagents[learner.config.model]
+                    learned, made = await learner.optim_step(step, played.reward)
+                    await learner.report(step, learned | played.metrics(), made)
+            if policy.has_gradient:
+                with _timed(seconds, "apply"):
+                    metrics, checkpoint = await policy.optim_step(step, batch.reward)
+
+        # Metrics.
+        seconds_of_step = perf_counter() - began
+        metrics |= batch.metrics()
+        metrics |= {f"seconds_{name}:sum": value for name, value in seconds.items()}
+        metrics["seconds:sum"] = seconds_of_step
         # Ahead, rollouts run all the time, and what a step waits for them says nothing of their speed.
-        drawing = watch.seconds["rollouts"] if self.stream is None else seconds
-        metrics["tokens_per_second:mean"] = drawn / max(drawing, 1e-9)
+        sampling = seconds["rollouts"] if self.stream is None else seconds_of_step
+        tokens = batch.tokens + batch.subagent_tokens
+        metrics["tokens_per_second:mean"] = tokens / max(sampling, 1e-9)
         metrics["learning_rate"] = config.learning_rate_of(step)
         if self.stream is not None:
             metrics |= self.stream.metrics()
-        await self.learner.report(step, metrics, checkpoint)
+        await policy.report(step, metrics, checkpoint)
         if self.stream is not None:
             self.stream.advance(self.run.head)
         self.reporter.stepped(step, metrics)
-        if checkpoint is not None:
-            await self._make_room()
 
-    async def _make_room(self) -> None:
-        """Have the files of older checkpoints deleted beside the next step; no more than one step is taken meanwhile."""
-        if self.pruning is not None:
-            await self.pruning
-        self.pruning = asyncio.create_task(self.learner.prune())
-
-    async def _rollouts(
-        self, step: int, job: Job, lesson: Lesson, watch: Stopwatch
-    ) -> tuple[Cast, Sampled]:
-        """Return what a step learns from, and who played it: now, or ahead of it, where groups are learned from as they end."""
+    async def _source(
+        self, step: int, job: Job, batch: RolloutBatch
+    ) -> AsyncIterator[list[list[Run]]]:
+        """Return the groups of a step: played now with the weights before it, or taken from the stream that is played ahead."""
         if self.stream is None:
-            for learner in (self.learner, *self.joined):
+            for learner in self.learners:
                 await learner.begin_step()
-            cast = await self._cast(step)
+            self.models = await self._models(step)
             if not self.config.max_lag:
-                with watch.measure("rollouts"):
-                    return cast, await self.player.sample(cast, self.tasks, step, job)
-            self.stream = GroupStream(self.player, cast, self.tasks, job, step)
+                return self.rollouts.groups(self.models, self.tasks, step, job, batch)
+            self.stream = RolloutStream(self.rollouts, self.models, self.tasks, job, step)
             self.stream.start(self.run.head)
+        return self.stream.groups(batch)
 
-        async def learn(groups: list[list[Run]]) -> None:
-            with watch.measure("update"):
-                await lesson.add(groups)
+    async def _models(self, step: int) -> Models:
+        """Return the models as they were before a step."""
+        models = await self.rollouts.models(await self.policy.policy(step))
+        return models | {one.config.model: await one.policy(step) for one in self.learners[:-1]}
 
-        with watch.measure("rollouts"):
-            sampled = await self.stream.take(learn)
-        watch.seconds["rollouts"] -= watch.seconds.get("update", 0.0)
-        return self.stream.cast, sampled
+    async def _count(self, step: int, batch: RolloutBatch) -> None:
+        """Count the groups without signal; raises `UsageError` where there never is any."""
+        self.no_signal += batch.no_signal
+        self.replaced += batch.replaced
+        signal = any(one.has_gradient or one.has_taken(step) for one in self.learners)
+        await self.convergence.count(step, batch, signal=signal, learned=bool(self.run.nodes))
 
-    async def _teach(self, learner: Learner, cast: Cast, sampled: Sampled, step: int) -> bool:
-        """Have a subagent's model learn from its runs, unless it has; returns whether there was anything to learn."""
-        if learner.run.next_step > step:
-            return True
-        own = of_subagent(sampled, cast.subagents[learner.config.model].name, self.config)
-        metrics: dict[str, float] = {}
-        checkpoint = None
-        if own.groups:
-            lesson = Lesson(learner, step)
-            await lesson.add(own.groups)
-            metrics, checkpoint = await lesson.apply(own.reward)
-        await learner.report(step, {**metrics, **own.metrics()}, checkpoint)
-        if checkpoint is not None:
-            await learner.prune()
-        return checkpoint is not None
-
-    async def _count(self, sampled: Sampled, learned: bool) -> None:
-        """Count a step. Notes how the policy gets a start at the first one that earned nothing, and ends after too many."""
-        self.totals.no_spread += sampled.no_spread
-        self.totals.replaced += sampled.replaced
-        self.empty = [] if learned else [*self.empty, sampled.reward]
-        hopeless = bool(self.empty) and sampled.earned_nothing
-        if hopeless and self.advice is None:
-            self.advice = await advice_for(self.client, self.config, self.tasks)
-            self.reporter.note(
-                f"All {len(sampled.measured)} runs of step {self.run.next_step + 1} have reward 0. {self.advice}"
-            )
-        if len(self.empty) >= MOST_EMPTY_STEPS:
-            self._end_without_signal(hopeless)
-
-    def _end_without_signal(self, hopeless: bool) -> None:
-        """End as a success where the policy has nothing left to learn; raises `UsageError` where it never had a signal."""
-        rewards = [reward for reward in self.empty if reward is not None]
-        in_a_row = f"{len(self.empty)} steps in a row"
-        if not rewards:
-            raise UsageError(
-                f"{in_a_row} no run was measured: every one failed. hud jobs shows why."
-            )
-        reward = fmean(rewards)
-        if reward >= CONVERGED_REWARD or self.run.nodes:
-            self.converged = True
-            self.reporter.note(
-                f"{self.config.model} has converged: for {in_a_row} the runs of every group earned the same, {reward:.3f} on "
-                "average, so there is nothing left to learn from these tasks."
-            )
-            return
-        why = (
-            f"had only runs with reward 0. {self.advice}"
-            if hopeless
-            else "had no group with spread: the policy does every task equally well, or equally badly, so there is "
-            "nothing to learn from. Use tasks that it solves sometimes, more runs for each (--group), or a warm-up "
-            "(--from-job)."
-        )
-        raise UsageError(f"{in_a_row} {why}")
+    @property
+    def _over(self) -> bool:
+        return self.run.next_step >= self.config.steps or self.convergence.reached
 
     def _due(self) -> bool:
         """True when the policy as it is has to be scored."""
-        done, config = self.run.next_step, self.config
+        done, every = self.run.next_step, self.config.eval_every
         if not self.held_out or any(score.step == done for score in self.run.scores):
             return False
-        every = config.eval_every
-        last = done == config.steps or self.converged
-        return done == 0 or last or (every > 0 and done % every == 0)
+        return done == 0 or self._over or (every > 0 and done % every == 0)
 
     async def _score_if_due(self) -> None:
         if not self._due():
             return
-        cast = await self._cast(self.run.next_step)
-        score = await self.player.score(cast, self.held_out, self.run.next_step)
+        step = self.run.next_step
+        score = await self.rollouts.score(await self._models(step), self.held_out, step)
         if score is not None:
-            score = Score(**{**score.as_dict(), "checkpoint_id": self.run.head})
+            score = replace(score, checkpoint_id=self.run.head)
             await self.run.add_score(score)
             self.reporter.scored(score)
         elif not self.stop.stopping:
@@ -392,8 +307,8 @@ class _Loop:
             history=await run.history(),
             head=run.head,
             best=None if best is None else best.checkpoint_id,
-            groups_replaced=self.totals.replaced,
-            groups_without_spread=self.totals.no_spread,
+            groups_replaced=self.replaced,
+            groups_without_spread=self.no_signal,
             seconds=seconds,
             metrics_file=run.metrics_file,
         )
@@ -402,15 +317,11 @@ class _Loop:
         return report
 
 
-async def _close(learners: list[Learner]) -> None:
-    for learner in learners:
-        await learner.close()
-
-
-def load_tasks(given: Taskset | None, source: str, what: str) -> list[Task]:
-    """Return the tasks that were given, else those of a file or folder; refuses a set with nothing in it."""
-    if given is None and not source:
-        raise UsageError(f"There are no {what}: give a file or folder.")
-    tasks = list(given if given is not None else Taskset.from_file(source))
-    check_tasks(tasks, what)
-    return tasks
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Add the time inside to `seconds[name]`."""
+    started = perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + perf_counter() - started

@@ -11,15 +11,14 @@ from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.results.intervals import clustered_interval
-from hud.eval.scheduler import StopSignal
 from hud.inference.models import chat_model
 from hud.train.config import TrainConfig
-from hud.train.monitoring.progress import Reporter, SilentReporter
-from hud.train.rollouts.roles import cast_of, refuse_efforts, subagents_of
-from hud.train.rollouts.sampling import Player, check_tasks
+from hud.train.monitoring.progress import Reporter
+from hud.train.rollouts.sampling import Rollouts, load_tasks
 
 if TYPE_CHECKING:
     from hud.eval.rollouts import Provider
+    from hud.eval.scheduler import StopSignal
     from hud.eval.tasksets.taskset import Taskset
 
 
@@ -91,20 +90,16 @@ async def play(
     began: Callable[[Job], None] = lambda job: None,
 ) -> Job:
     """Play `tasks` with a checkpoint as it is scored, in a job of its own, of which `began` hears."""
-    chosen = list(tasks)
-    check_tasks(chosen, "tasks to compare on")
-    subagents = subagents_of(config, chosen)
-    player = Player(config, runtime, reporter or SilentReporter(), stop or StopSignal(), subagents)
-    client = connect()
-    await refuse_efforts(client, config, subagents)
-    model = await chat_model(config.model, checkpoint, client=client)
+    chosen = load_tasks(tasks, "", "tasks to compare on")
+    rollouts = await Rollouts.open(config, chosen, runtime=runtime, reporter=reporter, stop=stop)
+    model = await chat_model(config.model, checkpoint, client=connect())
     name = f"{config.model} {checkpoint}"
     job = await Job.start(name, group=config.eval_group, taskset_id=tasks.taskset_id)
     began(job)
     try:
-        await player.play_held_out(await cast_of(client, model, config, subagents), chosen, job)
+        await rollouts.play_held_out(await rollouts.models(model), chosen, job)
     finally:
-        job.interrupted = job.interrupted or player.stop.stopping
+        job.interrupted = job.interrupted or rollouts.stop.stopping
         await job.finish()
     return job
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from time import perf_counter
 from typing import Any, Literal, Protocol
 
 Phase = Literal["rollouts", "update", "held-out"]
@@ -71,19 +68,3 @@ class SilentReporter:
 
     def note(self, text: str) -> None:
         del text
-
-
-class Stopwatch:
-    """Seconds spent in each phase."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Add the time inside to `name`."""
-        started = perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started

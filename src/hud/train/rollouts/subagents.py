@@ -1,4 +1,4 @@
-"""Who plays in training: the policy, and for every subagent a model with seeds of its own.
+"""Subagents in training: which model plays each, with seeds of its own, and the agent that the policy and they make.
 
 Knows configurations and the subagents that environments name; knows neither rollouts nor weights.
 """
@@ -6,7 +6,6 @@ Knows configurations and the subagents that environments name; knows neither rol
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hud.agents import Agent
@@ -23,21 +22,12 @@ if TYPE_CHECKING:
     from hud.environment import Environment, Task
 
 
-@dataclass(frozen=True)
-class Cast:
-    """The models of a step."""
-
-    policy: ChatModel
-    subagents: dict[str, ChatModel] = field(default_factory=dict)
-    """By slug."""
-
-
 def subagents_of(
     config: TrainConfig,
     tasks: Iterable[Task],
     played_as: Mapping[str, SubagentConfig] | None = None,
 ) -> dict[str, SubagentConfig]:
-    """Return who plays subagents, by a tool's name or a model that an environment gives it.
+    """Return the models of subagents, by a tool's name or a model that an environment gives it.
 
     Those that the configuration does not name play with the environment's model. `played_as` says how models
     play, by slug, where the configuration says no more than which. Raises `UsageError` for a subagent that there is
@@ -97,15 +87,6 @@ async def refuse_efforts(
             await asked.complete([{"role": "user", "content": "Hello."}], [], params)
 
 
-async def cast_of(
-    client: Client, policy: ChatModel, config: TrainConfig, subagents: dict[str, SubagentConfig]
-) -> Cast:
-    """Return a policy with its subagents' models, these at their heads."""
-    others = {one.model for one in subagents.values()} - {config.model}
-    heads = {model: await chat_model(model, client=client) for model in others}
-    return Cast(policy, {config.model: policy, **heads})
-
-
 def _tools(environment: Environment, seen: set[int]) -> Iterable[AgentTool]:
     """Yield the subagents of an environment, and those that they may call."""
     if id(environment) in seen:
@@ -117,15 +98,15 @@ def _tools(environment: Environment, seen: set[int]) -> Iterable[AgentTool]:
             yield from _tools(tool.template.environment, seen)
 
 
-def cast_agent(
-    cast: Cast,
+def agent_of(
+    models: Mapping[str, ChatModel],
     config: TrainConfig,
     subagents: dict[str, SubagentConfig],
     temperature: float,
     place: tuple[object, ...],
     progress: float | None = None,
 ) -> Agent:
-    """Return the agent that plays a step: the policy, with its subagents."""
+    """Return the agent that plays a step: the policy, with its subagents; `models` are by slug."""
     own = SubagentConfig(
         model=config.model,
         max_turns=config.max_turns,
@@ -133,10 +114,10 @@ def cast_agent(
         system_prompt=config.system_prompt,
         reasoning_effort=config.reasoning_effort,
     )
-    agent = _seeded(cast.policy, own, config, temperature, place)
+    agent = _seeded(models[config.model], own, config, temperature, place)
     agent.training_progress = progress
     agent.subagents = {
-        name: _seeded(cast.subagents[one.model], one, config, temperature, place)
+        name: _seeded(models[one.model], one, config, temperature, place)
         for name, one in subagents.items()
     }
     return agent

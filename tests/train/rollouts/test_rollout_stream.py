@@ -15,8 +15,8 @@ from hud.trace import AgentStep, Sample
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train
 from hud.train.monitoring.progress import SilentReporter
-from hud.train.rollouts.pipeline import GroupStream
-from hud.train.rollouts.roles import Cast
+from hud.train.rollouts.batch import RolloutBatch
+from hud.train.rollouts.stream import RolloutStream
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -73,17 +73,17 @@ class Scripted:
         self.early = {}
         """How many of a group's runs end before its gate opens."""
 
-    async def play_group(self, cast, task, place, job, limit, heard, *, step):
+    async def play_group(self, models, task, place, job, limit, on_run, *, step):
         number = place[-1]
         self.begun.append(number)
         rewards = self.rewards.get(number, [0.0, 1.0, 0.0, 1.0])
         runs = [self._run(task, number, reward) for reward in rewards]
         for run in runs[: self.early.get(number, 0)]:
-            heard(run)
+            on_run(run)
         if number in self.gates:
             await self.gates[number].wait()
         for run in runs[self.early.get(number, 0) :]:
-            heard(run)
+            on_run(run)
         return runs
 
     def _run(self, task, number, reward):
@@ -96,13 +96,22 @@ class Scripted:
 
 
 def stream_of(player):
-    stream = GroupStream(player, Cast(None), list(words(say)), Job("j", "training"), 0)
+    stream = RolloutStream(player, {}, list(words(say)), Job("j", "training"), 0)
     stream.start("start")
     return stream
 
 
-def groups_in(sampled):
-    return [group[0].group_id for group in sampled.groups]
+def groups_in(batch):
+    return [group[0].group_id for group in batch.groups]
+
+
+async def batch_of(stream, learned=None):
+    """A step's batch; the groups that came together are appended to `learned`."""
+    batch = RolloutBatch()
+    async for groups in stream.groups(batch):
+        if learned is not None:
+            learned.append([group[0].group_id for group in groups])
+    return batch
 
 
 async def settled():
@@ -116,7 +125,7 @@ async def test_no_more_is_begun_than_may_be_learned_from_in_time(lag):
     stream = stream_of(player)
     await settled()
     assert len(player.begun) == 2 * (lag + 1)
-    assert groups_in(await stream.take()) == ["group 0", "group 1"]
+    assert groups_in(await batch_of(stream)) == ["group 0", "group 1"]
     await settled()
     assert len(player.begun) == 2 * (lag + 1)  # Learned from is not yet stepped.
     stream.advance("one")
@@ -132,7 +141,7 @@ async def test_groups_begin_when_there_is_room_to_play_them():
     await settled()
     assert player.begun == [0, 1, 2]  # Of the third, two runs wait for room.
     player.gates[0].set()
-    taking = asyncio.create_task(stream.take())
+    taking = asyncio.create_task(batch_of(stream))
     await settled()
     assert player.begun == [0, 1, 2, 3]
     await stream.close()
@@ -165,7 +174,7 @@ async def test_what_waits_for_the_trainer_holds_the_room_that_it_had():
     stream = stream_of(player)
     await settled()
     assert player.begun == [0, 1, 2]  # The third when there was room for one of its runs.
-    assert groups_in(await stream.take()) == ["group 0", "group 1"]
+    assert groups_in(await batch_of(stream)) == ["group 0", "group 1"]
     await settled()
     assert player.begun == [0, 1, 2, 3, 4]
     await stream.close()
@@ -188,8 +197,8 @@ async def test_a_run_that_never_ends_holds_up_no_step(at_once, per_step):
     player.gates[0], player.early[0] = asyncio.Event(), 3
     stream = stream_of(player)
     for step in range(6):
-        sampled = await asyncio.wait_for(stream.take(), 5)
-        assert len(sampled.groups) == per_step
+        batch = await asyncio.wait_for(batch_of(stream), 5)
+        assert len(batch.groups) == per_step
         stream.advance(f"step {step}")
         await settled()
         # What lets a step go on without it, and what there is room for besides.
@@ -210,7 +219,7 @@ async def test_groups_are_learned_from_in_the_order_in_which_they_began():
     player = Scripted()
     player.gates = {number: asyncio.Event() for number in (0, 3)}
     stream = stream_of(player)
-    taking = asyncio.create_task(stream.take())
+    taking = asyncio.create_task(batch_of(stream))
     await settled()
     assert not taking.done()  # Two have ended, but began later than one that has not.
     player.gates[0].set()
@@ -222,29 +231,20 @@ async def test_a_slow_group_holds_up_none_once_half_as_many_again_as_a_step_need
     player = Scripted()
     player.gates[0] = asyncio.Event()
     stream = stream_of(player)
-    assert groups_in(await stream.take()) == ["group 1", "group 2"]
+    assert groups_in(await batch_of(stream)) == ["group 1", "group 2"]
     stream.advance("one")
     player.gates[0].set()
-    later = groups_in(await stream.take()) + groups_in(await stream.take())
+    later = groups_in(await batch_of(stream)) + groups_in(await batch_of(stream))
     assert sorted(later) == ["group 0", "group 3", "group 4", "group 5"]
     await stream.close()
-
-
-def listener():
-    learned = []
-
-    async def learn(groups):
-        learned.append([group[0].group_id for group in groups])
-
-    return learned, learn
 
 
 async def test_groups_are_learned_from_as_they_come():
     player = Scripted()
     player.gates = {number: asyncio.Event() for number in (1, 2, 3)}
     stream = stream_of(player)
-    learned, learn = listener()
-    taking = asyncio.create_task(stream.take(learn))
+    learned = []
+    taking = asyncio.create_task(batch_of(stream, learned))
     await settled()
     assert learned == [["group 0"]]
     assert not taking.done()
@@ -257,8 +257,8 @@ async def test_groups_are_learned_from_as_they_come():
 async def test_groups_that_are_there_are_learned_from_together_and_none_without_spread():
     player = Scripted(rewards={0: [1.0] * 4})
     stream = stream_of(player)
-    learned, learn = listener()
-    assert groups_in(await stream.take(learn)) == ["group 1", "group 2"]
+    learned = []
+    assert groups_in(await batch_of(stream, learned)) == ["group 1", "group 2"]
     assert learned == [["group 1", "group 2"]]
     await stream.close()
 
@@ -266,9 +266,9 @@ async def test_groups_that_are_there_are_learned_from_together_and_none_without_
 async def test_groups_without_spread_are_replaced():
     player = Scripted(rewards={0: [1.0] * 4, 1: [0.0] * 4})
     stream = stream_of(player)
-    sampled = await stream.take()
-    assert groups_in(sampled) == ["group 2", "group 3"]
-    assert (sampled.drawn, sampled.no_spread, sampled.replaced) == (4, 2, 2)
+    batch = await batch_of(stream)
+    assert groups_in(batch) == ["group 2", "group 3"]
+    assert (batch.drawn, batch.no_signal, batch.replaced) == (4, 2, 2)
     await settled()
     assert len(player.begun) == 6  # Four that may be learned from, two that may not.
     await stream.close()
@@ -277,8 +277,8 @@ async def test_groups_without_spread_are_replaced():
 async def test_a_step_gives_up_replacing_after_as_many_groups_as_it_may_draw():
     player = Scripted(rewards={number: [1.0] * 4 for number in range(20)})
     stream = stream_of(player)
-    sampled = await stream.take()
-    assert (groups_in(sampled), sampled.drawn) == ([], 4)
+    batch = await batch_of(stream)
+    assert (groups_in(batch), batch.drawn) == ([], 4)
     await stream.close()
 
 
@@ -287,17 +287,17 @@ async def test_groups_that_are_too_old_are_left_out_or_kept(stale, loss):
     player = Scripted(stale=stale, loss=loss, steps=9, weights=dict.fromkeys(range(4, 20), "two"))
     player.gates[0] = asyncio.Event()
     stream = stream_of(player)
-    assert groups_in(await stream.take()) == ["group 1", "group 2"]
+    assert groups_in(await batch_of(stream)) == ["group 1", "group 2"]
     stream.advance("one")
     stream.advance("two")
     await settled()
     player.gates[0].set()
     await settled()
-    found = [await stream.take() for _ in range(3)]
-    learned = [name for sampled in found for name in groups_in(sampled)]
+    found = [await batch_of(stream) for _ in range(3)]
+    learned = [name for batch in found for name in groups_in(batch)]
     # Of the weights that the run began with, now two steps ago; so is group 3.
     assert ("group 0" in learned) == (stale == "correct")
-    assert sum(sampled.stale for sampled in found) == (2 if stale == "drop" else 0)
+    assert sum(batch.stale for batch in found) == (2 if stale == "drop" else 0)
     await stream.close()
 
 
@@ -306,7 +306,7 @@ async def test_what_ends_a_job_ends_the_step_that_waits():
     player.gates = {number: asyncio.Event() for number in (0, 2, 3)}
     stream = stream_of(player)
     with pytest.raises(UsageError, match="The store is full"):
-        await stream.take()
+        await batch_of(stream)
     await stream.close()
 
 
@@ -314,7 +314,7 @@ async def test_a_stop_ends_the_waiting_and_begins_nothing():
     player = Scripted()
     player.gates = {number: asyncio.Event() for number in range(9)}
     stream = stream_of(player)
-    taking = asyncio.create_task(stream.take())
+    taking = asyncio.create_task(batch_of(stream))
     await settled()
     player.stop.request()
     assert groups_in(await taking) == []

@@ -1,4 +1,4 @@
-"""Rollouts that never stop: groups are played while the weights learn from those before them.
+"""The stream of groups for asynchronous training: rollouts never stop, and groups are played while the weights learn from those before them.
 
 How far sampling may run ahead is bounded when a group is begun (as in AReaL, arXiv 2505.24298): with B groups to a step and
 `version` steps done, no more than (version + max_lag + 1) B groups are ever begun, not counting those that were left out. So a
@@ -16,7 +16,7 @@ Knows groups, rewards and the age of tokens; knows no weights.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,17 +26,13 @@ from typing import TYPE_CHECKING
 from hud.eval.job import Job
 from hud.eval.run import Run
 from hud.trace import AgentStep
+from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.group_order import begins_another, next_group
-from hud.train.rollouts.roles import Cast
-from hud.train.rollouts.sampling import Player, Sampled, sort, subagents_runs
+from hud.train.rollouts.sampling import Models, Rollouts
 from hud.train.rollouts.seeds import draw_tasks
 
 if TYPE_CHECKING:
     from hud.environment import Task
-
-
-Learn = Callable[[list[list[Run]]], Awaitable[None]]
-"""What is done with groups, each one's runs, as soon as they are there."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +44,15 @@ class _Played:
     """Steps done when the oldest of its tokens was drawn."""
 
 
-class GroupStream:
+class RolloutStream:
     """The groups of a training run, played ahead of it. Begins with `start`, ends with `close`."""
 
     def __init__(
-        self, player: Player, cast: Cast, tasks: list[Task], job: Job, first_step: int
+        self, rollouts: Rollouts, models: Models, tasks: list[Task], job: Job, first_step: int
     ) -> None:
-        """`cast` must answer with the head's weights, whichever those are when it is asked."""
-        self.player, self.config = player, player.config
-        self.cast, self.tasks, self.job = cast, tasks, job
+        """`models` must answer with the head's weights at the time of each request."""
+        self.rollouts, self.config = rollouts, rollouts.config
+        self.models, self.tasks, self.job = models, tasks, job
         self.version = first_step
         """Steps done."""
         self._first = first_step
@@ -91,34 +87,36 @@ class GroupStream:
         self._taken = 0
         self._admit()
 
-    async def take(self, learn: Learn | None = None) -> Sampled:
-        """Return the groups that the next step learns from, as soon as there are enough; `learn` gets them as they come.
+    async def groups(self, batch: RolloutBatch) -> AsyncIterator[list[list[Run]]]:
+        """Play the next step into `batch`, and yield its groups with signal as they end, those that are there together.
 
-        Fewer where too many in a row had no spread, and none once the player is to stop. Raises what ends a job: the runtime
-        cannot be used, or the store cannot be written.
+        Fewer where too many in a row had no signal; the batch is not complete where it was stopped. Raises what ends a job:
+        the runtime cannot be used, or the store cannot be written.
         """
-        config = self.config
-        found, learned = Sampled(), 0
+        config, reporter = self.config, self.rollouts.reporter
+        yielded = 0
         self._lags, self._taken = [], 0
         most = (1 + config.dynamic_sampling) * config.tasks_per_step
-        self.player.reporter.phase("rollouts", self.version, config.tasks_per_step * config.group)
-        while len(found.groups) < config.tasks_per_step and found.drawn < most:
-            if learn is not None and found.groups[learned:] and self._following() is None:
-                learned, new = len(found.groups), found.groups[learned:]
-                await learn(new)
+        reporter.phase("rollouts", self.version, config.tasks_per_step * config.group)
+        while len(batch.groups) < config.tasks_per_step and batch.drawn < most:
+            if len(batch.groups) > yielded and self._following() is None:
+                new, yielded = batch.groups[yielded:], len(batch.groups)
+                yield new
             played = await self._next()
             if played is None:
-                break
-            self._sort(played, found)
-        if learn is not None and found.groups[learned:] and not self.player.stop.stopping:
-            await learn(found.groups[learned:])
-        found.replaced = max(0, found.drawn - config.tasks_per_step)
-        return found
+                return
+            self._add(played, batch)
+        batch.replaced = max(0, batch.drawn - config.tasks_per_step)
+        batch.complete = not self.rollouts.stop.stopping
+        if batch.complete:
+            reporter.phase("update", self.version, 0)
+            if batch.groups[yielded:]:
+                yield batch.groups[yielded:]
 
     async def close(self) -> None:
-        """Stop playing. What is in flight ends first where the player was asked to stop, and is cancelled otherwise."""
+        """Stop playing. What is in flight ends first after a stop request, and is cancelled otherwise."""
         self._closed = True
-        if not self.player.stop.stopping:
+        if not self.rollouts.stop.stopping:
             for one in self._playing.values():
                 one.cancel()
         while self._playing:
@@ -144,7 +142,7 @@ class GroupStream:
         """Begin as many groups as may be."""
         ahead = min(self.version + self.config.max_lag + 1, self.config.steps) - self._first
         most = ahead * self.config.tasks_per_step + self._left_out
-        ending = self._closed or self._failed is not None or self.player.stop.stopping
+        ending = self._closed or self._failed is not None or self.rollouts.stop.stopping
         while self._begun < most and self._room() and not ending:
             number = self._begun
             self._begun += 1
@@ -175,8 +173,8 @@ class GroupStream:
         place = ("stream", self._first, number)
         # The step that is to learn from it, were every group taken in its turn.
         step = self._first + number // self.config.tasks_per_step
-        runs = await self.player.play_group(
-            self.cast, task, place, self.job, self._limit, heard, step=step
+        runs = await self.rollouts.play_group(
+            self.models, task, place, self.job, self._limit, heard, step=step
         )
         versions = [self._version_of(run) for run in runs]
         self._ended[number] = _Played(runs, min(versions, default=self.version))
@@ -189,8 +187,8 @@ class GroupStream:
         self._heard.set()
 
     async def _next(self) -> _Played | None:
-        """Return the next group that the step under way looks at; None once the player is to stop."""
-        while not self.player.stop.stopping:
+        """Return the next group that the step under way looks at; None after a stop request."""
+        while not self.rollouts.stop.stopping:
             if self._failed is not None:
                 raise self._failed
             number = self._following()
@@ -207,16 +205,14 @@ class GroupStream:
         per_step = self.config.tasks_per_step
         return next_group(self._ended, self._playing, taken=self._taken, per_step=per_step)
 
-    def _sort(self, played: _Played, found: Sampled) -> None:
-        before = len(found.groups)
-        found.drawn += 1
-        found.of_subagents += subagents_runs(played.runs)
-        sort(played.runs, found, self.config)
-        if len(found.groups) > before and self._too_old(played):
-            found.groups.pop()
-            found.stale += 1
-        self._taken = len(found.groups)
-        if len(found.groups) == before:
+    def _add(self, played: _Played, batch: RolloutBatch) -> None:
+        before = len(batch.groups)
+        batch.add(played.runs, self.config)
+        if len(batch.groups) > before and self._too_old(played):
+            batch.groups.pop()
+            batch.stale += 1
+        self._taken = len(batch.groups)
+        if len(batch.groups) == before:
             self._left_out += 1
         else:
             self._lags.append(self.version - played.version)

@@ -1,0 +1,74 @@
+"""When a training run has nothing to learn from: a converged policy, or one that never had a signal."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from hud.client import connect
+from hud.errors import UsageError
+from hud.train.supervised.demonstrations import advice_for
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.train.config import TrainConfig
+    from hud.train.monitoring.progress import Reporter
+    from hud.train.rollouts.batch import RolloutBatch
+
+MOST_EMPTY_STEPS = 10
+"""Steps in a row without signal after which a run ends."""
+CONVERGED_REWARD = 0.99
+"""Mean reward of these steps from which on the policy has converged: the highest reward is 1."""
+
+
+class Convergence:
+    """Counts steps without signal."""
+
+    def __init__(self, config: TrainConfig, tasks: list[Task], reporter: Reporter) -> None:
+        self.config, self.tasks, self.reporter = config, tasks, reporter
+        self.reached = False
+        """True once the policy has nothing left to learn."""
+        self._rewards: list[float | None] = []
+        """Mean reward of each of the last steps in a row without signal."""
+        self._advice: str | None = None
+        """How a policy that earns nothing gets a start."""
+
+    async def count(self, step: int, batch: RolloutBatch, *, signal: bool, learned: bool) -> None:
+        """Count a step. Notes at the first that earned nothing how the policy gets a start.
+
+        `learned` tells whether the run has updated weights before. Raises `UsageError` after `MOST_EMPTY_STEPS` steps
+        without signal where it has not, unless the policy had the highest reward in all of them.
+        """
+        self._rewards = [] if signal else [*self._rewards, batch.reward]
+        hopeless = bool(self._rewards) and batch.earned_nothing
+        if hopeless and self._advice is None:
+            self._advice = await advice_for(connect(), self.config, self.tasks)
+            self.reporter.note(
+                f"All {len(batch.measured)} runs of step {step + 1} have reward 0. {self._advice}"
+            )
+        if len(self._rewards) >= MOST_EMPTY_STEPS:
+            self._end(hopeless, learned)
+
+    def _end(self, hopeless: bool, learned: bool) -> None:
+        rewards = [reward for reward in self._rewards if reward is not None]
+        in_a_row = f"{len(self._rewards)} steps in a row"
+        if not rewards:
+            raise UsageError(
+                f"{in_a_row} no run was measured: every one failed. hud jobs shows why."
+            )
+        reward = fmean(rewards)
+        if reward >= CONVERGED_REWARD or learned:
+            self.reached = True
+            self.reporter.note(
+                f"{self.config.model} has converged: for {in_a_row} the runs of every group earned the same, {reward:.3f} on "
+                "average, so there is nothing left to learn from these tasks."
+            )
+            return
+        why = (
+            f"had only runs with reward 0. {self._advice}"
+            if hopeless
+            else "had no group with spread: the policy does every task equally well, or equally badly, so there is "
+            "nothing to learn from. Use tasks that it solves sometimes, more runs for each (--group), or a warm-up "
+            "(--from-job)."
+        )
+        raise UsageError(f"{in_a_row} {why}")

@@ -1,0 +1,147 @@
+"""The batch of a step: groups of runs to learn from, what was left out, and the metrics of both.
+
+Groups without signal teach nothing: they are counted, and left out before any forward pass. Knows runs and rewards; knows no
+weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from hud.eval.run import Run
+from hud.graders.shaping import FADE
+from hud.learning.groups import counted_runs, failure_of
+from hud.train.config import TrainConfig
+
+
+@dataclass
+class RolloutBatch:
+    """The rollouts of one step."""
+
+    groups: list[list[Run]] = field(default_factory=list)
+    """Groups with signal, each the runs of one task."""
+    complete: bool = False
+    """True once the step has all its groups; False where it was stopped before."""
+    measured: list[Run] = field(default_factory=list)
+    """Every run that has a reward, also of groups that are left out."""
+    subagent_runs: list[Run] = field(default_factory=list)
+    """Runs that these called, and that those called, whichever model played them."""
+    no_signal: int = 0
+    broken: int = 0
+    """Groups left out because of failures that were not the agent's."""
+    stale: int = 0
+    """Groups with signal that were left out because their tokens were too old."""
+    replaced: int = 0
+    """Tasks that were drawn in place of groups without signal."""
+    failed_runs: int = 0
+    tokens: int = 0
+    """Tokens that the policy sampled."""
+
+    def add(self, runs: list[Run], config: TrainConfig, *, whole: bool = True) -> None:
+        """Add whole groups of runs. With `whole`, a group of fewer than `config.group` runs is broken."""
+        self.subagent_runs += _called_by(runs)
+        groups: dict[str, list[Run]] = {}
+        for run in runs:
+            self.tokens += run.trace.usage.completion_tokens
+            if _failure(run) is None:
+                self.measured.append(run)
+            else:
+                self.failed_runs += 1
+            groups.setdefault(run.group_id or "", []).append(run)
+        for group in groups.values():
+            rewards = _rewards(group, config)
+            if rewards is None or (whole and len(group) < config.group):
+                self.broken += 1
+            elif max(rewards) == min(rewards) and (config.baseline != "none" or rewards[0] == 0):
+                self.no_signal += 1
+            else:
+                self.groups.append(group)
+
+    def of_subagent(self, model: str, config: TrainConfig) -> RolloutBatch:
+        """Return the subagents' runs that a model played, as a batch.
+
+        A call and the calls of the same tool in the same place of the caller's other attempts are a group. Not every
+        attempt makes it, so groups have any size from 2.
+        """
+        own = RolloutBatch(complete=self.complete)
+        own.add([run for run in self.subagent_runs if run.model == model], config, whole=False)
+        own.subagent_runs.clear()
+        return own
+
+    @property
+    def drawn(self) -> int:
+        """Groups that were played."""
+        return len(self.groups) + self.no_signal + self.broken + self.stale
+
+    @property
+    def reward(self) -> float | None:
+        """Mean over every measured run; None where there is none."""
+        return _mean(self.measured)
+
+    @property
+    def earned_nothing(self) -> bool:
+        """True where runs were measured and none has a reward above 0."""
+        rewards = [run.reward for run in self.measured if run.reward is not None]
+        return bool(rewards) and max(rewards) <= 0.0
+
+    @property
+    def subagent_tokens(self) -> int:
+        """Tokens that subagents sampled."""
+        return sum(run.trace.usage.completion_tokens for run in self.subagent_runs)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the counts and means by metric name."""
+        found = {
+            "groups_drawn:sum": float(self.drawn),
+            "groups_without_spread:sum": float(self.no_signal),
+            "groups_broken:sum": float(self.broken),
+            "groups_replaced:sum": float(self.replaced),
+            "groups_stale:sum": float(self.stale),
+            "failed_rollouts:sum": float(self.failed_runs),
+            "sampled_tokens:sum": float(self.tokens),
+        }
+        if self.reward is not None:
+            found["rollout_reward:mean"] = self.reward
+            found["turns:mean"] = fmean(run.trace.usage.llm_call_count for run in self.measured)
+        shares = [
+            float(part["value"])
+            for run in self.measured
+            for part in run.grade.subscores
+            if part.get("name") == FADE
+        ]
+        if shares:
+            found["fade_share:mean"] = fmean(shares)
+        if self.subagent_runs:
+            found["subagent_runs:sum"] = float(len(self.subagent_runs))
+            found["subagent_tokens:sum"] = float(self.subagent_tokens)
+            if (earned := _mean(self.subagent_runs)) is not None:
+                found["subagent_reward:mean"] = earned
+        return found
+
+
+def _mean(runs: Iterable[Run]) -> float | None:
+    rewards = [run.reward for run in runs if run.reward is not None]
+    return fmean(rewards) if rewards else None
+
+
+def _called_by(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs that `runs` called, and that those called."""
+    return [one for run in runs for child in run.children for one in (child, *_called_by([child]))]
+
+
+def _failure(run: Run) -> str | None:
+    return failure_of(run.reward, run.failure_kind, run.trace.stop_reason)
+
+
+def _rewards(group: list[Run], config: TrainConfig) -> list[float] | None:
+    """Return the rewards that count in a group; None where too many of its runs failed."""
+    failures = [_failure(run) for run in group]
+    counted = counted_runs(failures, [""] * len(group), config.advantages)
+    rewards = [
+        run.reward if failure is None and run.reward is not None else 0.0
+        for run, failure, counts in zip(group, failures, counted, strict=True)
+        if counts
+    ]
+    return rewards or None
