@@ -56,8 +56,8 @@ format: $(STAMP)  ## Rewrite the code in the house format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP)  ## Run the benchmarks behind benchmarks/perf/RESULTS.md
-	@$(BIN)/python benchmarks/perf/run_all.py
+bench: $(STAMP)  ## Run the benchmarks, and make the table and the plot of benchmarks/perf/records.jsonl
+	@$(BIN)/python benchmarks/perf/run_all.py; failed=$$?; $(BIN)/python benchmarks/perf/results.py; exit $$failed
 
 clean:  ## Remove what the other targets made
 	rm -rf $(VENV) $(OFFICIAL) .venv-peers .demo .demo-hierarchy .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 from counts import Counts
-from measure import verdict
 from qwen3 import bandwidth, random_decoder, release, synchronized
+from records import report
 from transformers import (
     ContinuousBatchingConfig,
     GenerationConfig,
@@ -51,8 +51,15 @@ def decoding(name: str, config: DecoderConfig, load: Load, device: torch.device)
         flush=True,
     )
     return [
-        verdict(f"{name}, decode over its floor", statistics.median(decode) / floor, FLOOR_BAR),
-        verdict(f"{name}, ours over transformers", mine / peer, PEER_BAR),
+        report(
+            f"{name}, decode over its floor",
+            statistics.median(decode) / floor,
+            "times",
+            bar=FLOOR_BAR,
+        ),
+        report(
+            f"{name}, ours over transformers", mine / peer, "times", bar=PEER_BAR, ratio=mine / peer
+        ),
     ]
 
 

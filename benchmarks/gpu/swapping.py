@@ -9,8 +9,8 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from measure import verdict
 from qwen3 import random_decoder
+from records import report
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
@@ -67,4 +67,4 @@ def swapping(
         f"  {name}: swap {median:.2f} ms (median of {swaps}, at most {max(times):.2f}); a decode step {step:.2f} ms",
         flush=True,
     )
-    return [verdict(f"{name}, swap in ms", median, BAR, at_most=True)]
+    return [report(f"{name}, swap", median, "ms", bar=BAR, at_most=True)]

@@ -6,8 +6,8 @@ import statistics
 
 import torch
 from counts import Counts
-from measure import verdict
 from qwen3 import product_rate, random_decoder, synchronized
+from records import report
 from shapes import datums
 
 from hud.engine.config import DecoderConfig
@@ -73,5 +73,10 @@ def training(
         flush=True,
     )
     return [
-        verdict(f"{name}, {kind}, model FLOPs utilization", needed / elapsed / ceiling, BARS[kind])
+        report(
+            f"{name}, {kind}, model FLOPs utilization",
+            needed / elapsed / ceiling,
+            "of a matrix product",
+            bar=BARS[kind],
+        )
     ]

@@ -15,6 +15,8 @@ import tempfile
 import time
 from urllib.parse import quote
 
+from records import report
+
 from hud import Environment
 from hud.agents import ScriptedAgent
 from hud.eval import LocalRuntime, Taskset
@@ -68,9 +70,11 @@ async def main() -> int:
     pictures = [
         sum("screenshot" in (step.extra or {}) for step in run.trace.steps) for run in job.runs
     ]
-    print(f"{len(job.runs)} rollouts, {WIDTH} at once: {len(failed)} failed")
-    print(f"{seconds:.0f} s, {RUNS / seconds:.2f}/s, {WIDTH * seconds / RUNS:.1f} s each")
-    print(f"{statistics.mean(pictures):.1f} pictures each")
+    report(
+        f"failed of {RUNS} rollouts with a browser each", len(failed), "runs", bar=0, at_most=True
+    )
+    report(f"rollouts with a browser, {WIDTH} at once", RUNS / seconds, "/s")
+    report("screenshots of a rollout", statistics.mean(pictures), "pictures")
     return len(failed)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 from dashboard_browser import chromium, cpu_seconds, viewed
-from measure import verdict
+from records import report
 
 from hud.client.presence import process_started
 from hud.platform.store import Store
@@ -137,13 +137,12 @@ def main() -> int:
         store.close()
     delays, share, same = found
     delays.sort()
-    print(
-        f"{len(delays)} rollouts ended while {IN_FLIGHT} were in flight: shown after "
-        f"{delays[len(delays) // 2]:.2f} s (median), {delays[-1]:.2f} s at most; server {share:.1%} of a core; "
-        f"{'the page was never loaded anew' if same else 'THE PAGE WAS LOADED ANEW'}"
-    )
-    held = verdict("longest delay over 1 s", delays[-1] / BAR_SECONDS, 1, at_most=True)
-    held &= verdict("server's share over 10% of a core", share / BAR_CORE, 1, at_most=True)
+    what = f"until an ended run is shown, {IN_FLIGHT} in flight"
+    if not same:
+        print("THE PAGE WAS LOADED ANEW")
+    report(f"{what}, median", delays[len(delays) // 2], "s")
+    held = report(f"{what}, longest", delays[-1], "s", bar=BAR_SECONDS, at_most=True)
+    held &= report("the server's share of a core", share, "cores", bar=BAR_CORE, at_most=True)
     return 0 if held and same else 1
 
 

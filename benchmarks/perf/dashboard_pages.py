@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import dashboard_store
 import httpx
-from measure import verdict
+from records import report
 
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.server import freeze_memory
@@ -83,7 +83,7 @@ async def measure(home: Path, count: int, only: str) -> int:
                 flush=True,
             )
     app.state.parts.close()
-    held = verdict("slowest page, p95 over 150 ms", slowest / BAR_SECONDS, 1, at_most=True)
+    held = report("slowest page, p95", slowest * 1e3, "ms", bar=BAR_SECONDS * 1e3, at_most=True)
     return 0 if held else 1
 
 

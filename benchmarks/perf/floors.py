@@ -2,8 +2,7 @@
 
 For every phase the operations and bytes are counted by hand from the policy's shape; the ceilings are measured here:
 matrix products of these very shapes, memory bandwidth over a working set of this size, a lock passed between two
-threads, a bare `await`. The floor is the larger of operations over the first and bytes over the second. Prints the table
-as markdown, for RESULTS.md.
+threads, a bare `await`. The floor is the larger of operations over the first and bytes over the second.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import shapes
 import torch
 from counts import Counts
 from measure import seconds
+from records import report
 
 from hud.agents import ScriptedAgent
 from hud.engine.config import DecoderConfig
@@ -256,20 +256,19 @@ def environment_step(rounds: int) -> Phase:
     return Phase("environment step, a tool call, recorded", 0, 0, await_seconds(), measured)
 
 
-def row(policy: str, phase: Phase) -> str:
-    """Return a line of the table."""
-    operations = f"{phase.operations / 1e6:,.1f}" if phase.operations else "-"
-    moved = f"{phase.moved / 1e6:,.2f}" if phase.moved else "-"
-    times = phase.measured / phase.floor
-    return (
-        f"| {policy} | {phase.name} | {operations} | {moved} | {phase.floor * 1e3:,.3f} | "
-        f"{phase.measured * 1e3:,.3f} | {times:,.1f} |"
+def report_phase(policy: str, phase: Phase) -> None:
+    """Report how long a phase takes, against its floor."""
+    report(
+        f"{phase.name}, {policy}",
+        phase.measured * 1e3,
+        "ms",
+        peer=f"floor of {phase.operations / 1e6:,.1f} Mflop and {phase.moved / 1e6:,.2f} MB",
+        peer_value=phase.floor * 1e3,
     )
 
 
 def main(rounds: int) -> None:
-    """Print the table."""
-    rows = []
+    """Report every phase."""
     with tempfile.TemporaryDirectory() as name:
         os.environ["HUD_HOME"] = f"{name}/home"
         os.environ.pop("HUD_API_URL", None)
@@ -278,12 +277,10 @@ def main(rounds: int) -> None:
             shapes.create_policy(folder, sizes)
             policy = Policy.load(folder, slots=ROWS)
             parameters = sum(one.numel() for one in policy.decoder.parameters())
-            rows += [row(f"{parameters / 1e6:.2f}M", one) for one in phases(policy, rounds)]
+            for phase in phases(policy, rounds):
+                report_phase(f"{parameters / 1e6:.2f}M parameters", phase)
             policy.close()
-        rows.append(row("any", environment_step(rounds)))
-    print("| policy | phase | Mflop | MB | floor, ms | measured, ms | times the floor |")
-    print("|---|---|---|---|---|---|---|")
-    print("\n".join(rows))
+        report_phase("any policy", environment_step(rounds))
 
 
 if __name__ == "__main__":

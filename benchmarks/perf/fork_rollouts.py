@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from records import report
+
 from hud.eval import ForkRuntime, Job, Task, Taskset
 
 RUNS = 1000
@@ -87,13 +89,11 @@ async def main(folder: Path) -> int:
         bare = float(await asyncio.to_thread(subprocess.check_output, BARE))
         rate = await isolated(runtime, width)
         rates.append(rate)
-        print(
-            f"{width:>5} concurrent: {rate:>5,.0f} isolated rollouts/s recorded, {bare:>5,.0f}/s bare forks one "
-            f"after another ({rate / bare:.2f} times)"
+        report(
+            f"isolated rollouts, {width} concurrent", rate, "/s", peer="bare forks", peer_value=bare
         )
     await runtime.aclose()
-    print(f"fastest {max(rates):,.0f}/s (bar {BAR:,.0f}) on {os.cpu_count()} cores")
-    return int(max(rates) < BAR)
+    return int(not report("fastest of the widths", max(rates), "/s", bar=BAR))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from records import report
+
 BAR_MS = 3.0
 TEXTS = [f"look at item {n}: the answer is {n} apples" for n in range(200)]
 MESSAGES = [{"role": "user", "content": "look at item 7: what is the answer?"}]
@@ -129,12 +131,10 @@ async def main(rounds: int, tokens: int) -> int:
         finally:
             server.stdin.close()
             await server.wait()
-    added = statistics.median(through) - statistics.median(direct)
-    print(f"median of {rounds} completions of {tokens} tokens, one at a time:")
-    print(f"  through the gateway {statistics.median(through):.2f} ms")
-    print(f"  the engine directly {statistics.median(direct):.2f} ms")
-    print(f"  added {added:.2f} ms (bar {BAR_MS:.0f} ms)")
-    return int(added > BAR_MS)
+    whole, engine = statistics.median(through), statistics.median(direct)
+    what = f"a completion of {tokens} tokens, median of {rounds}"
+    report(f"{what}, through the gateway", whole, "ms", peer="engine directly", peer_value=engine)
+    return int(not report("added by the gateway", whole - engine, "ms", bar=BAR_MS, at_most=True))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from records import report
+
 BAR = 600.0
 LITELLM = (90.0, 118.0)
 KEY = "sk-stand-in"
@@ -163,14 +165,11 @@ def main(seconds: float, connections: int) -> int:
             for process in (server, provider):
                 process.terminate()
                 process.wait()
-    print(f"{rate:,.0f} requests/s through the gateway on one core, {connections} at a time")
-    print(f"median {median:.1f} ms; the provider asked directly: {direct:,.0f} requests/s")
-    print(
-        f"{each * 1e3:.2f} CPU-ms each: {1 / each:,.0f} requests/s of a core that nobody else uses"
-    )
-    low, high = (rate / published for published in reversed(LITELLM))
-    print(f"{low:.1f} to {high:.1f} times LiteLLM's proxy; bar {BAR:,.0f}")
-    return int(rate < BAR)
+    peer = {"peer": "provider directly", "peer_value": direct}
+    held = report(f"requests on one core, {connections} at a time", rate, "/s", bar=BAR, **peer)
+    report("median of a request", median, "ms")
+    report("processor time of a request", each * 1e3, "ms")
+    return int(not held)
 
 
 if __name__ == "__main__":

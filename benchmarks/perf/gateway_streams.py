@@ -22,6 +22,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+from records import report
 
 BAR = 0.8
 TEXTS = [f"look at item {n}: the answer is {n} apples" for n in range(200)]
@@ -162,16 +163,22 @@ async def main(streams: int, tokens: int, engine: str, rounds: int) -> int:
     # Both ways of a round follow one another, so that what else the machine does falls on both as far as it can.
     ratios = sorted(one / other for one, other in zip(through, direct, strict=True))
     ratio = statistics.median(ratios)
-    print(
-        f"{streams} streams of up to {tokens} tokens, engine {engine}, medians of {rounds} rounds:"
-    )
-    print(f"  through the gateway {statistics.median(through):,.0f} tokens/s, {errors} errors")
-    print(f"  {drawn * rounds / events:.1f} tokens an event")
-    print(f"  the engine directly {statistics.median(direct):,.0f} tokens/s")
-    print(f"  {ratio:.0%} of it (bar {BAR:.0%}); rounds from {ratios[0]:.0%} to {ratios[-1]:.0%}")
     used = (spent["through"] - spent["directly"]) / (drawn * rounds)
-    print(f"  processor time that the gateway adds: {used * 1e6:.0f} microseconds a token")
-    return int(ratio < BAR or errors > 0)
+    what = f"{streams} streams of up to {tokens} tokens, engine {engine}"
+    print(
+        f"  {errors} errors, {drawn * rounds / events:.1f} tokens an event, slowest round {ratios[0]:.0%}"
+    )
+    report(
+        f"{what}, through the gateway",
+        statistics.median(through),
+        "tokens/s",
+        peer="engine directly",
+        peer_value=statistics.median(direct),
+        ratio=ratio,
+    )
+    held = report(f"{what}, share of the engine directly", ratio, "times", bar=BAR)
+    report(f"{what}, processor time added to a token", used * 1e6, "µs")
+    return int(not held or errors > 0)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from records import report
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "triage"))
 
 STEPS = 8
+BAR_SECONDS = 3.0
 WARM_UP_RUNS = 1400
 
 
@@ -48,12 +51,12 @@ async def main() -> None:
         await train(
             config, tasks=Taskset.from_file(ROOT / "examples/triage/tasks.py"), reporter=demo.say
         )
-        report(metrics)
+        report_steps(metrics)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def report(metrics: Path) -> None:
+def report_steps(metrics: Path) -> None:
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     steps = [row for row in rows if "seconds:sum" in row]
 
@@ -63,10 +66,18 @@ def report(metrics: Path) -> None:
     whole, rollouts, update = (
         median(f"seconds{phase}:sum") for phase in ("", "_rollouts", "_update")
     )
-    print(f"GRPO step, 8 x 8 rollouts: {whole:.2f} s (median of {len(steps)}; bar: 3 s)")
-    print(f"  rollouts {rollouts:.2f} s, update {update:.2f} s")
-    print(f"  sampled and read: {median('tokens_per_second:mean'):,.0f} tokens/s")
-    print(f"  ratio of the step to its rollouts and update: {whole / (rollouts + update):.2f}")
+    report(
+        "GRPO step of the demo, 8 x 8 rollouts, median",
+        whole,
+        "s",
+        bar=BAR_SECONDS,
+        at_most=True,
+        peer="rollouts and update",
+        peer_value=rollouts + update,
+    )
+    report("its rollouts", rollouts, "s")
+    report("its update", update, "s")
+    report("tokens sampled and read", median("tokens_per_second:mean"), "/s")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 
+from records import report
+
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
 
@@ -76,14 +78,16 @@ async def main() -> int:
     for width in WIDTHS:
         baseline, rate = await plain(width), await framework(width)
         rates.append(rate)
-        print(
-            f"{width:>5} concurrent: {rate:>7,.0f} rollouts/s recorded, "
-            f"{baseline:>9,.0f}/s by hand ({baseline / rate:.0f} times)"
+        report(
+            f"recorded rollouts, {width} concurrent",
+            rate,
+            "/s",
+            peer="by hand",
+            peer_value=baseline,
         )
-    print(
-        f"slowest {min(rates):,.0f}/s (bar {BAR:,.0f}), fastest/slowest {max(rates) / min(rates):.2f}"
-    )
-    return int(min(rates) < BAR)
+    held = report("slowest of the widths", min(rates), "/s", bar=BAR)
+    report("fastest over slowest width", max(rates) / min(rates), "times")
+    return int(not held)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from records import report
+
 RUNS = 500
 BATCH = 30
 WIDTH = 6
@@ -280,7 +282,8 @@ def count(runs: int, kinds: Sequence[str]) -> int:
         for pid in children():
             print("left:", Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:200])
             os.kill(pid, signal.SIGKILL)
-    print(f"{runs} rollouts in {seconds:.0f} s: {told['ended']}; left behind: {left}")
+    print(f"  {seconds:.0f} s: {told['ended']}; left behind: {left}")
+    report(f"left behind by {runs} rollouts", sum(left.values()), "things", bar=0, at_most=True)
     return sum(left.values())
 
 

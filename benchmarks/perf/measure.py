@@ -42,11 +42,3 @@ def highest(rates: Mapping[int, Sequence[float]]) -> tuple[int, float]:
         ((setting, statistics.median(one)) for setting, one in rates.items()),
         key=lambda pair: pair[1],
     )
-
-
-def verdict(name: str, ratio: float, bar: float, *, at_most: bool = False) -> bool:
-    """Print a ratio with its bar beside it; return whether it is held."""
-    held = ratio <= bar if at_most else ratio >= bar
-    sign = "at most" if at_most else "at least"
-    print(f"{name}: {ratio:.2f} ({sign} {bar:g}: {'held' if held else 'missed'})", flush=True)
-    return held

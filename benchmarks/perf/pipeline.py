@@ -27,6 +27,8 @@ from statistics import fmean
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from records import report
+
 from hud.train.monitoring.progress import SilentReporter
 
 if TYPE_CHECKING:
@@ -136,9 +138,14 @@ async def compare(options: argparse.Namespace) -> None:
             await way.train(seed, options)
     then, ahead = (way.seconds for way in ways)
     ratios = [one / other for one, other in zip(then, ahead, strict=True)]
-    print(
-        f"to reward {options.reward}: {sum(then):.1f} s and {sum(ahead):.1f} s, ratio {sum(then) / sum(ahead):.2f}; of each seed "
-        + ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print("  of each seed " + ", ".join(f"{ratio:.2f}" for ratio in ratios))
+    report(
+        f"until the reward is {options.reward}, sampled ahead",
+        sum(ahead),
+        "s",
+        peer="synchronous",
+        peer_value=sum(then),
+        ratio=sum(then) / sum(ahead),
     )
 
 

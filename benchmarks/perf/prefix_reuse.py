@@ -15,7 +15,7 @@ from typing import Any
 
 import shapes
 import torch
-from measure import verdict
+from records import report
 
 from hud.engine.cpu.fused_decoder import FusedDecoder
 from hud.engine.policy import Policy
@@ -97,8 +97,10 @@ async def main() -> int:
         turns, members = await conversation(policy, counter), await group(policy, counter)
         policy.close()
     held = [
-        verdict("conversation, prefill over new tokens", turns, 1.05, at_most=True),
-        verdict(f"group of {GROUP}, prefill over that of one", members, 1.1, at_most=True),
+        report("conversation, prefill over new tokens", turns, "times", bar=1.05, at_most=True),
+        report(
+            f"group of {GROUP}, prefill over that of one", members, "times", bar=1.1, at_most=True
+        ),
     ]
     return int(not all(held))
 

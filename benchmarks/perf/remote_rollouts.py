@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from records import report
+
 RUNS, ROUNDS, WIDTH = 300, 3, 16
 SOURCE = '''
 from hud.environment import Environment
@@ -182,10 +184,8 @@ async def main(folder: Path) -> int:
         server.terminate()
         server.wait()
     there, here = (statistics.median(column) for column in zip(*rates, strict=True))
-    print(
-        f"remote {there:,.0f}/s, local ForkRuntime {here:,.0f}/s, ratio {there / here:.2f}, "
-        f"{WIDTH} at a time, one worker, {os.cpu_count()} cores"
-    )
+    what = f"remote rollouts, {WIDTH} at a time, one worker"
+    report(what, there, "/s", peer="local ForkRuntime", peer_value=here)
     return 0
 
 

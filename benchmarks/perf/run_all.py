@@ -23,6 +23,8 @@ SHARED = (
     "dashboard_store",
     "dashboard_team",
     "measure",
+    "records",
+    "results",
     "shapes",
     "trl_peer",
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+from records import report
 from transformers import AutoModelForCausalLM
 
 from hud.engine.policy import Policy
@@ -72,10 +73,8 @@ async def main() -> None:
         policy.close()
         mine, reference = map(statistics.median, rates)
         parameters = sum(parameter.numel() for parameter in policy.decoder.parameters())
-        print(f"{parameters / 1e6:.2f}M parameters, fp32, {SEQUENCES} x ({PROMPT} + {NEW}) tokens")
-        print(f"  sampler                {mine:8,.0f} tokens/s")
-        print(f"  transformers.generate  {reference:8,.0f} tokens/s")
-        print(f"  ratio {mine / reference:.2f}")
+        what = f"{parameters / 1e6:.2f}M parameters, fp32, {SEQUENCES} x ({PROMPT} + {NEW}) tokens"
+        report(what, mine, "tokens/s", peer="transformers generate", peer_value=reference)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from time import perf_counter
 
 import shapes
 import torch
-from measure import by_turns, highest, verdict
+from measure import by_turns, highest
+from records import report
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
@@ -129,7 +130,13 @@ def compare(folder: Path, case: str, rows: int, new: tuple[int, int], rounds: in
         best[name] = rate
         print(f"  {case}: {name:<20} {rate:8,.0f} tokens/s (threads {threads})", flush=True)
     held = [
-        verdict(f"{case}, ours over {name}", best["ours"] / best[name], bar)
+        report(
+            f"{case}, over {name}",
+            best["ours"] / best[name],
+            "times",
+            bar=bar,
+            ratio=best["ours"] / best[name],
+        )
         for name, bar in zip(peers, BARS[case], strict=False)
     ]
     return all(held)

@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
+from records import report
+
 from hud.engine.threads import use_at_most
 from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
 from hud.platform.application import PlatformConfig, create_app
@@ -134,12 +136,9 @@ async def main() -> None:
             if number:  # The first round warms both up.
                 pairs.append(pair)
         mine, reference = (statistics.median(rates) for rates in zip(*pairs, strict=True))
-        print(f"{STREAMS} streams of {PROMPT} + {NEW} tokens, fp32")
-        print(
-            f"  through the engine's process {mine:8,.0f} tokens/s, the last time in {pieces:,} pieces"
-        )
-        print(f"  sampler driven directly      {reference:8,.0f} tokens/s")
-        print(f"  ratio {mine / reference:.2f}")
+        what = f"{STREAMS} streams of {PROMPT} + {NEW} tokens through the engine's process"
+        print(f"  the last time in {pieces:,} pieces")
+        report(what, mine, "tokens/s", peer="sampler directly", peer_value=reference)
         await beside_training(platform, model, trained)
         await platform.engine.stop()
         platform.close()

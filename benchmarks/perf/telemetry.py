@@ -20,8 +20,10 @@ from pathlib import Path
 
 import aiohttp
 import orjson
+from records import report
 
 UPLOADS, SPANS, CONNECTIONS, ROUNDS = 150, 100, 8, 3
+BAR = 2_000.0
 
 
 def upload(number: int) -> tuple[str, bytes]:
@@ -113,10 +115,8 @@ def main() -> None:
             server.terminate()
             server.wait()
     served, bare = map(statistics.median, rates)
-    print(f"{SPANS} spans an upload, {CONNECTIONS} connections")
-    print(f"  through HTTP  {served:8,.0f} spans/s (bar 2,000)")
-    print(f"  by hand       {bare:8,.0f} spans/s")
-    print(f"  ratio {served / bare:.2f}")
+    what = f"spans over HTTP, {SPANS} an upload, {CONNECTIONS} connections"
+    report(what, served, "/s", bar=BAR, peer="rows written by hand", peer_value=bare)
 
 
 if __name__ == "__main__":

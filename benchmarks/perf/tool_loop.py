@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import orjson
+from records import report
 
 from hud.agents import ScriptedAgent
 from hud.environment import Environment
@@ -103,14 +104,12 @@ async def main(folder: Path) -> int:
     for width in WIDTHS:
         baseline, rate = await plain(width, folder), await framework(width)
         rates.append(rate)
-        print(
-            f"{width:>5} concurrent: {rate:>6,.0f} loops/s recorded, "
-            f"{baseline:>6,.0f}/s by hand with a JSONL trace ({baseline / rate:.1f} times)"
+        report(
+            f"recorded loops, {width} concurrent", rate, "/s", peer="by hand", peer_value=baseline
         )
-    print(
-        f"slowest {min(rates):,.0f}/s (bar {BAR:,.0f}), fastest/slowest {max(rates) / min(rates):.2f}"
-    )
-    return int(min(rates) < BAR)
+    held = report("slowest of the widths", min(rates), "/s", bar=BAR)
+    report("fastest over slowest width", max(rates) / min(rates), "times")
+    return int(not held)
 
 
 if __name__ == "__main__":

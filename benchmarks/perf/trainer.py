@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from records import report
 from shapes import DEMO, MIDDLE, create_policy
 from transformers import AutoModelForCausalLM
 
@@ -131,11 +132,19 @@ def main() -> int:
     # By turns, so that a busy machine slows both.
     pairs = [(seconds(ours), seconds(theirs)) for _ in range(ROUNDS)]
     mine, plain = (statistics.median(side) for side in zip(*pairs, strict=True))
-    print(f"trainer:             {tokens / mine:>8,.0f} tokens/s, {mine:.2f} s a step")
-    print(f"transformers padded: {tokens / plain:>8,.0f} tokens/s, {plain:.2f} s a step")
     ratio = statistics.median(plain / own for own, plain in pairs)
-    print(f"ratio {ratio:.2f} (bar: {BAR_SECONDS} s a step)")
-    return int(shape == "demo" and mine > BAR_SECONDS)
+    held = report(
+        f"a training step, shape {shape}",
+        mine,
+        "s",
+        bar=BAR_SECONDS if shape == "demo" else None,
+        at_most=True,
+        peer="transformers, padded",
+        peer_value=plain,
+        ratio=ratio,
+    )
+    report(f"tokens of it, shape {shape}", tokens / mine, "/s")
+    return int(not held)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
 
+import records
 import shapes
 import torch
 from datasets import Dataset
-from measure import lowest, verdict
+from measure import lowest
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 from trl import GRPOConfig, GRPOTrainer
@@ -344,12 +345,14 @@ def report(turns: ByTurns, gaps: Mapping[str, tuple[float, float]], what: str, b
         for count, one in times.items():
             print(f"  {side}, threads {count}: {' '.join(f'{value:.3f}' for value in one)} s")
     print(f"  ours {ours:.3f} s (threads {our_threads}), TRL {theirs:.3f} s (threads {threads})")
-    held = verdict(f"{what}, TRL over ours", theirs / ours, bar)
+    held = records.report(
+        f"{what}, TRL's time over ours", theirs / ours, "times", bar=bar, ratio=theirs / ours
+    )
     for loss, (gap, apart) in gaps.items():
         print(f"  loss {loss}: apart by {gap:.1e}, its gradients by {apart:.1e} of their norm")
     widest = max(gap for gap, _ in gaps.values())
-    print(f"the same samples' losses are apart by at most {widest:.1e} (bar {LOSS_BAR:g})")
-    return int(not held or widest > LOSS_BAR)
+    same = records.report(f"{what}, gap of the losses", widest, "nats", bar=LOSS_BAR, at_most=True)
+    return int(not held or not same)
 
 
 def quiet() -> None:

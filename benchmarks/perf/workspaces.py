@@ -14,6 +14,8 @@ import sys
 import time
 from contextlib import ExitStack
 
+from records import report
+
 from hud import Environment
 from hud.capabilities.shell.ssh import SSHClient
 
@@ -89,19 +91,16 @@ async def main() -> None:
         await one(times)
     times |= await steps()
     for name, taken in times.items():
-        print(f"{name}: {statistics.median(taken) * 1000:.1f} ms (median)")
+        report(f"a workspace: {name}, median", statistics.median(taken) * 1000, "ms")
     whole = sum(statistics.median(times[name]) for name in list(times)[:3])
-    print(
-        f"whole: {whole * 1000:.1f} ms, {whole / alone:.1f} times bubblewrap alone ({alone * 1000:.1f} ms)"
-    )
+    report("a whole workspace", whole * 1000, "ms", peer="bubblewrap", peer_value=alone * 1000)
     before, cpu = time.perf_counter(), os.times()
     for _ in range(RUNS // WIDTH):
         await asyncio.gather(*(one() for _ in range(WIDTH)))
     seconds, after = time.perf_counter() - before, os.times()
     busy = sum(after[:4]) - sum(cpu[:4])
-    print(
-        f"{WIDTH} at a time: {RUNS / seconds:.1f} workspaces/s, {busy / RUNS * 1000:.0f} CPU-ms each"
-    )
+    report(f"workspaces, {WIDTH} at a time", RUNS / seconds, "/s")
+    report("processor time of a workspace", busy / RUNS * 1000, "ms")
 
 
 if __name__ == "__main__":

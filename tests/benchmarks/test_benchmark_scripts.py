@@ -19,7 +19,7 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "BENCH_RECORDS": ""},
     )
 
 
@@ -33,7 +33,7 @@ def test_every_gpu_benchmark_runs_on_tiny_shapes():
         "ours over transformers",
         "full, model FLOPs utilization",
         "LoRA, model FLOPs utilization",
-        "swap in ms",
+        "swap",
     ):
         assert any(part in line for line in told), part
 
