@@ -22,8 +22,14 @@ from typing import Any
 
 import orjson
 
-from hud.environment.workspace.sandbox.bubblewrap import sandbox_user
-from hud.environment.workspace.sandbox.mounts import INSIDE, hidden_files, script, script_mounts
+from hud.environment.workspace.sandbox.bubblewrap import memory_file, sandbox_user
+from hud.environment.workspace.sandbox.mounts import (
+    INSIDE,
+    hidden_files,
+    script,
+    script_mounts,
+    system_mounts,
+)
 from hud.environment.workspace.sandbox.seccomp import filter_program
 from hud.errors import EnvironmentFault
 
@@ -36,9 +42,9 @@ _GRACE_SECONDS = 10.0
 _ERRORS_SHOWN = 600
 # What programs with windows read of /etc; passwords and keys are not among it.
 _ETC = (
-    "alternatives", "ca-certificates", "chromium", "chromium.d", "fonts", "gtk-3.0", "hosts", "ld.so.cache",
-    "localtime", "nsswitch.conf", "resolv.conf", "ssl", "X11", "xdg",
-)  # fmt: skip
+    "alternatives ca-certificates chromium chromium.d fonts gtk-3.0 hosts ld.so.cache localtime nsswitch.conf "
+    "resolv.conf ssl X11 xdg"
+)
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,8 @@ class Box:
             found("bwrap", "bubblewrap"), "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000",
             "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
             "--hostname", "box", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-            "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run",
-            "--tmpfs", "/var", "--dir", "/etc",
+            "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run", "--tmpfs", "/var", "--dir", "/etc",
+            *system_mounts(_ETC),
         ]  # fmt: skip
         words += ["--ro-bind", "/proc/sys", "/proc/sys", *hidden_files(), "--seccomp", str(seccomp)]
         if not self.network:
@@ -98,13 +104,6 @@ class Box:
             words += ["--dir", INSIDE, *script_mounts()]
             words += ["--perms", "0444", "--ro-bind-data", str(entry), f"{INSIDE}/entry.py"]
             program = script("entry", str(control), *program)
-        for link in ("bin", "sbin", "lib", "lib32", "lib64"):
-            if os.path.islink(f"/{link}"):
-                words += ["--symlink", f"usr/{link}", f"/{link}"]
-            elif os.path.isdir(f"/{link}"):
-                words += ["--ro-bind", f"/{link}", f"/{link}"]
-        for name in _ETC:
-            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         if self.memory_tmp:
             words += ["--size", str(_MEMORY_TMP_BYTES), "--tmpfs", "/tmp"]
         else:
@@ -154,13 +153,16 @@ class BoxedProgram:
         await asyncio.to_thread(box.hand_over)
         ours = None
         with errors.open("wb") as file, contextlib.ExitStack() as stack:
-            descriptors = [_held(stack, filter_program())]
+            descriptors = [memory_file(stack, filter_program())]
             asked: dict[str, int] = {}
             if not box.network:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 ours.setblocking(False)
                 stack.callback(theirs.close)
-                asked = {"entry": _held(stack, _ENTRY.read_bytes()), "control": theirs.fileno()}
+                asked = {
+                    "entry": memory_file(stack, _ENTRY.read_bytes()),
+                    "control": theirs.fileno(),
+                }
                 descriptors += asked.values()
             starting = asyncio.ensure_future(
                 asyncio.create_subprocess_exec(
@@ -230,15 +232,6 @@ class BoxedProgram:
 
 def _memory_is_limited() -> bool:
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-
-
-def _held(stack: contextlib.ExitStack, content: bytes) -> int:
-    """Return a descriptor to read `content` from."""
-    descriptor = os.memfd_create("hud")
-    stack.callback(os.close, descriptor)
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
 
 
 def _become(user: int | None) -> dict[str, Any]:

@@ -99,14 +99,6 @@ class Display:
         await self.program.end()
 
 
-def _make_private(folder: Path, sockets: Path) -> None:
-    """Show only the sockets: who has programs on a display may be another user of this machine."""
-    (folder / "home").chmod(0o700)
-    (folder / "tmp").chmod(0o700)
-    folder.chmod(0o711)
-    sockets.mkdir(mode=0o755)
-
-
 async def _listens(program: BoxedProgram, port: int) -> bool:
     """Wait until the VNC server says that it listens; False where it ends before."""
     assert program.process.stdout is not None

@@ -48,32 +48,17 @@ class OpenNetwork:
     async def connect(self, port: int, host: str, target: int, inside: str = LOOPBACK) -> None:
         """Have `port` in there lead to a service."""
 
-        async def pass_on(stream: Stream) -> None:
-            try:
-                async with asyncio.timeout(_CONNECT_SECONDS):
-                    outside = await asyncio.open_connection(host, target)
-            except (OSError, TimeoutError):
-                stream[1].transport.abort()
-                return
-            await relay(stream, outside)
-
-        await self.serve(inside, port, pass_on)
+        await self.serve(inside, port, _relays(lambda: asyncio.open_connection(host, target)))
 
     async def reach(self, port: int) -> int:
         """Return a port of this machine's loopback that leads to `port` in there."""
         dial = self._dial
         assert dial is not None
 
-        async def pass_on(stream: Stream) -> None:
-            try:
-                async with asyncio.timeout(_CONNECT_SECONDS):
-                    inside = await asyncio.open_connection(sock=await dial(port))
-            except (OSError, TimeoutError):
-                stream[1].transport.abort()
-                return
-            await relay(stream, inside)
+        async def connect() -> Stream:
+            return await asyncio.open_connection(sock=await dial(port))
 
-        server = await asyncio.start_server(self._accepts(pass_on), LOOPBACK, 0)
+        server = await asyncio.start_server(self._accepts(_relays(connect)), LOOPBACK, 0)
         self._servers.append(server)
         found: int = server.sockets[0].getsockname()[1]
         return found
@@ -114,3 +99,18 @@ class OpenNetwork:
                 writer.close()
 
         return accepted
+
+
+def _relays(connect: Callable[[], Awaitable[Stream]]) -> _Handle:
+    """Return a handler that relays a connection to one that `connect` opens; where it cannot, both end."""
+
+    async def pass_on(stream: Stream) -> None:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                other = await connect()
+        except (OSError, TimeoutError):
+            stream[1].transport.abort()
+            return
+        await relay(stream, other)
+
+    return pass_on

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from hud.environment.workspace.network.relay import Stream, relay
 
 _WEB_PORTS = (80, 443)
-_HEAD_BYTES = 1 << 16
 _HEAD_SECONDS = 30.0
 _CONNECT_SECONDS = 30.0
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")

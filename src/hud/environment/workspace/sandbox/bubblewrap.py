@@ -67,6 +67,15 @@ def sandbox_user() -> int | None:
     return _FIRST_USER + random.SystemRandom().randrange(_USERS) if os.geteuid() == 0 else None
 
 
+def memory_file(stack: ExitStack, content: bytes) -> int:
+    """Return a descriptor to read `content` from; `stack` closes it."""
+    descriptor = os.memfd_create("hud")
+    stack.callback(os.close, descriptor)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
 def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Command:
     """Return the command for `plan`; its supervisor talks over `control`. `stack` closes what it was given."""
     program = shutil.which("bwrap")
@@ -77,12 +86,8 @@ def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Com
     descriptors = [control]
 
     def file(content: bytes) -> str:
-        descriptor = os.memfd_create("hud")
-        stack.callback(os.close, descriptor)
-        os.write(descriptor, content)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        descriptors.append(descriptor)
-        return str(descriptor)
+        descriptors.append(memory_file(stack, content))
+        return str(descriptors[-1])
 
     limits = plan.limits
     arguments = [program, "--unshare-all", "--unshare-user", "--disable-userns"]

@@ -78,15 +78,15 @@ def taken(path: str) -> bool:
     return any(PurePosixPath(own).is_relative_to(wanted) for own in (*_TAKEN, *_SYSTEM))
 
 
-def system_mounts() -> list[str]:
-    """Return the machine's programs and what of its configuration they need, as bubblewrap takes them."""
+def system_mounts(configuration: str = _CONFIGURATION) -> list[str]:
+    """Return mounts of the machine's programs and of names in its `/etc`, as arguments of bubblewrap."""
     arguments: list[str] = []
     for folder in _SYSTEM:
         if os.path.islink(folder):
             arguments += ["--symlink", os.readlink(folder), folder]
         elif os.path.isdir(folder):
             arguments += ["--ro-bind", folder, folder]
-    for name in _CONFIGURATION.split():
+    for name in configuration.split():
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return arguments
 
