@@ -1,4 +1,4 @@
-"""What a platform is made of: where things are, and which of its parts are on."""
+"""Configuration of a platform: its folders, its database, and which of its parts run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class BuildLimits:
-    """What one build of an environment may take."""
+    """Limits of one build of an environment."""
 
     seconds: float = 1800.0
     files: int = 20_000
@@ -33,7 +33,7 @@ class PlatformConfig:
     keys: bool = False
     """True: every request needs a key. False: whoever can reach the platform is its one local team."""
     engine: Literal["inline", "worker"] = "inline"
-    """Where policies sample and are trained: in this process, or each model in one of its own."""
+    """Process in which policies sample and train: this one, or one for each model."""
     engines: int = 4
     """Most processes for models; more models than that share, or make room where they are idle."""
     rollout_workers: int = 0
@@ -43,4 +43,4 @@ class PlatformConfig:
     connections: int = 4096
     """Most HTTP connections and WebSockets at a time; fewer where the process may open fewer files."""
     builds: BuildLimits = BuildLimits()
-    """What one build of an environment may take."""
+    """Limits of one build of an environment."""

@@ -66,7 +66,7 @@ class _BoundedHttp(HttpToolsProtocol):
     """Connections of this server without a request under way, the one that waits longest first."""
 
     _began: float | None = None
-    """When the head, or the body, that is coming in began; None between two requests."""
+    """Time at which the incoming head or body began; None between two requests."""
     _in_body = False
     _unread = 0
     """Bytes that came since the last that were part of a body."""

@@ -18,7 +18,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class Metrics:
-    """What one application measures."""
+    """Metrics of one application."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

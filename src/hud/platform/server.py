@@ -19,19 +19,19 @@ from hud.platform.background import Background
 from hud.platform.http_connections import Bounds, allowed_connections, settings_of
 
 GRACE_SECONDS = 30
-"""How long requests that are being answered are waited for."""
+"""Seconds for which a shutdown waits for open requests."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens."""
+    """Address on which a server listens."""
 
     host: str
     port: int
 
     @property
     def url(self) -> str:
-        """What clients call; a server on every interface is called by this machine's name."""
+        """URL for clients; a server on every interface has this machine's name."""
         host = {"0.0.0.0": "localhost", "::": "localhost"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 

@@ -1,4 +1,4 @@
-"""Who may do what: identities, keys, teams, limits."""
+"""Access control: identities, keys, teams, limits."""
 
 from hud.platform.access.identity import LOCAL, SCOPES, Identity, Scope, caller, needs
 

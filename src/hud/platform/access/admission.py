@@ -14,7 +14,7 @@ Message = dict[str, Any]
 Recheck = Callable[[], Awaitable[bool]]
 
 EVERY_SECONDS = 1.0
-"""How long an answer may go on after its key was revoked, or has expired."""
+"""Seconds for which a stream may go on after its key was revoked or has expired."""
 ACCESS_DENIED = 4003
 """Close code of a refused WebSocket, as clients of build logs know it."""
 

@@ -29,7 +29,7 @@ Refusal = Literal["authorization_pending", "slow_down", "access_denied", "expire
 
 @dataclass(frozen=True)
 class Begun:
-    """What a device is told."""
+    """The answer to a device that polls for its login."""
 
     device_code: str
     user_code: str

@@ -1,4 +1,4 @@
-"""Who asks: a team and a key, and what they may do. Routes ask `caller`; nothing below the routes knows of requests."""
+"""The identity of a request: a team, a key and its permissions. Routes ask `caller`; nothing below the routes knows of requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Identity:
 
 
 LOCAL = Identity(team_id=LOCAL_TEAM, scopes=frozenset({"admin"}), user_id=LOCAL_TEAM)
-"""Whoever uses the embedded platform of this machine: it has no keys."""
+"""The identity of the embedded platform's user: it has no keys."""
 
 
 def caller(request: HTTPConnection) -> Identity:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 PREFIX = "hud_"
 CACHE_SECONDS = 1.0
-"""How long a revocation made by another process may go unnoticed here."""
+"""Seconds for which a revocation by another process may go unnoticed here."""
 USED_EVERY_SECONDS = 60.0
-"""How exact `last_used_at` is."""
+"""Resolution of `last_used_at`, in seconds."""
 _MOST_CACHED = 10_000
 
 
@@ -61,7 +61,7 @@ class Key:
 
     @property
     def identity(self) -> Identity:
-        """Who asks with it."""
+        """The identity of requests with this key."""
         return Identity(
             team_id=self.team_id,
             scopes=frozenset(self.scopes),
@@ -73,7 +73,7 @@ class Key:
         )
 
     def noted(self) -> dict[str, Any]:
-        """What the audit log keeps of it."""
+        """The key's fields in the audit log."""
         return {"key_id": self.id, "scopes": list(self.scopes), "team_id": self.team_id}
 
     def shown(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a team's keys use, against what they may: counted from the gateway's ledger."""
+"""Usage of a team's keys against their limits, counted from the gateway's ledger."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 
 @dataclass(frozen=True)
 class Use:
-    """What was asked of models: in the last minute, which limits are about, and in the last 24 hours."""
+    """Requests and tokens: in the last minute, to which limits apply, and in the last 24 hours."""
 
     requests_minute: int = 0
     tokens_minute: int = 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hud.platform.store import Store
 
 MARK = "human"
-"""What `extra["baseline"]` of such a job is."""
+"""The value of `extra["baseline"]` of such a job."""
 _NAMES = uuid.UUID("6c1f3a52-0f0e-4a63-9a52-1d6f5a7e9b10")
 
 

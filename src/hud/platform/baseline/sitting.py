@@ -41,7 +41,7 @@ class Move:
 
 @dataclass
 class Order:
-    """What the person wants done."""
+    """The requested action."""
 
     kind: Literal["call", "answer", "give up"]
     tool: str = ""
@@ -76,7 +76,7 @@ class Sitting:
 
     @property
     def tools(self) -> list[ToolSpec]:
-        """What the person can call; subagents are played by models, and left to them."""
+        """Tools that the person can call: all but subagents, which models play."""
         return [tool for tool in self.run.tools if not tool.delegated]
 
     @property

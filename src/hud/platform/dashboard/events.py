@@ -25,7 +25,7 @@ MOST_KEPT = 1_000
 
 @dataclass(frozen=True)
 class Revision:
-    """What a page shows, in short."""
+    """A revision: a short value that changes whenever the page would."""
 
     value: str
     over: bool = False

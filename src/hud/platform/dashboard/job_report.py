@@ -134,7 +134,7 @@ def _task(number: int, slug: str, runs: list[Run]) -> dict[str, Any]:
 
 
 def _signal(rewards: list[float]) -> str | None:
-    """What a policy could learn from these runs: None where that is not known yet."""
+    """Return the training signal in these runs; None where it is not known yet."""
     if len(rewards) < 2:
         return None
     if max(rewards) > min(rewards):

@@ -34,7 +34,7 @@ class Row:
 
     @property
     def x(self) -> int:
-        """Where its mark stands."""
+        """Position of its mark."""
         return _x(self.lane)
 
 

@@ -1,4 +1,4 @@
-"""Which requests are the dashboard's. The rest of the platform's paths belong to its API."""
+"""Paths of the dashboard. The rest of the platform's paths belong to its API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an image says it is, read from its first bytes: whether a browser may be given it.
+"""Format and size of an image, from its first bytes, to decide whether a browser may load it.
 
 An image of a few kilobytes may declare a billion pixels, which a browser would try to hold. Nothing is decoded here.
 """

@@ -28,13 +28,13 @@ class Field:
     required: bool
     description: str = ""
     default: str = ""
-    """What stands in the field at first; a choice's is one of `choices`."""
+    """Initial value of the field; one of `choices`, if there are any."""
     choices: list[tuple[str, str]] = field(default_factory=list)
     """Of a choice: each value as JSON, and as it is shown."""
 
     @property
     def field_name(self) -> str:
-        """What the form calls it."""
+        """Label in the form."""
         return PREFIX + self.name
 
 

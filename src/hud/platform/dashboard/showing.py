@@ -1,4 +1,4 @@
-"""How values are shown: numbers, times, and text that nobody vouches for."""
+"""Formats of values: numbers, times, and untrusted text."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def moment(value: datetime | str | None) -> datetime | None:
 
 
 def ago(value: datetime | str | None, now: datetime | None = None) -> str:
-    """How long ago a moment was, in its largest unit."""
+    """Return the time since a moment, in its largest unit."""
     then = moment(value)
     if then is None:
         return NOTHING

@@ -1,4 +1,4 @@
-"""What a step changed: the environment's state, and files as unified diffs."""
+"""Changes by a step: the environment's state, and files as unified diffs."""
 
 from __future__ import annotations
 

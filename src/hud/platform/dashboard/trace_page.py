@@ -1,4 +1,4 @@
-"""What the pages of a trace show, put together from the store: plain data for templates and twins."""
+"""Content of a trace's pages, read from the store: plain data for templates and JSON twins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hud.platform.store import Store
 
 COLOURS = ("logprob", "advantage", "gap")
-"""What tokens may be coloured by."""
+"""Quantities by which tokens can be coloured."""
 
 View = dict[str, Any]
 

@@ -62,11 +62,11 @@ View = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """What steps are shown in."""
+    """The context in which steps are shown."""
 
     trace_id: str
     began: datetime | None = None
-    """When the run began: steps' times count from there."""
+    """Start of the run, from which steps' times are counted."""
     prefix: str = ""
     """Of the numbers of steps: `12.` for those nested in step 12."""
     model: str | None = None
@@ -289,7 +289,7 @@ def _call(call: Any) -> View | None:
 
 
 def _screenshots(setting: Setting, number: str, extra: Payload) -> list[View]:
-    """What the screen showed after the step: one of each part that has a screen."""
+    """Screenshots after the step: one for each part that has a screen."""
     return [
         {"name": key, "address": setting.image(name, number)}
         for key, value in extra.items()
@@ -298,7 +298,7 @@ def _screenshots(setting: Setting, number: str, extra: Payload) -> list[View]:
 
 
 def _rest(source: str, payload: Payload, extra: Payload) -> str | None:
-    """What else a step holds, as JSON: what is shown nowhere else must not be lost to who looks."""
+    """Remaining fields of a step, as JSON."""
     shown = _EVERY_STEP | _OF_SOURCE.get(source, set())
     left = {name: value for name, value in payload.items() if name not in shown and value}
     if payload.get("source") != source:

@@ -30,7 +30,7 @@ SELECT page, heading, snippet(sections, 3, '', '', ' … ', 48)
 FROM sections WHERE sections MATCH ?
 ORDER BY bm25(sections, 1, 1, 4, 1) * iif(page GLOB 'decisions/*', 0.5, 1), rowid LIMIT ?
 """
-"""Why something is as it is comes after how it is used."""
+"""Search over sections; decisions rank after the pages on use."""
 
 
 @dataclass(frozen=True)

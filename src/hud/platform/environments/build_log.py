@@ -1,4 +1,4 @@
-"""What a build says: written to the store as it comes, bounded, and without what is private."""
+"""Log of a build: written to the store as it arrives, bounded, without secrets."""
 
 from __future__ import annotations
 

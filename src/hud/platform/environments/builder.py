@@ -145,7 +145,7 @@ class _Making:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the environment runs with."""
+        """Environment variables with which the environment runs."""
         return self.private.get("environment_variables", {})
 
     def keep_earlier_variables(self, earlier: Path | None) -> None:

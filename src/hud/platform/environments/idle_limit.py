@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 SWEEP_SECONDS = 15.0
-"""How often is looked for what nobody uses."""
+"""Seconds between two searches for idle sessions."""
 
 
 @dataclass(eq=False)
@@ -21,7 +21,7 @@ class Held:
     id: str
     ending: asyncio.Event = field(default_factory=asyncio.Event, kw_only=True)
     used: float = field(default_factory=time.monotonic, kw_only=True)
-    """When somebody last asked for it."""
+    """Time of the last request for it."""
     task: asyncio.Task[None] | None = field(default=None, kw_only=True)
 
     @property
@@ -34,7 +34,7 @@ H = TypeVar("H", bound=Held)
 
 
 class Holding(Generic[H]):
-    """What is open of one kind."""
+    """Open sessions of one kind."""
 
     def __init__(self, stopping: asyncio.Event, idle_seconds: float) -> None:
         self._stopping = stopping

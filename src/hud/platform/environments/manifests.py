@@ -1,4 +1,4 @@
-"""What an environment's build says of its tasks, and which rows of a taskset do not fit it."""
+"""Tasks in the manifest of a build, and rows of a taskset that do not fit it."""
 
 from __future__ import annotations
 

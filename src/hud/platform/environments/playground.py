@@ -32,9 +32,9 @@ MOST_OF_PERSON = 2
 MOST = 16
 IDLE_SECONDS = 900.0
 TOOL_SECONDS = 120.0
-"""How long a tool may take."""
+"""Time limit of a tool call, in seconds."""
 TASK_SECONDS = 300.0
-"""How long a task may take to start, and to be graded."""
+"""Time limit of a task's start, and of its grading, in seconds."""
 
 
 @dataclass(eq=False)

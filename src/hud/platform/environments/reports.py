@@ -37,7 +37,7 @@ class Process:
 
     pid: int
     seconds: float | None
-    """How long it has run."""
+    """Seconds since its start."""
     memory_bytes: int
     """Resident, shared pages included."""
 

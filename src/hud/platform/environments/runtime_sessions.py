@@ -16,7 +16,7 @@ from hud.platform.serving.tokens import OverloadedError
 from hud.trace import new_id, plain
 
 IDLE_SECONDS = 600.0
-"""How long a session without a tunnel stays: clients that died never say so."""
+"""Seconds for which a session without a tunnel is kept: a client that died does not close it."""
 MOST_SESSIONS = 64
 """Of one team, at a time."""
 

@@ -1,4 +1,4 @@
-"""What a source asks to be installed, and the virtual environment that has it, on top of the server's own packages.
+"""Requirements of a source, and the virtual environment with them, on top of the server's own packages.
 
 `hud` itself, under any of its names, is the server's: nobody downloads it.
 """

@@ -1,4 +1,4 @@
-"""What this server does not have, said in the error shape of whichever client asks."""
+"""Errors for endpoints that this server does not have, in the error shape of the calling client."""
 
 from __future__ import annotations
 

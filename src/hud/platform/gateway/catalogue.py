@@ -1,4 +1,4 @@
-"""Which model a name means, for one team: a model of its registry, or a provider's.
+"""Resolution of model names for one team: a model of its registry, or a provider's.
 
 Found names are remembered for a moment, so that a request of the hot path asks no database. What a head serves is not
 among what is remembered: the engine looks when it begins to draw.

@@ -31,7 +31,7 @@ class Exchange:
 
     @property
     def who(self) -> Identity:
-        """Who asks; a platform without keys is its one local team's."""
+        """Identity of the caller; without keys, the local team."""
         state = self.scope.get("state") or {}
         identity: Identity = state.get("identity", LOCAL)
         return identity

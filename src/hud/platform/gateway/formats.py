@@ -17,7 +17,7 @@ _MOST_FORMATS = 64
 
 @dataclass(frozen=True)
 class Format:
-    """How one model's conversations become ids, and ids text."""
+    """Chat format and tokenizer of one model."""
 
     chat: ChatFormat
     vocabulary: Vocabulary

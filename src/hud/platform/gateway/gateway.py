@@ -58,11 +58,11 @@ class Dialects:
 
 
 CLIENT_GONE = 499
-"""What is written down where nobody was left to be told."""
+"""HTTP status recorded for a request whose client has disconnected."""
 
 
 class Gateway:
-    """What all requests share."""
+    """Gateway: routes requests to models and providers; holds the state that all requests share."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What must be written, where a request leaves no choice: tool calls, or JSON. Grammars are llguidance's Lark."""
+"""Grammars for requests that force a tool call or JSON, in llguidance's Lark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request used, written down off the hot path.
+"""Ledger of every request's usage, written off the hot path.
 
 Entries wait in memory and are written together, at most half a second later; a process that is killed loses those
 that wait, which is why nothing is ever decided by this table.
@@ -48,7 +48,7 @@ class Meter:
 
     @property
     def charged(self) -> int:
-        """What limits count: leaving the counts away must not be a way around them."""
+        """Tokens that count against limits, estimated where the provider reports none."""
         return self.prompt_tokens + self.completion_tokens or self.guess
 
 

@@ -42,7 +42,7 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """What answers call it."""
+        """Name of the model in answers."""
         return self.record.slug
 
 

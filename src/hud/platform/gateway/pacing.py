@@ -1,4 +1,4 @@
-"""How often a stream is told of new tokens: at once while few are open, in larger pieces while many are.
+"""Pacing of streams: tokens are sent at once while few streams are open, in larger pieces while many are.
 
 Every piece costs the same whether it holds one token or twenty, and hundreds of streams of single tokens would
 spend the machine on envelopes. A stream that rests loses nothing: the engine keeps what it drew meanwhile.
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 AT_ONCE = 8
-"""Streams that are told of every token."""
+"""Open streams up to which every token is sent at once."""
 SECONDS_EACH = 0.0004
-"""What one piece may cost, envelope, socket and reader together."""
+"""Processor time of one piece, in seconds: envelope, socket and reader together."""
 LONGEST_SECONDS = 0.25
 
 

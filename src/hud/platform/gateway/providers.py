@@ -28,9 +28,9 @@ class ProviderModel:
     """A model of a provider, and how this server asks for it."""
 
     name: str
-    """What clients call it."""
+    """Name for clients."""
     upstream: str
-    """What the provider calls it."""
+    """Name at the provider."""
     family: Family
     url: str
     """Base URL, without what the dialect appends."""
@@ -44,7 +44,7 @@ class ProviderModel:
 
     @property
     def secrets(self) -> list[bytes]:
-        """What must not leave this process."""
+        """Secret values; they must not leave this process."""
         return [self.key.encode()] if self.key else []
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
@@ -112,9 +112,9 @@ PROVIDERS = (
 )
 
 _SDK_AGENT_TYPES = {"openai": "openai_compatible", "anthropic": "claude", "gemini": "gemini"}
-"""Which agent of HUD's client plays a model that was registered by its URL."""
+"""Agent type of HUD's client for a model that was registered by its URL."""
 _SINCE = datetime(2025, 1, 1, tzinfo=UTC)
-"""What providers' models are dated, of which we do not know better."""
+"""Creation date of providers' models whose date is unknown."""
 
 
 def provider_of(name: str) -> Provider | None:

@@ -29,7 +29,7 @@ from hud.trace import Sample, ToolCall, Usage
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is given."""
+    """Input of a model."""
 
     ids: list[int]
     opened: bool = False

@@ -1,4 +1,4 @@
-"""Why a request was refused, for every dialect to say in its own shape."""
+"""Reasons for refusals, which each dialect puts into its own error shape."""
 
 from __future__ import annotations
 

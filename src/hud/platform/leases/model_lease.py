@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hud.platform.store import Store
 
 LEASE_SECONDS = 900.0
-"""How long a holder on another machine is believed to be alive after it last renewed. Longer than one pass."""
+"""Seconds after its last renewal for which a holder on another machine counts as alive; longer than one pass."""
 MOST_LOST = 16
 """Clients that are remembered until they are notified; the oldest makes room."""
 _ATTEMPTS = 5
@@ -47,7 +47,7 @@ class Pending:
     head: str
     """The checkpoint that it was accumulated for, or `base`."""
     client: str
-    """Whose it is."""
+    """Holder of the lease."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Holder:
     host: str
     command: str
     started: str
-    """When the process started, as its machine counts; it tells a process from a later one of the same id."""
+    """Start time of the process on its machine's clock; distinguishes it from a later process with the same id."""
     acquired_at: datetime
     expires_at: datetime
     server: int | None = None

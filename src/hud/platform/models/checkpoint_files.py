@@ -29,7 +29,7 @@ _UNFINISHED = ".writing-"
 
 
 class Manifest(BaseModel):
-    """What a checkpoint is, and what its files must hash to."""
+    """Manifest of a checkpoint: its origin, and the hashes of its files."""
 
     id: str
     model_id: str

@@ -168,7 +168,7 @@ class Tree:
             raise StoreError(f"{error} {self.cure(node, model)}") from error
 
     def cure(self, node: CheckpointRecord, model: ModelRecord) -> str:
-        """What to do about a checkpoint that cannot be used."""
+        """Return the cure for a checkpoint that cannot be used."""
         return f"Go back to a checkpoint before it: hud models head {model.slug} --set {self._nearest(node)}"
 
     def _nearest(self, node: CheckpointRecord) -> str:

@@ -191,7 +191,7 @@ class Policies:
                 del self._coming[key]
 
     def status(self) -> list[dict[str, Any]]:
-        """What is loaded, and how busy it is."""
+        """Loaded policies and their load."""
         loaded = [(one.model_id, one.policy) for one in self._serving.values()]
         loaded += [(key[0], policy) for key, policy in self._pinned.items()]
         return [
@@ -286,7 +286,7 @@ class Policies:
 
 
 def training_device() -> str:
-    """Where policies live: the first GPU, or the CPU."""
+    """Device of policies: the first GPU, or the CPU."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

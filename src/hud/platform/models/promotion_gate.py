@@ -15,7 +15,7 @@ FEWEST_TASKS = 8
 
 @dataclass(frozen=True)
 class Verdict:
-    """What may be said of a candidate against the head."""
+    """Verdicts on a candidate against the head."""
 
     name: Literal["better", "worse", "unclear", "unknown"]
     sentence: str

@@ -15,11 +15,11 @@ from hud.errors import UsageError
 
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
 BASE = "base"
-"""What one says instead of a checkpoint for the weights that a model began with."""
+"""Name of the base weights where a checkpoint is expected."""
 
 
 class ProviderConfig(BaseModel):
-    """Where a model is asked that lives with somebody else."""
+    """Endpoint of a model that a provider serves."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,7 +29,7 @@ class ProviderConfig(BaseModel):
     """Environment variable of the server that holds the provider's key. Not just any: whoever registers a URL must
     not be able to have the server's other secrets sent there."""
     upstream_model: str | None = None
-    """What the provider calls the model; None: as it is called here."""
+    """Name at the provider; None: the name here."""
     price_in: float | None = Field(default=None, ge=0)
     """Dollars for a million prompt tokens."""
     price_out: float | None = Field(default=None, ge=0)
@@ -51,7 +51,7 @@ class VllmConfig(BaseModel):
     key_env: str | None = Field(default=None, pattern=r"^[A-Z][A-Z0-9_]*API_KEY$")
     """Environment variable of the platform that holds their key (`vllm serve --api-key`)."""
     weights: Literal["folder", "nccl"] = "folder"
-    """How all weights reach them: loaded from a folder that they see, too, or sent from GPU to GPU."""
+    """Transfer of full weights: loaded from a shared folder, or sent from GPU to GPU."""
 
     @field_validator("urls")
     @classmethod
@@ -70,7 +70,7 @@ class VllmConfig(BaseModel):
 
 
 class ModelConfig(BaseModel):
-    """How a model is trained, and where it came from."""
+    """Training settings and origin of a model."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -80,9 +80,9 @@ class ModelConfig(BaseModel):
     lora_targets: tuple[str, ...] = ()
     """Empty: every linear layer of attention and MLP."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the weights are computed in; on a CPU float32 where that is faster, as it is for small models."""
+    """dtype of the computation; on a CPU float32 where that is faster, as it is for small models."""
     optimizer_states: Literal["float32", "8bit"] = "float32"
-    """How the optimizer keeps its moments: in 8 bytes for each trained weight, or in 2."""
+    """Precision of the optimizer's moments: 8 bytes for each trained weight, or 2."""
     offload_optimizer: bool = False
     """Keep the optimizer's state in the host's memory, not the GPU's."""
     compile_layers: bool = False
@@ -94,11 +94,11 @@ class ModelConfig(BaseModel):
     origin_checkpoint: str | None = None
     """Of a fork: the checkpoint of another model that it began at."""
     source: str | None = None
-    """Where the weights came from: a folder, a hub id, or a preset."""
+    """Origin of the weights: a folder, a hub id, or a preset."""
     provider: ProviderConfig | None = None
-    """Of a model without weights here: who is asked instead."""
+    """Endpoint of a model without weights here."""
     vllm: VllmConfig | None = None
-    """Who samples it; None: this platform does."""
+    """Servers that sample it; None: this platform samples."""
 
     @field_validator("tool_call_parser")
     @classmethod
@@ -164,7 +164,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True)
 class Weights:
-    """Which files a policy is made of."""
+    """Files of a policy."""
 
     folder: Path
     """A whole Hugging Face folder."""

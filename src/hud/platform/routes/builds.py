@@ -31,7 +31,7 @@ BuildsPart = Annotated[Builds, part(lambda parts: Builds(parts.store, parts.conf
 
 
 class Trigger(BaseModel):
-    """What to build."""
+    """A request for a build."""
 
     build_id: str
     name: str
@@ -130,7 +130,7 @@ def _check(name: str, entry: str | None, private: dict[str, dict[str, str]]) -> 
 
 @router.get("/v2/builds/{build_id}/status", dependencies=_READ)
 def status(builds: BuildsPart, team: Team, build_id: str) -> dict[str, Any]:
-    """How far a build is, and what came of it."""
+    """Progress and result of a build."""
     return builds.status(team, build_id)
 
 

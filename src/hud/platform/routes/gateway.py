@@ -44,7 +44,7 @@ class GatewayRoute(APIRoute):
 
 
 class Described:
-    """What a route's description is made from: the names in its path, and no body that would be read for it."""
+    """Handler of a described route: its signature has the names in the path, and no body."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler

@@ -45,7 +45,7 @@ class NewProject(BaseModel):
 
 @router.get("/auth/me", dependencies=_READ)
 def me(who: Who) -> dict[str, Any]:
-    """Who asks; the ids are the same for as long as the key is."""
+    """Identity of the caller; its ids last as long as the key."""
     return {
         "user_id": dashed(who.user_id or LOCAL_TEAM),
         "team_id": dashed(who.team_id),

@@ -33,7 +33,7 @@ POLL_SECONDS = 0.1
 LONGEST_SECONDS = 24 * 3600.0
 """Most that a rollout may take, whatever it asks for."""
 PASS_MARGIN_SECONDS = 600.0
-"""How much longer a rollout's own pass holds than the rollout may last."""
+"""Seconds for which a rollout's own pass outlives the rollout's time limit."""
 
 
 async def _worker(who: Who) -> None:
@@ -46,7 +46,7 @@ fleet = APIRouter(prefix="/v2/fleet", tags=["rollouts"], dependencies=[Depends(_
 
 
 class AgentSpec(BaseModel):
-    """Who plays."""
+    """Agent and model of the rollout."""
 
     type: str = "openai_compatible"
     config: dict[str, Any] = Field(default_factory=dict)
@@ -67,13 +67,13 @@ class Submission(BaseModel):
     runtime_config: dict[str, Any] | None = None
     verifier: dict[str, Any] | None = None
     attempt: int = 0
-    """Which of its group's runs this is."""
+    """Index of the run in its group."""
     training_progress: float | None = Field(default=None, ge=0, le=1)
     """Share of the training that is done, where it is played for one."""
 
 
 class Cancellation(BaseModel):
-    """What to cancel."""
+    """Rollout or job to cancel."""
 
     trace_id: str | None = None
     job_id: str | None = None
@@ -87,7 +87,7 @@ class Asked(BaseModel):
 
 
 class Held(BaseModel):
-    """What a worker holds."""
+    """Leases of a worker."""
 
     worker: str
     traces: list[str]

@@ -21,7 +21,7 @@ _READ = [Depends(needs("read"))]
 _RUN = [Depends(needs("run"))]
 TeamTasksets = Annotated[Tasksets, of_team(Tasksets)]
 _MOST = 2**31 - 1
-"""What the database counts to."""
+"""Largest integer of the database's column."""
 
 
 class NewTaskset(BaseModel):
@@ -85,7 +85,7 @@ def export_taskset(
 
 @router.get("/tasksets/{taskset_id}/versions", dependencies=_READ)
 def list_versions(tasksets: TeamTasksets, taskset_id: str) -> dict[str, Any]:
-    """What each version of a taskset changed, newest first."""
+    """Changes by each version of a taskset, newest first."""
     items = tasksets.versions(taskset_id)
     return {"items": items, "total": len(items)}
 

@@ -112,7 +112,7 @@ def get_spans(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
 ) -> dict[str, Any]:
-    """What clients told beside steps, as they sent it: robots, files that changed, timed functions."""
+    """Spans of clients that are no steps, as received: robots, changed files, timed functions."""
     run = reading.find_run(store, team, trace_id)
     items, total = reading.trace_spans(store, run["team_id"], run["trace_id"], limit, offset)
     return {"items": items, "total": total}

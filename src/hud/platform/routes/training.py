@@ -57,7 +57,7 @@ class NewTrainingRun(_Strict):
 
 
 class TrainingRunChange(_Strict):
-    """What changed about a training run; state keys that are not named stay."""
+    """Changed fields of a training run; state keys that are not named stay."""
 
     status: str | None = None
     state: dict[str, Any] | None = None

@@ -137,7 +137,7 @@ class InlineEngine:
         await self.sessions.forget(model.id)
 
     async def status(self) -> dict[str, Any]:
-        """What is loaded, and how busy it is."""
+        """Loaded policies and their load."""
         return {
             "streams": self.streams,
             "models": self.policies.status(),
@@ -180,7 +180,7 @@ class Wake:
 
     @property
     def streams(self) -> int:
-        """How many streams wait."""
+        """Number of waiting streams."""
         return len(self._waiting)
 
     async def progress(self, drawn: Request, seen: int) -> None:

@@ -103,12 +103,12 @@ class Link:
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """Number of open streams."""
         return len(self._streams)
 
     @property
     def calls(self) -> int:
-        """How many calls wait for their answers."""
+        """Number of calls without an answer yet."""
         return len(self._calls)
 
     @property

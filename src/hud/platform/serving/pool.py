@@ -26,7 +26,7 @@ from hud.train.contributor import UNNAMED, Contributor
 IDLE_SECONDS = 1800.0
 """A process that nobody asked for so long is ended; the next request brings its model up again."""
 LOOK_SECONDS = 60.0
-"""How often idle ones are looked for."""
+"""Seconds between two searches for idle processes."""
 
 
 def _base_of(model: ModelRecord) -> tuple[Path, str]:
@@ -98,7 +98,7 @@ class EnginePool:
             await engine.stop()
 
     async def status(self) -> dict[str, Any]:
-        """What is loaded, and how busy it is; starts nothing."""
+        """Loaded policies and their load; starts nothing."""
         told = await asyncio.gather(*(engine.status() for engine in self._engines()))
         return {
             "streams": self.streams,

@@ -32,11 +32,11 @@ from hud.train.contributor import UNNAMED, Contributor
 log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0
-"""How long a process may take until it answers: torch is loaded, and perhaps a database waited for."""
+"""Seconds until a new process must answer: it imports torch, and may wait for a database."""
 STOP_SECONDS = 15.0
-"""How long it may take to end by itself."""
+"""Seconds that it has to end by itself."""
 PULSE_SECONDS = 20.0
-"""How often it is asked whether it lives."""
+"""Seconds between two health checks."""
 SILENT_SECONDS = 120.0
 """A process that has not answered for so long is killed."""
 FIRST_WAIT_SECONDS = 0.2
@@ -64,7 +64,7 @@ class WorkerEngine:
 
     @property
     def idle_since(self) -> float | None:
-        """When it was last asked for something, on the monotonic clock; None while it is at work, or starting."""
+        """Time of the last request, on the monotonic clock; None while it works or starts."""
         busy = self._link is None or self._link.streams or self._link.calls
         return None if busy else self._used
 
@@ -111,7 +111,7 @@ class WorkerEngine:
         await self._call("forget", pack_model(model))
 
     async def status(self) -> dict[str, Any]:
-        """What is loaded, and how busy it is; starts nothing."""
+        """Loaded policies and their load; starts nothing."""
         if self._link is None:
             return {"pid": None, "streams": 0, "models": []}
         told: dict[str, Any] = orjson.loads(await self._link.call("status"))

@@ -25,9 +25,9 @@ class TokenRequest:
     top_logprobs: int = 0
     """Alternatives to tell beside each token, at most 20."""
     tenant: str = ""
-    """Who asks: where slots are scarce, tenants take turns."""
+    """Tenant: tenants take turns where slots are scarce."""
     grammar: str | None = None
-    """What must be drawn, in llguidance's Lark; None: anything may be."""
+    """Grammar of the output, in llguidance's Lark; None: free text."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class TokenEngine(Protocol):
         ...
 
     async def status(self) -> dict[str, Any]:
-        """What is loaded, and how busy it is."""
+        """Loaded policies and their load."""
         ...
 
     @property

@@ -36,7 +36,7 @@ WRITE_BUFFER = 256 << 10
 STREAMS_AT_ONCE = 8
 """While more streams than this are open, tokens of several steps go into one frame."""
 SECONDS_EACH = 0.00004
-"""What one stream's part of a frame may cost both processes."""
+"""Processor time of one stream's part of a frame, both processes together."""
 
 
 class Worker:
@@ -201,7 +201,7 @@ class _Stream:
         ]
 
     def _news(self) -> list[Any] | None:
-        """What stands beside the first tokens, and again whenever weights were swapped."""
+        """Fields sent with the first tokens, and again after each weight swap."""
         drawn, swaps = self.drawn, len(self.drawn.swaps)
         if self._swaps == swaps:
             return None

@@ -1,4 +1,4 @@
-"""What checkpoints earned, task by task, in the jobs that were recorded of them."""
+"""Rewards of checkpoints, task by task, from their recorded jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How hard the tasks of a taskset are, and for whom: from sums over jobs, without the runs themselves."""
+"""Difficulty of a taskset's tasks for each model, from sums over jobs, without the runs themselves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TaskSum:
 
 @dataclass
 class Score:
-    """What one model's measured runs of one task came to."""
+    """Results of one model's measured runs of one task."""
 
     runs: int
     mean: float

@@ -88,7 +88,7 @@ def _write(
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt at a rollout recorded, to stand instead of what earlier attempts did."""
+    """Records of one attempt at a rollout; they replace those of earlier attempts."""
 
     trace_id: str
     events: bytes
@@ -132,7 +132,7 @@ def recover(store: Store, folder: Path) -> int:
 
 @dataclass(frozen=True)
 class Ingested:
-    """What became of a batch."""
+    """Result of a batch."""
 
     events: int
     damaged: list[int]

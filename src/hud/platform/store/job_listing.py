@@ -25,7 +25,7 @@ MOST_SPREADS = 100_000
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs; None: whichever."""
+    """Filters of jobs; None: no filter."""
 
     taskset: str | None = None
     """Id."""

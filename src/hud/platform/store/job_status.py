@@ -1,4 +1,4 @@
-"""How jobs stand. What is recorded as running may be over: by its process, or by whoever played it for it."""
+"""Status of jobs. A job recorded as running may be over: its process, or its worker, may have died."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _status(job: Any, hosted: tuple[int, int] | None, runs: tuple[int, int] | No
 def _counts(
     connection: sa.Connection, table: sa.Table, job_ids: Sequence[str]
 ) -> dict[str, tuple[int, int]]:
-    """How many rows each job has, and how many of them are open."""
+    """Rows of each job, and how many of them are open."""
     running = table.c.status == "running" if table is tables.runs else table.c.ended_at.is_(None)
     found: dict[str, tuple[int, int]] = {}
     for start in range(0, len(job_ids), _IDS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""What the runs of jobs sum up to: rewards with their interval, tokens, cost. Read from one index, never from the rows."""
+"""Sums over the runs of jobs: rewards with their interval, tokens, cost. Read from one index, never from the rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JobSums:
     completion_tokens: int = 0
     cost_usd: float | None = None
     last_end: datetime | None = None
-    """When the last run to end ended."""
+    """End of the last run that ended."""
 
     def shown(self) -> dict[str, Any]:
         """The sums as plain data."""

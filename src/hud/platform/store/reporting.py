@@ -1,4 +1,4 @@
-"""What a client reports about jobs and runs over HTTP: that they began, and how a run ended.
+"""Reports of clients over HTTP about jobs and runs: their start, and a run's end.
 
 Reports may come twice, in any order, or not at all: each takes over what it knows and leaves the rest.
 """

@@ -1,4 +1,4 @@
-"""How much telemetry is taken in at a time: what does not fit is asked to come again, not piled up in memory."""
+"""Admission of telemetry: what does not fit is refused with a time to retry, not queued in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trainers computed for single tokens of runs, beside what samplers drew them with.
+"""Trainer logprobs of single tokens of runs, alongside the sampler's.
 
 Of each run the newest training pass alone is kept: all that is on record of it was computed by the same weights.
 """
@@ -36,7 +36,7 @@ class PassWeights:
 
 @dataclass(frozen=True)
 class ComputedRun:
-    """What a pass computed of a run, turn by turn."""
+    """Logprobs of one training pass over a run, by turn."""
 
     trace_id: str
     turns: list[tuple[bytes, bytes]]

@@ -1,4 +1,4 @@
-"""Which tasksets this server can play: those whose environments are built here, or lie beside the tasks on this machine."""
+"""Tasksets that this server can play: their environments are built here, or lie beside the tasks on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into a gradient between two steps: inputs resolved, counts kept for the checkpoint, logprobs for the runs."""
+"""Gradient accumulation between two steps: inputs resolved, counts for the checkpoint, logprobs for the runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Accumulated:
-    """What went into the gradient since the last step."""
+    """Inputs of the gradient since the last step."""
 
     metrics: list[dict[str, float]] = field(default_factory=list)
     traces: int = 0

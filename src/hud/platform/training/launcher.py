@@ -38,7 +38,7 @@ MOST = 8
 MOST_KEPT = 100
 """Ended ones that are remembered."""
 STOP_SECONDS = 15.0
-"""How long processes may take to end what is in flight when the server stops."""
+"""Seconds that processes have to finish work in flight when the server stops."""
 PASS_SECONDS = 30 * 86_400.0
 LONGEST_LINE = 1 << 20
 
@@ -57,12 +57,12 @@ class Launch:
     model: str
     title: str
     work: dict[str, Any] = field(repr=False)
-    """What the process is told."""
+    """Arguments of the launched process."""
     created_at: datetime
     status: str = "starting"
     """starting, running, stopping; then finished, stopped, interrupted or failed."""
     sentence: str | None = None
-    """Why it failed, or what it last had to say."""
+    """Reason of its failure, or its last message."""
     run_id: str | None = None
     """Of the training run, once it is open."""
     jobs: list[str] = field(default_factory=list)

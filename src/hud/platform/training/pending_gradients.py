@@ -47,7 +47,7 @@ class PendingGradient:
 
     @property
     def total(self) -> Accumulated:
-        """What went into the gradient, and into steps that no checkpoint stands for."""
+        """Inputs of the gradient, and of steps without a checkpoint."""
         total = Accumulated()
         total.extend(self._unsaved)
         total.extend(self._gradient)

@@ -60,7 +60,7 @@ MOST_FORWARDS = 8
 MOST_ANSWERS = 64
 """Answers kept for repeated requests."""
 OWNER_SECONDS = 300.0
-"""How long a training run on another machine is believed to be alive after its last sign of life."""
+"""Seconds after its last heartbeat for which a training run on another machine counts as alive."""
 
 
 class Session:

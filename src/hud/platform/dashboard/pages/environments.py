@@ -76,7 +76,7 @@ def build_events(
 
 @router.page("/environments/{environment_id}")
 def environment(request: Request, store: StorePart, team: Team, environment_id: str) -> Response:
-    """What an environment offers: templates, tools, capabilities."""
+    """Templates, tools and capabilities of an environment."""
     found = Environments(store, team).find(environment_id)
     manifest = found["manifest"] or {}
     data = {
@@ -109,7 +109,7 @@ def running(
     team: Team,
     environment_id: str,
 ) -> Response:
-    """What of an environment runs now, and what that takes."""
+    """Show the running sessions of an environment, and their resources."""
     data = _running(store, sessions, team, environment_id)
     return page(request, "environment_running.html", data)
 

@@ -41,7 +41,7 @@ _MOST = 2**31 - 1
 
 @router.get("/settings")
 def settings() -> Response:
-    """Where clients say that keys are made."""
+    """Redirect from the path at which HUD's clients say that keys are made."""
     return see("/people")
 
 
@@ -155,7 +155,7 @@ def audit(
     key: str = "",
     offset: Annotated[int, Query(ge=0, le=_MOST)] = 0,
 ) -> Response:
-    """Who did what, and when."""
+    """The audit log."""
     who.require("admin")
     items, total = audit_log.page(
         store, who.team_id, PER_PAGE, offset, action=action or None, key_id=key or None

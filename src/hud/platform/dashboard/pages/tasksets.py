@@ -126,7 +126,7 @@ def row(request: Request, store: StorePart, team: Team, taskset_id: str, slug: s
 def imports(
     request: Request, store: StorePart, team: Team, taskset_id: str, offset: Offset = 0
 ) -> Response:
-    """Where the rows came from, version by version; and the form that brings more."""
+    """Versions of a taskset with the origin of their rows, and the form that adds rows."""
     return _imports(request, store, team, taskset_id, offset, None, "")
 
 

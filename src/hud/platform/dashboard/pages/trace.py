@@ -113,14 +113,14 @@ def steps(
 
 @router.get("/trace/{trace_id}/head")
 def head(request: Request, store: StorePart, run: Run) -> Response:
-    """What stands above the steps, for a page whose run went on."""
+    """The part of a run's page above its steps, for a page that follows a live run."""
     data = head_of(store, run)
     return page(request, "trace_head.html", data)
 
 
 @router.page("/trace/{trace_id}/timeline")
 def trace_timeline(request: Request, store: StorePart, run: Run) -> Response:
-    """When what happened, where it failed, and the screenshots."""
+    """The timeline: steps by time, failures, screenshots."""
     found = timeline(marks(trace_windows.every_step(store, run["trace_id"])))
     return page(request, "trace_timeline.html", {"timeline": found, "trace_id": run["trace_id"]})
 
@@ -181,7 +181,7 @@ def image(request: Request, store: StorePart, run: Run, number: int, name: Hash)
 
 @router.get("/trace/{trace_id}/beside")
 def choose_beside(trace_id: str, other: str) -> Response:
-    """Where the form of a run's page leads."""
+    """Redirect to the comparison of two runs, from the form of a run's page."""
     return see(f"/trace/{quote(trace_id, safe='')}/beside/{quote(other, safe='')}")
 
 
@@ -207,7 +207,7 @@ def beside(
 
 @router.page("/trace/{trace_id}/spans")
 def spans(request: Request, store: StorePart, run: Run, offset: Number = 0) -> Response:
-    """What clients told beside the steps: robots, files that changed, timed functions."""
+    """Spans of clients that are no steps: robots, changed files, timed functions."""
     team = run["team_id"]
     items, total = reading.trace_spans(store, team, run["trace_id"], SPANS_PER_PAGE, offset)
     shown = [_span(item) for item in items]

@@ -39,7 +39,7 @@ GROUPS = {
 ELSEWHERE = ("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot")
 """Chosen otherwise, said by a recipe only, or naming files and places of the server's machine."""
 OTHERWISE_AHEAD = ("loss", "max_concurrent")
-"""Where they are not given, `max_lag` decides; so the form shows no default that would be given with it."""
+"""Settings whose default depends on `max_lag`: the form shows no default for them."""
 LONGEST = 20_000
 _LABELS = {
     "lr": "Learning rate",
@@ -106,7 +106,7 @@ def config_of(
 
 
 def label(name: str) -> str:
-    """What a setting is called on the page."""
+    """Label of a setting."""
     return _LABELS.get(name) or name.replace("_", " ").capitalize()
 
 
