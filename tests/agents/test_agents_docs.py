@@ -12,7 +12,7 @@ from hud.agents import ScriptedAgent
 from hud.agents.agent_kinds import KINDS
 from hud.agents.human import HumanAgent
 from hud.agents.types import AgentConfig, ProviderConfig
-from hud.cli.eval import command
+from hud.cli.evaluation.eval import command
 from hud.environment import Environment
 from hud.eval import Taskset
 from hud.inference.prices import price_of

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from hud.cli.main import run
-from hud.cli.model_tree import draw_tree
-from hud.cli.train_panel import sparkline
+from hud.cli.models.tree import draw_tree
+from hud.cli.training.panel import sparkline
 from hud.client import disconnect
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
 

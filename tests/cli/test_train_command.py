@@ -12,7 +12,7 @@ from hud.train.config import TrainConfig
 
 
 def test_every_setting_is_an_option():
-    from hud.cli.train import command
+    from hud.cli.training.train import command
 
     options = {name for one in command.params for name in (one.name,)}
     assert set(TrainConfig.model_fields) <= options

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from hud import Environment
-from hud.cli.model_tree import draw_tree
-from hud.cli.plan import recorded
-from hud.cli.train_panel import Lines
+from hud.cli.models.tree import draw_tree
+from hud.cli.training.panel import Lines
+from hud.cli.training.plan import recorded
 from hud.client import connect, disconnect
 from hud.errors import UsageError
 from hud.eval import StopSignal, Taskset

@@ -24,29 +24,29 @@ from hud import __version__
 from hud.errors import HudError, StoreError, UsageError
 
 COMMANDS = {
-    "init": "Write a working starter environment.",
-    "eval": "Play tasks with an agent and grade what it does.",
-    "jobs": "List evaluations, or show one.",
-    "trace": "Show everything that happened in one run.",
-    "export": "Write the runs of a job as trajectories.jsonl.",
-    "train": "Train a model on its own rollouts.",
-    "plan": "What a training run would need, and how fast it would be.",
-    "models": "Models, their checkpoints and heads.",
-    "dev": "Serve an environment over MCP while you write it.",
-    "docs-mcp": "Serve this documentation over MCP, for coding agents.",
-    "serve": "Serve an environment over TCP.",
-    "cancel": "Stop rollouts that the platform plays.",
-    "sync": "Bring tasks to the platform, or from it.",
-    "deploy": "Bring an environment to the platform and build it there.",
-    "view": "Open the dashboard over what was recorded on this machine.",
-    "up": "Serve the platform: models, training, traces and inference for a team.",
-    "keys": "Make, list and revoke keys.",
-    "secrets": "Keep keys of providers for your team.",
-    "login": "Get a key for this machine, confirmed in the browser.",
-    "set": "Keep settings, such as HUD_API_URL=..., for this user.",
-    "version": "Print the version.",
+    "init": ("environments.init", "Write a working starter environment."),
+    "eval": ("evaluation.eval", "Play tasks with an agent and grade what it does."),
+    "jobs": ("evaluation.jobs", "List evaluations, or show one."),
+    "trace": ("evaluation.trace", "Show everything that happened in one run."),
+    "export": ("evaluation.export", "Write the runs of a job as trajectories.jsonl."),
+    "train": ("training.train", "Train a model on its own rollouts."),
+    "plan": ("training.plan", "What a training run would need, and how fast it would be."),
+    "models": ("models.group", "Models, their checkpoints and heads."),
+    "dev": ("environments.dev", "Serve an environment over MCP while you write it."),
+    "docs-mcp": ("docs_mcp", "Serve this documentation over MCP, for coding agents."),
+    "serve": ("environments.serve", "Serve an environment over TCP."),
+    "cancel": ("evaluation.cancel", "Stop rollouts that the platform plays."),
+    "sync": ("environments.sync", "Bring tasks to the platform, or from it."),
+    "deploy": ("environments.deploy", "Bring an environment to the platform and build it there."),
+    "view": ("platform.view", "Open the dashboard over what was recorded on this machine."),
+    "up": ("platform.up", "Serve the platform: models, training, traces and inference for a team."),
+    "keys": ("platform.keys", "Make, list and revoke keys."),
+    "secrets": ("platform.secrets", "Keep keys of providers for your team."),
+    "login": ("platform.login", "Get a key for this machine, confirmed in the browser."),
+    "set": ("platform.set", "Keep settings, such as HUD_API_URL=..., for this user."),
+    "version": ("version", "Print the version."),
 }
-"""Each lives in `hud.cli.NAME`, `_` for `-`, and is called `command` there."""
+"""The module of each command below `hud.cli`, where it is called `command`, and its help."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells count."""
@@ -63,15 +63,13 @@ class LazyGroup(click.Group):
         del ctx
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(
-            f"hud.cli.{name.replace('-', '_')}"
-        ).command
+        command: click.Command = importlib.import_module(f"hud.cli.{COMMANDS[name][0]}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, said) for name, (_, said) in COMMANDS.items()])
 
 
 @click.group(

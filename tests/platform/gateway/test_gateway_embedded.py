@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.platform.gateway.gateway_server import serving
 from tests.platform.gateway.test_gateway_providers import ANSWER, StandIn
 
-from hud.cli.models import command
+from hud.cli.models.group import command
 from hud.client import connect, disconnect
 from hud.errors import InfrastructureFault, UsageError
 from hud.inference.models import chat_model

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.cli.plan import command
+from hud.cli.training.plan import command
 from hud.errors import UsageError
 from hud.trace import AgentStep, Trace, Usage
 from hud.train.planning.measured import DecodeCost, Measured, Shape, Turn, measure
@@ -233,7 +233,7 @@ def test_a_run_with_another_lag_plays_as_many_rollouts_as_it_would(
     async def found(*arguments):
         return known(), recorded, None
 
-    monkeypatch.setattr("hud.cli.plan.recorded", found)
+    monkeypatch.setattr("hud.cli.training.plan.recorded", found)
     lags = ["--max-lag", "0", "--max-lag", "2"]
     said = CliRunner().invoke(command, ["m", "--simulate", *lags, *given])
     assert said.exit_code == 0, said.output

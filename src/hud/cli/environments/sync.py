@@ -77,7 +77,7 @@ async def _link_environment(
 ) -> None:
     from urllib.parse import quote
 
-    from hud.cli.links import link, linked
+    from hud.cli.environments.links import link, linked
     from hud.client import connect
 
     wanted = name or _declared(folder)
@@ -137,7 +137,7 @@ async def _send(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from hud.cli.links import link
+    from hud.cli.environments.links import link
     from hud.eval import Taskset
     from hud.eval.tasksets.synchronization import plan, send
 
@@ -185,7 +185,7 @@ async def _export(taskset: str | None, source: Path, target: Path, as_json: bool
 
 async def _linked(source: Path) -> str:
     """Return the name of the taskset that this folder's tasks went to last."""
-    from hud.cli.links import linked
+    from hud.cli.environments.links import linked
     from hud.client import connect
 
     known = await linked(source, "taskset_id")

@@ -13,7 +13,7 @@ import click
 import httpx
 
 from hud import settings
-from hud.cli.links import link
+from hud.cli.environments.links import link
 from hud.cli.output import console, count, print_json, some
 from hud.cli.running import run
 from hud.client import connect

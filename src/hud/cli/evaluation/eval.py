@@ -112,7 +112,7 @@ def command(
 ) -> int:
     """Play TASKS (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
     from hud.cli.command_line import EvalCommand
-    from hud.cli.player import (
+    from hud.cli.evaluation.player import (
         HUMAN,
         is_paid,
         is_scripted,
@@ -237,10 +237,10 @@ async def _play(
     again: EvalCommand,
     alone: bool,
 ) -> int:
-    from hud.cli.eval_progress import LeavingStop, SpokenStop, progress
-    from hud.cli.eval_report import job_json, print_job
+    from hud.cli.evaluation.progress import LeavingStop, SpokenStop, progress
+    from hud.cli.evaluation.report import job_json, print_job
+    from hud.cli.evaluation.resuming import open_job
     from hud.cli.output import console, print_json
-    from hud.cli.resuming import open_job
     from hud.eval import HostedRuntime
     from hud.eval.rollouts import prepare
 

@@ -52,7 +52,7 @@ async def _list(limit: int, as_json: bool) -> None:
 
 
 async def _show(reference: str, limit: int, as_json: bool) -> None:
-    from hud.cli.eval_report import failure_lines
+    from hud.cli.evaluation.report import failure_lines
     from hud.cli.output import console, count, print_json
     from hud.cli.running import pages
     from hud.client import connect

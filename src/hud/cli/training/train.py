@@ -134,7 +134,7 @@ def _follow(file: Path, values: dict[str, Any], *, fresh: bool, as_json: bool) -
 
 
 async def _train_stages(recipe: Recipe, *, fresh: bool, as_json: bool) -> int:
-    from hud.cli.train_panel import reporter
+    from hud.cli.training.panel import reporter
     from hud.eval import StopSignal
     from hud.train.recipe import Stage, follow
 
@@ -181,7 +181,7 @@ def _tell_stages(reports: list[StageReport], stages: int) -> None:
 
 
 async def _train(config: TrainConfig, *, fresh: bool, as_json: bool) -> int:
-    from hud.cli.train_panel import reporter
+    from hud.cli.training.panel import reporter
     from hud.eval import StopSignal
     from hud.train.loop import train
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hud import settings
-from hud.cli.dotenv import keep
+from hud.cli.platform.dotenv import keep
 from hud.errors import UsageError
 
 

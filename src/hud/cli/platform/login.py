@@ -11,7 +11,7 @@ import click
 import httpx
 
 from hud import __version__, settings
-from hud.cli.dotenv import keep
+from hud.cli.platform.dotenv import keep
 from hud.errors import PlatformError, UsageError
 
 _ENDINGS = {

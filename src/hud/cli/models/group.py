@@ -285,7 +285,7 @@ def create(
 @as_json_option
 def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
     """Draw the tree of a model's checkpoints, oldest first; ▶ is the head."""
-    from hud.cli.model_tree import draw_tree
+    from hud.cli.models.tree import draw_tree
 
     model = _ask("get", f"/v2/models/{slug}")
     nodes = _ask("get", f"/v2/models/{slug}/checkpoints")
@@ -306,7 +306,7 @@ def head(slug: str, target: str | None, as_json: bool) -> None:
     """Show the checkpoint that serves, or make another one serve."""
     if target is not None:
         _ask("put", f"/v2/models/{slug}/head", {"checkpoint_id": target})
-    from hud.cli.model_tree import statistics_of
+    from hud.cli.models.tree import statistics_of
 
     nodes = _ask("get", f"/v2/models/{slug}/checkpoints")
     model = _ask("get", f"/v2/models/{slug}")

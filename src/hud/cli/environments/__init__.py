@@ -1,0 +1,1 @@
+"""Commands that write, serve and deploy environments and tasks."""

@@ -1,0 +1,1 @@
+"""Commands that play tasks and read what was played."""

@@ -1,0 +1,1 @@
+"""`hud models`: models, their checkpoints and heads."""
