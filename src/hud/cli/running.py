@@ -1,26 +1,44 @@
-"""Asking the platform from a command: one event loop for the whole command."""
+"""Requests of a command to the platform: one event loop for the whole command."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-
-from hud.client import connect
 
 T = TypeVar("T")
 PAGE = 500
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work to its end."""
-    return asyncio.run(work)
+    """Run a command's work to its end, also where the calling thread has an event loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def ask(method: str, path: str, body: Any = None) -> Any:
+    """Make one request of the platform."""
+
+    from hud.client import connect
+
+    async def send() -> Any:
+        call = getattr(connect(), method)
+        return await (call(path) if body is None else call(path, body))
+
+    return run(send())
 
 
 async def pages(
     path: str, most: int | None = None, *, first: int = 0
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield the items of a paged route from the `first` on, page by page, at most `most` of them."""
+    from hud.client import connect
+
     offset, end = first, None if most is None else first + most
     while end is None or offset < end:
         limit = PAGE if end is None else min(PAGE, end - offset)

@@ -1,13 +1,12 @@
-"""`hud models vllm`: which vLLM servers sample a model."""
+"""`hud models vllm`: the vLLM servers that sample a model."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import click
 
+from hud.cli.models.options import as_json_option
 from hud.cli.output import console, print_json, training_usage
+from hud.cli.running import ask
 
 
 @click.command(name="vllm")
@@ -20,8 +19,8 @@ from hud.cli.output import console, print_json, training_usage
     help="How all weights reach them.  [default: folder]",
 )
 @click.option("--off", is_flag=True, help="Sample on this platform again.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(
+@as_json_option
+def vllm(
     slug: str,
     urls: tuple[str, ...],
     key_env: str | None,
@@ -41,7 +40,9 @@ def command(
     if said and not urls:
         raise click.UsageError(f"--{min(said).replace('_', '-')} goes with servers.")
     servers = {"urls": urls, **said} if urls else None
-    model = asyncio.run(_set(slug, servers) if urls or off else _get(slug))
+    place = f"/v2/models/{slug}"
+    asked = ("put", f"{place}/servers", {"vllm": servers}) if urls or off else ("get", place)
+    model = ask(*asked)
     found = model["config"]["vllm"]
     if as_json:
         print_json({"model": model["model_name"], "vllm": found})
@@ -53,15 +54,3 @@ def command(
     console().print(f"{name} is sampled on {', '.join(found['urls'])}.", markup=False)
     if urls:
         console().print(training_usage(name), markup=False)
-
-
-async def _get(slug: str) -> Any:
-    from hud.client import connect
-
-    return await connect().get(f"/v2/models/{slug}")
-
-
-async def _set(slug: str, servers: dict[str, Any] | None) -> Any:
-    from hud.client import connect
-
-    return await connect().put(f"/v2/models/{slug}/servers", {"vllm": servers})

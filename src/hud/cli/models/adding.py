@@ -1,0 +1,114 @@
+"""`hud models add | fork`: models of weights that are there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hud.cli.models.options import as_json_option, print_made, training_of, training_options
+from hud.cli.running import ask
+from hud.errors import ConflictError, NotFoundError, PlatformError
+
+
+@click.command()
+@click.argument("source")
+@click.option("--name", help="Slug of the model.")
+@click.option("--url", help="Ask a provider at this URL; SOURCE is then the model's name.")
+@click.option(
+    "--dialect", type=click.Choice(["openai", "anthropic", "gemini"]), help="What it speaks."
+)
+@click.option("--key-env", help="Environment variable of the server with the provider's key.")
+@click.option("--upstream-model", help="What the provider calls the model.")
+@click.option("--price-in", type=float, help="Dollars for a million prompt tokens.")
+@click.option("--price-out", type=float, help="Dollars for a million completion tokens.")
+@training_options
+@as_json_option
+def add(
+    source: str,
+    name: str | None,
+    url: str | None,
+    dialect: str | None,
+    key_env: str | None,
+    upstream_model: str | None,
+    price_in: float | None,
+    price_out: float | None,
+    as_json: bool,
+    **training: Any,
+) -> None:
+    """Register the model in a Hugging Face folder, one of the hub by its id, or one of a provider by its URL."""
+    provider = {
+        "dialect": dialect,
+        "key_env": key_env,
+        "upstream_model": upstream_model,
+        "price_in": price_in,
+        "price_out": price_out,
+    }
+    given = {option: value for option, value in provider.items() if value is not None}
+    config = training_of(training)
+    if url is None:
+        if given:
+            raise click.UsageError(f"--{min(given).replace('_', '-')} goes with --url.")
+        if name is None:
+            raise click.UsageError("Missing option '--name'.")
+        body: dict[str, Any] = {"source": source, "name": name, "config": config}
+        print_made(ask("post", "/v2/models/add", body), as_json, "Added")
+        return
+    if config is not None:
+        raise click.UsageError(
+            "A provider's model is not trained here; leave training options out."
+        )
+    if name is not None:
+        given.setdefault("upstream_model", source)
+    body = {"name": name or source, "provider": {"url": url, **given}}
+    made = ask("post", "/v2/models/provide", body)
+    print_made(made, as_json, "Added", f"hud eval TASKS {made['model_name']}")
+
+
+@click.command()
+@click.argument("base")
+@click.option("--name", required=True, help="Slug of the fork.")
+@training_options
+@as_json_option
+def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
+    """Begin a model at the head of BASE; its files are shared, not copied.
+
+    BASE is a model, or a Hugging Face folder or hub id (OWNER/NAME), which is added first where it is not there yet.
+    """
+    body = {"source_model_id": base, "name": name, "config": training_of(training)}
+    try:
+        made = ask("post", "/v2/models/fork", body)
+    except NotFoundError:
+        folder = Path(base).expanduser()
+        if not folder.is_dir() and "/" not in base:
+            raise
+        source = str(folder.resolve()) if folder.is_dir() else base
+        known = ask("get", "/v2/models")["items"]
+        added = [model["id"] for model in known if model["config"]["source"] == source]
+        body["source_model_id"] = added[0] if added else _add_base(source)
+        made = ask("post", "/v2/models/fork", body)
+    print_made(made, as_json, "Forked")
+
+
+def _add_base(source: str) -> str:
+    """Add a folder or hub id as a model that is named for it; return its id."""
+    is_folder = Path(source).is_dir()
+    name = Path(source).name if is_folder else source
+    verb = "Adding" if is_folder else "Fetching from the Hugging Face hub, and adding"
+    # What is fetched shows its own progress, on stderr like this.
+    click.echo(f"{source} is no model here yet. {verb} it as {name!r}.", err=True)
+    try:
+        made = ask("post", "/v2/models/add", {"source": source, "name": name})
+    except ConflictError as error:
+        raise ConflictError(
+            f"{error} Or add {source} under a name of its own: hud models add {source} --name NAME"
+        ) from error
+    except PlatformError as error:
+        if error.status != 403:
+            raise
+        raise PlatformError(
+            f"{error} Ask an admin of the platform for: hud models add {source} --name {name}", 403
+        ) from error
+    click.echo(f"Added {made['model_name']}.", err=True)
+    return str(made["id"])

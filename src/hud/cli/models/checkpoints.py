@@ -1,0 +1,103 @@
+"""`hud models checkpoints | head | name | discard | export`: a model's checkpoints, and the one that serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+
+from hud.cli.models.options import as_json_option
+from hud.cli.output import console, print_json
+from hud.cli.running import ask, run
+
+
+@click.command()
+@click.argument("slug")
+@click.option(
+    "--all", "everything", is_flag=True, help="Draw stretches of checkpoints without files, too."
+)
+@as_json_option
+def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
+    """Draw the tree of a model's checkpoints, oldest first; ▶ is the head."""
+    from hud.cli.models.tree import draw_tree
+
+    model = ask("get", f"/v2/models/{slug}")
+    nodes = ask("get", f"/v2/models/{slug}/checkpoints")
+    if as_json:
+        print_json(nodes)
+        return
+    for line in draw_tree(model, nodes, everything=everything):
+        console().print(line, markup=False)
+
+
+@click.command()
+@click.argument("slug")
+@click.option(
+    "--set", "target", metavar="ID", help="Move the head: an id, its start, a name, or base."
+)
+@as_json_option
+def head(slug: str, target: str | None, as_json: bool) -> None:
+    """Show the checkpoint that serves, or make another one serve."""
+    if target is not None:
+        ask("put", f"/v2/models/{slug}/head", {"checkpoint_id": target})
+    from hud.cli.models.tree import statistics_of
+
+    nodes = ask("get", f"/v2/models/{slug}/checkpoints")
+    model = ask("get", f"/v2/models/{slug}")
+    active = next((node for node in nodes if node["is_active"]), None)
+    if as_json:
+        print_json({"model": model["model_name"], "head": active})
+        return
+    serves = "the weights it began with" if active is None else f"{active['name']} ({active['id']})"
+    console().print(f"{model['model_name']} serves {serves}.", markup=False)
+    if active is not None:
+        for line in statistics_of(active, {node["id"]: node["name"] for node in nodes}):
+            console().print(line, markup=False)
+    if target is not None:
+        console().print(f"Training goes on from there: hud train {model['model_name']} TASKS")
+
+
+@click.command()
+@click.argument("slug")
+@click.argument("checkpoint")
+@click.argument("name")
+@as_json_option
+def name(slug: str, checkpoint: str, name: str, as_json: bool) -> None:
+    """Name a checkpoint (an id, its start, a name, or head); the files of named ones are never deleted to save space."""
+    path = f"/v2/models/{quote(slug, safe='')}/checkpoints/{quote(checkpoint, safe='')}"
+    named = ask("put", path, {"name": name})
+    if as_json:
+        print_json(named)
+        return
+    console().print(f"Checkpoint {named['id']} of {slug} is named {named['name']}.", markup=False)
+
+
+@click.command()
+@click.argument("slug")
+@as_json_option
+def discard(slug: str, as_json: bool) -> None:
+    """Throw away a gradient that was accumulated for a model and never applied."""
+    from hud.train import TrainingClient
+
+    dropped = run(TrainingClient(slug).discard())
+    if as_json:
+        print_json({"discarded": None if dropped is None else dropped.model_dump()})
+        return
+    said = f"Discarded {dropped}." if dropped else f"Nothing is accumulated for {slug}."
+    console().print(said, markup=False)
+
+
+@click.command()
+@click.argument("slug")
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), required=True)
+@click.option("--checkpoint", help="Another checkpoint than the head.")
+@as_json_option
+def export(slug: str, folder: Path, checkpoint: str | None, as_json: bool) -> None:
+    """Write a model as a Hugging Face folder; an adapter is merged into the weights."""
+    body = {"folder": str(folder.resolve()), "checkpoint_id": checkpoint}
+    done = ask("post", f"/v2/models/{slug}/export", body)
+    if as_json:
+        print_json(done)
+        return
+    console().print(f"Wrote {done['folder']}; transformers loads it.", markup=False)
