@@ -12,10 +12,12 @@ import pytest
 
 from hud import Environment, TrainingClient
 from hud.agents import create_agent
-from hud.client import connect, disconnect
+from hud.client import Client, connect, disconnect
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.eval import Taskset
+from hud.eval.grade import Grade
 from hud.train import payload_of
+from hud.train.inputs import prepare
 
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -74,6 +76,39 @@ async def test_runs_train_and_trace_ids_mean_the_same(home):
                 assert by_run.metrics[name] == pytest.approx(found.metrics[name], abs=1e-6), name
     assert by_run.metrics["groups:sum"] == 2
     assert [datum.group_idx for datum in (await trainer.forward(runs)).data] == [0, 0, 0, 1, 1, 1]
+
+
+async def test_in_one_process_samples_travel_by_trace_id_and_give_the_same_numbers(home):
+    runs = await played()
+    sent = prepare(runs, platform=connect())
+    assert all(one.samples == [] and one.recorded is not None for one in sent.inputs)
+    elsewhere = prepare(runs, platform=Client(api_url="http://elsewhere"))
+    assert all(one.samples and one.recorded is None for one in elsewhere.inputs)
+    trainer = TrainingClient("m")
+    whole = [payload_of(run.trace, run.reward, group_id=run.group_id) for run in runs]
+    assert (await trainer.forward(runs)).data == (await trainer.forward(whole)).data
+    by_id, by_token = [
+        (await trainer.forward_backward(batch, loss_fn="ppo")).metrics for batch in (runs, whole)
+    ]
+    assert by_id == by_token
+
+
+async def test_a_run_learns_with_the_reward_it_has_now_and_never_with_other_tokens(home):
+    runs = await played()
+    trainer = TrainingClient("m")
+    runs[0].grade = Grade(reward=5.0)
+    found = await trainer.forward_backward(runs)
+    assert found.metrics["reward:max"] == 5.0
+    last = runs[0].trace.final("sample")
+    last.output_token_ids = last.output_token_ids[:-1]
+    last.output_logprobs = last.output_logprobs[:-1]
+    with pytest.raises(
+        UsageError, match=r"are others on record.*payload_of\(run.trace, run.reward\)"
+    ):
+        await trainer.forward_backward(runs)
+    runs = [payload_of(run.trace, run.reward, group_id=run.group_id) for run in runs]
+    shorter = await trainer.forward_backward(runs)
+    assert shorter.metrics["action_tokens:sum"] == found.metrics["action_tokens:sum"] - 1
 
 
 async def test_a_group_size_that_contradicts_trace_ids_is_refused_where_their_groups_are_known(

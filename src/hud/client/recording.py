@@ -138,6 +138,7 @@ class JournalRecorder(EventRecorder):
     def __init__(self, folder: Path, client: Client) -> None:
         super().__init__()
         self.closed = False
+        self.client = client
         self._shipper = Shipper(folder, client)
         self._lock = threading.Lock()
         self._buffer: list[bytes] = []

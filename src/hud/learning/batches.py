@@ -25,6 +25,7 @@ from hud.learning.wire_types import (
     TrajectorySample,
 )
 from hud.trace import AgentStep, Trace
+from hud.trace.token_columns import samples_checksum
 
 
 @dataclass(frozen=True)
@@ -44,32 +45,28 @@ def payload_of(
     *,
     group_id: str | None = None,
     failure: Failure | None = None,
+    on_record: bool = False,
 ) -> TrajectoryPayload | None:
     """Return a recorded run as training data, or None where it holds no tokens and did not fail.
 
     `failure` says why its reward says nothing about the policy: it is sent as 0 and never counts as one, except with
-    `failed_runs="zero"`.
+    `failed_runs="zero"`. With `on_record` the payload names the samples that are stored under the trace's id.
     """
     if reward is None and failure is None:
         name = f"Run {trace.trace_id}" if trace.trace_id else "A run"
         raise UsageError(f"{name} has no reward; grade it, or give one explicitly.")
     samples = [
-        TrajectorySample(
-            prompt_token_ids=step.sample.prompt_token_ids or None,
-            prompt_chunks=step.sample.prompt_chunks,
-            output_token_ids=step.sample.output_token_ids,
-            output_logprobs=list(step.sample.output_logprobs),
-            temperature=step.sample.temperature,
-            checkpoint=step.sample.checkpoint,
-            swaps=step.sample.swaps or None,
-        )
+        step.sample
         for step in trace.steps
         if isinstance(step, AgentStep) and step.sample and step.sample.output_token_ids
     ]
     if not samples and failure is None:
         return None
+    # A column holds no chunks.
+    by_id = on_record and samples and all(one.prompt_chunks is None for one in samples)
     return TrajectoryPayload(
-        samples=samples,
+        samples=[] if by_id else [TrajectorySample(**vars(one)) for one in samples],
+        recorded=samples_checksum(samples) if by_id else None,
         reward=0.0 if failure is not None or reward is None else reward,
         trace_id=trace.trace_id,
         group_id=group_id,

@@ -10,9 +10,8 @@ Knows token ids, masks and logprobs as the sampler gave them. Never sees text, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +105,7 @@ def datums_of(
     parts: list[_Open] = []
     for number, sample in enumerate(payload.samples):
         _check_sample(sample, f"Sample {number} of {where}", supervised)
-        prompt = sample.prompt_token_ids or []
+        prompt = sample.prompt_token_ids
         counts.samples += 1
         last = parts[-1] if parts else None
         if last is None or prompt[: len(last.tokens)] != last.tokens:
@@ -142,7 +141,9 @@ def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts
     temperatures = np.ones(length, np.float32)
     for start, _, sample in part.outputs:
         span = slice(start, start + len(sample.output_token_ids))
-        given = _as_floats(sample.output_logprobs, len(sample.output_token_ids))
+        given = np.full(len(sample.output_token_ids), np.nan, np.float32)
+        if sample.output_logprobs:
+            given[:] = sample.output_logprobs
         finite = np.isfinite(given)
         logprobs[span] = np.where(finite, given, 0.0)
         if supervised:
@@ -163,21 +164,13 @@ def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts
     )
 
 
-def _as_floats(logprobs: Sequence[float | None], length: int) -> Floats:
-    if not logprobs:
-        return np.full(length, np.nan, np.float32)
-    # numpy reads None as NaN when the dtype is a float.
-    values: Any = logprobs
-    return np.array(values, dtype=np.float32)
-
-
 def _mean_lag(part: _Open, lag: Callable[[str | None], float | None] | None) -> float | None:
     """Return the mean over its sampled tokens of how old the weights were that sampled each."""
     if lag is None:
         return None
     total, known = 0.0, 0
     for _, _, sample in part.outputs:
-        began = [(0, sample.checkpoint), *(sample.swaps or ())]
+        began = [(0, sample.checkpoint), *sample.swaps]
         ends = [place for place, _ in began[1:]] + [len(sample.output_token_ids)]
         for (place, checkpoint), end in zip(began, ends, strict=True):
             if (age := lag(checkpoint)) is not None:

@@ -9,13 +9,23 @@ into one or more **datums** (`hud.learning.datums`).
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from hud.errors import FailureKind
+from hud.trace import Sample
 
 
 class BuiltinLoss(StrEnum):
@@ -40,30 +50,43 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class TrajectorySample(_Strict):
-    """One turn of the policy: the ids it was given, the ids it drew, and their logprobs."""
+_Ids = Annotated[list[int], BeforeValidator(lambda ids: [] if ids is None else ids)]
+_Swaps = Annotated[
+    list[tuple[int, str | None]], BeforeValidator(lambda swaps: [] if swaps is None else swaps)
+]
+_Logprob = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
-    prompt_token_ids: list[int] | None = None
-    prompt_chunks: list[dict[str, Any]] | None = None
+
+_OPTIONAL = ("prompt_token_ids", "swaps")
+
+
+class TrajectorySample(Sample):
+    """A sample as it is sent to a trainer, with a weight for each token where a loss takes them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt_token_ids: _Ids = Field(default_factory=list)
     output_token_ids: list[int]
-    output_logprobs: list[float | None] = Field(default_factory=list)
-    """One for each output id; None where a token has none (it was appended, not sampled). Empty where the
-    turn was written by somebody else: only `cross_entropy` can use it."""
-    temperature: float = 1.0
-    """What the turn was sampled with; the trainer divides its logits by it."""
-    checkpoint: str | None = None
-    """Id of the checkpoint whose weights sampled the turn."""
-    swaps: list[tuple[int, str | None]] | None = None
-    """`(place, checkpoint)`: weights that took over on the way, and the first output token that they sampled."""
+    output_logprobs: list[_Logprob] = Field(default_factory=list)
+    """One for each output id; JSON null, NaN here, where a token has none (it was appended, not sampled). Empty where no
+    policy sampled the turn: only `cross_entropy` can use it."""
+    swaps: _Swaps = Field(default_factory=list)
     weights: list[float] | None = None
     """For `cross_entropy`: one for each output id, 1 unless given, negative allowed."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        sent: dict[str, Any] = handler(self)
+        return {name: value for name, value in sent.items() if value != [] or name not in _OPTIONAL}
 
 
 class TrajectoryPayload(_Strict):
     """One run as training data. A list of these, in order, is a batch."""
 
     samples: list[TrajectorySample]
-    """At least one, except where the run failed before the policy sampled a token."""
+    """At least one, except where they are `recorded`, or the run failed before the policy sampled a token."""
+    recorded: int | None = None
+    """`samples_checksum` of the samples that are on record under `trace_id`, in place of `samples`."""
     reward: float
     trace_id: str | None = None
     group_id: str | None = None
@@ -73,7 +96,9 @@ class TrajectoryPayload(_Strict):
 
     @model_validator(mode="after")
     def _has_tokens(self) -> TrajectoryPayload:
-        if not self.samples and self.failure is None:
+        if self.recorded is not None and (self.samples or self.trace_id is None):
+            raise ValueError("recorded samples have a trace_id, and none are sent with it")
+        if not self.samples and self.recorded is None and self.failure is None:
             raise ValueError("a trajectory holds at least one sample, unless its run failed")
         return self
 

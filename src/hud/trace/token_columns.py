@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from hud.trace.steps import Sample
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:
@@ -35,3 +40,16 @@ def added_prompt(before: Sequence[int] | None, prompt: Sequence[int]) -> Sequenc
     if before is None or len(prompt) < len(before) or prompt[: len(before)] != before:
         return None
     return prompt[len(before) :]
+
+
+def samples_checksum(samples: Iterable[Sample]) -> int:
+    """Return the CRC-32 of the token ids and logprobs of some samples, in order, as their columns hold them."""
+    found = 0
+    for sample in samples:
+        for column in (
+            pack_ids(sample.prompt_token_ids),
+            pack_ids(sample.output_token_ids),
+            pack_logprobs(sample.output_logprobs),
+        ):
+            found = zlib.crc32(column, found)
+    return found

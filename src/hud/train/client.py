@@ -92,12 +92,7 @@ class TrainingClient:
         signal.
         """
         name = str(loss_fn)
-        prepared = prepare(
-            trajectories,
-            group_size=group_size,
-            group_ids=group_ids,
-            supervised=name == BuiltinLoss.CROSS_ENTROPY,
-        )
+        prepared = await self._prepare(trajectories, group_size, group_ids, name)
         warn_without_signal(prepared)
         return await self._forward_backward(
             prepared,
@@ -171,12 +166,7 @@ class TrainingClient:
         `applied` is False. A converged policy ends that way, so it is no error.
         """
         name = str(loss_fn)
-        prepared = prepare(
-            trajectories,
-            group_size=group_size,
-            group_ids=group_ids,
-            supervised=name == BuiltinLoss.CROSS_ENTROPY,
-        )
+        prepared = await self._prepare(trajectories, group_size, group_ids, name)
         done = await self._forward_backward(
             prepared,
             name,
@@ -211,7 +201,7 @@ class TrainingClient:
 
         `traj_idx` counts as `trajectories` do.
         """
-        prepared = prepare(trajectories, group_size=group_size, group_ids=group_ids)
+        prepared = await self._prepare(trajectories, group_size, group_ids)
         request = ForwardRequest(**_batch(prepared, group_size, reward_scale, advantages))
         result = ForwardResult.model_validate(await self._train("forward", request))
         for datum in result.data:
@@ -327,6 +317,25 @@ class TrainingClient:
             return connect()
         self._given = Client(api_url=api_url or base_url, api_key=api_key)
         return self._given
+
+    async def _prepare(
+        self,
+        trajectories: Trajectories,
+        group_size: int | None,
+        group_ids: Sequence[str] | None,
+        loss_fn: str | None = None,
+    ) -> Prepared:
+        """Return what is sent for `trajectories`, once what is sent by its trace id is in the store."""
+        prepared = prepare(
+            trajectories,
+            group_size=group_size,
+            group_ids=group_ids,
+            supervised=loss_fn == BuiltinLoss.CROSS_ENTROPY,
+            platform=self._platform,
+        )
+        for recorder in prepared.recorders:
+            await recorder.flush()
+        return prepared
 
     async def _forward_backward(
         self,

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hud.client.recording import JournalRecorder
 from hud.errors import UsageError
 from hud.learning.batches import payload_of
 from hud.learning.groups import failure_of, group_labels
 from hud.learning.wire_types import TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:
+    from hud.client import Client
     from hud.eval.run import Run
 
 
@@ -34,6 +36,8 @@ class Prepared:
     """Given by the caller; the inputs' own groups travel with the inputs."""
     order: list[int]
     """For each input, its position among what the caller gave."""
+    recorders: set[JournalRecorder]
+    """Recorders of the runs whose samples are read from the store."""
     has_signal: bool | None
     """True where some group has a reward standard deviation above 0; None where only the platform knows the rewards."""
 
@@ -44,15 +48,18 @@ def prepare(
     group_size: int | None = None,
     group_ids: Sequence[str] | None = None,
     supervised: bool = False,
+    platform: Client | None = None,
 ) -> Prepared:
     """Return what is sent for `trajectories`: runs, trace ids and payloads, in any mixture.
+
+    Of a run that this process recorded with the `platform` of this process its trace id is sent, and no token.
 
     Groups go by `group_ids`, else by the runs' own ids, else by contiguous slices of `group_size`
     (`hud.learning.groups`); the groups of trace ids are known where their traces are stored.
     """
     if not trajectories:
         raise UsageError("The batch is empty; give at least one run.")
-    inputs = [_input(one, supervised) for one in trajectories]
+    inputs = [_input(one, supervised, platform) for one in trajectories]
     own = _own_groups(trajectories)
     labels: list[str] | None = None
     if not supervised and (own is not None or group_ids is not None):
@@ -69,6 +76,12 @@ def prepare(
         inputs=[inputs[position] for position in order],
         group_ids=None if group_ids is None else [group_ids[position] for position in order],
         order=order,
+        recorders={
+            known
+            for one in trajectories
+            if not isinstance(one, str | TrajectoryPayload)
+            and (known := _recorder_here(one, platform)) is not None
+        },
         has_signal=None if supervised else _has_signal(inputs, labels),
     )
 
@@ -96,7 +109,15 @@ def _own_groups(trajectories: Sequence[Run | TrainInput]) -> list[str | None] | 
     return own
 
 
-def _input(one: Run | TrainInput, supervised: bool) -> TrainInput:
+def _recorder_here(run: Run, platform: Client | None) -> JournalRecorder | None:
+    """Return the recorder of a run that ended in this process and is on record in the `platform` of this process."""
+    if platform is None or platform.api_url is not None or run.ended_at is None:
+        return None
+    known = run.recorder
+    return known if isinstance(known, JournalRecorder) and known.client is platform else None
+
+
+def _input(one: Run | TrainInput, supervised: bool, platform: Client | None) -> TrainInput:
     if isinstance(one, str):
         return one
     if isinstance(one, TrajectoryPayload):
@@ -112,10 +133,13 @@ def _input(one: Run | TrainInput, supervised: bool) -> TrainInput:
             "out."
         )
     failure = failure_of(one.reward, one.failure_kind, one.trace.stop_reason)
-    if supervised:
-        found = payload_of(one.trace, one.reward or 0.0, group_id=one.group_id)
-    else:
-        found = payload_of(one.trace, one.reward, group_id=one.group_id, failure=failure)
+    found = payload_of(
+        one.trace,
+        (one.reward or 0.0) if supervised else one.reward,
+        group_id=one.group_id,
+        failure=None if supervised else failure,
+        on_record=_recorder_here(one, platform) is not None,
+    )
     return found or one.trace_id
 
 

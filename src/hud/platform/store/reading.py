@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
+from hud.learning.wire_types import TrajectorySample
 from hud.platform.store import tables
 from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.job_status import outcome, statuses
@@ -102,6 +104,33 @@ def groups_of(store: Store, team: str, references: Sequence[str]) -> dict[str, s
                 runs.c.group_id.is_not(None),
             )
             found |= {row.trace_id: row.group_id for row in connection.execute(query)}
+    return found
+
+
+def samples_of(
+    store: Store, team: str, references: Sequence[str]
+) -> dict[str, list[TrajectorySample]]:
+    """Return the samples of those of these runs that have any, by trace id, in the order of their turns."""
+    samples, runs = tables.samples, tables.runs
+    ids = [trace_id_of(one) for one in references]
+    found: dict[str, list[TrajectorySample]] = {}
+    with store.read() as connection:
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            rows = connection.execute(
+                sa.select(samples)
+                .join(runs, runs.c.trace_id == samples.c.trace_id)
+                .where(
+                    runs.c.trace_id.in_(ids[start : start + _IDS_AT_ONCE]), runs.c.team_id == team
+                )
+                .order_by(samples.c.trace_id, samples.c.step_id)
+            )
+            for trace_id, turns in groupby(rows, key=lambda row: str(row.trace_id)):
+                found[trace_id] = [
+                    # Built, not validated: these lists are the columns', and long.
+                    TrajectorySample.model_construct(**sample)
+                    for _, sample in _whole_samples(turns)
+                    if sample["output_token_ids"]
+                ]
     return found
 
 

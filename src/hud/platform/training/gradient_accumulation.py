@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from hud.platform.store import reading
 from hud.platform.store.trainer_logprobs import ComputedRun
 from hud.trace import parse_trace
 from hud.trace.ids import trace_id_of
-from hud.trace.token_columns import pack_ids, pack_logprobs
+from hud.trace.token_columns import pack_ids, pack_logprobs, samples_checksum
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
@@ -117,21 +117,32 @@ def resolve_inputs(
     store: Store, team: str, inputs: Sequence[TrainInput], *, supervised: bool = False
 ) -> list[TrajectoryPayload]:
     """Return inputs as they are trained on, each with its group, where its run has one."""
-    unknown = [
-        one.trace_id
+    known = [
+        (trace_id_of(one.trace_id), one)
         for one in inputs
-        if isinstance(one, TrajectoryPayload) and one.group_id is None and one.trace_id is not None
+        if isinstance(one, TrajectoryPayload) and one.trace_id is not None
     ]
-    groups = reading.groups_of(store, team, unknown)
+    groups = reading.groups_of(store, team, [run for run, one in known if one.group_id is None])
+    samples = reading.samples_of(
+        store, team, [run for run, one in known if one.recorded is not None]
+    )
     found = []
     for one in inputs:
         if isinstance(one, str):
             found.append(_recorded(store, team, one, supervised))
-        elif one.group_id is None and one.trace_id is not None:
-            group = groups.get(trace_id_of(one.trace_id))
-            found.append(one.model_copy(update={"group_id": group}))
-        else:
-            found.append(one)
+            continue
+        filled: dict[str, Any] = {}
+        if one.trace_id is not None and one.group_id is None:
+            filled["group_id"] = groups.get(trace_id_of(one.trace_id))
+        if one.trace_id is not None and one.recorded is not None:
+            filled["samples"] = samples.get(trace_id_of(one.trace_id), [])
+            if samples_checksum(filled["samples"]) != one.recorded:
+                raise UsageError(
+                    f"The tokens of trace {one.trace_id!r} are others on record than in its run: the run was changed after it "
+                    "ended, or an event of it was damaged. To learn from the run as it is, send "
+                    "hud.train.payload_of(run.trace, run.reward)."
+                )
+        found.append(one.model_copy(update=filled) if filled else one)
     return found
 
 
