@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import pickle
 from contextlib import asynccontextmanager
 
 import pytest
 
-from hud.environment import Environment
+from hud.environment import Environment, Task
 from hud.errors import InfrastructureFault, StoreError
 from hud.eval import rollouts
 from hud.eval.recording import NullRecorder
+from hud.eval.results.run_record import RunRecord
 from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, Step, ToolCall
 
@@ -266,3 +269,13 @@ async def test_recording_a_step_of_ones_own():
 
     run = await play(count(), agent)
     assert run.trace.steps[2].extra == {"note": 1}
+
+
+async def test_a_run_that_ended_leaves_a_record_of_plain_data():
+    run = await play(count(), right)
+    kept = {one.name: getattr(run, one.name) for one in dataclasses.fields(RunRecord)}
+    kept["task"] = Task.model_validate_json(run.task.model_dump_json())
+    again = pickle.loads(pickle.dumps(RunRecord(**kept)))
+    assert (again.trace, again.grade, again.prompt) == (run.trace, run.grade, run.prompt)
+    assert (again.reward, again.slug, again.seconds) == (run.reward, run.slug, run.seconds)
+    assert (run.live.connection, run.live.world, run.live.clients) == (None, None, None)

@@ -141,7 +141,7 @@ async def asks_for_much(run):
     result = await run.call_tool(
         ToolCall(id="1", name="picture", arguments={"megabytes": 8, "times": 4})
     )
-    assert result.is_error == (run.connection.address != "local")
+    assert result.is_error == (run.live.connection.address != "local")
     run.trace.content = "3"
 
 

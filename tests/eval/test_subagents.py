@@ -264,7 +264,7 @@ async def test_a_subagent_has_no_more_time_than_its_caller(runtime):
     run = await play(agent, runtime, rollout_timeout=0.6)
     assert run.trace.stop_reason == "timeout"
     assert run.failure_kind == "agent"
-    assert run.children[0].limit_seconds <= 0.6
+    assert run.children[0].live.limit_seconds <= 0.6
     assert run.children[0].trace.status != "completed"
 
 

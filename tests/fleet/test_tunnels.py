@@ -106,7 +106,7 @@ async def test_what_an_environment_there_offers_is_reached_from_here(server, her
 
     async def ring(run):
         (bell,) = run.capabilities
-        reached = await run.connection.reach(bell)
+        reached = await run.live.connection.reach(bell)
         assert reached.url != bell.url
         place = reached.url.removeprefix("tcp://").split(":")
 

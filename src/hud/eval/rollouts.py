@@ -127,7 +127,7 @@ async def _play_elsewhere(
     run.model = getattr(agent, "model_name", None)
     run.recorder = NullRecorder()  # Whoever plays it records it.
     # Theirs to keep: here, it would also count the wait for somebody to play it.
-    run.limit_seconds = math.inf if rollout_timeout is None else rollout_timeout
+    run.live.limit_seconds = math.inf if rollout_timeout is None else rollout_timeout
     try:
         await elsewhere(run, agent)
     except (Exception, asyncio.CancelledError) as error:
@@ -139,10 +139,10 @@ async def _play_elsewhere(
 async def _attempt(
     run: Run, agent: Player, provider: Provider, rollout_timeout: float | None, *, last: bool
 ) -> None:
-    run.agent, run.model = agent, getattr(agent, "model_name", None)
+    run.live.agent, run.model = agent, getattr(agent, "model_name", None)
     run.recorder.run_started(run)
     set_deadline(run, rollout_timeout)
-    limit = asyncio.timeout_at(run.deadline)
+    limit = asyncio.timeout_at(run.live.deadline)
     repeatable = not last
     try:
         try:
@@ -179,26 +179,26 @@ def set_deadline(run: Run, seconds: float | None) -> None:
     """Give the run its limit, counted from now."""
     seconds = ROLLOUT_SECONDS if seconds is None else seconds
     seconds = min(seconds, run_seconds_of(run.task.runtime_config))
-    run.limit_seconds = seconds
-    run.deadline = None if math.isinf(seconds) else asyncio.get_running_loop().time() + seconds
+    run.live.limit_seconds = seconds
+    run.live.deadline = None if math.isinf(seconds) else asyncio.get_running_loop().time() + seconds
 
 
 async def bring_up(run: Run, provider: Provider) -> None:
     """Bring an environment up for the run, and start its task there."""
-    run.phase = "provision"
-    run.provider = provider
+    run.live.phase = "provision"
+    run.live.provider = provider
     world = provider(run.task)
-    run.connection = await world.__aenter__()
-    run.world = world
-    run.runtime = getattr(run.connection, "address", None) or "local"
-    run.phase = "setup"
+    run.live.connection = await world.__aenter__()
+    run.live.world = world
+    run.runtime = getattr(run.live.connection, "address", None) or "local"
+    run.live.phase = "setup"
     await run.start()
 
 
 async def play(run: Run, agent: Player) -> None:
     """Have `agent` play a run that is up, and the environment grade it, within the run's deadline."""
-    run.agent, run.model = agent, getattr(agent, "model_name", None)
-    limit = asyncio.timeout_at(run.deadline)
+    run.live.agent, run.model = agent, getattr(agent, "model_name", None)
+    limit = asyncio.timeout_at(run.live.deadline)
     try:
         async with limit:
             with instrumented(run.record):
@@ -210,7 +210,7 @@ async def play(run: Run, agent: Player) -> None:
 
 async def take_down(run: Run) -> None:
     """Take the run's environment down, and report the run's end."""
-    world, run.world = run.world, None
+    world, run.live.world = run.live.world, None
     try:
         if world is not None:
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -224,7 +224,7 @@ async def take_down(run: Run) -> None:
         run.trace.extra["close_error"] = problem
         run.record(Step(source="system", error=problem))
     finally:
-        run.connection = None
+        run.live.connection = None
         run.ended_at = now()
         run.report()
         run.recorder.run_ended(run)
@@ -234,18 +234,20 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
     """Make the failure that `error` was the outcome of `run`; raises what is not the run's to keep."""
     if isinstance(error, asyncio.CancelledError):
         run.trace.status = "cancelled"
-        run.error = f"Cancelled {_WHEN[run.phase]}."
+        run.error = f"Cancelled {_WHEN[run.live.phase]}."
         run.grade = Grade.ungraded()
         raise error
     if isinstance(error, StoreError):
         raise error
-    kind = error.kind if isinstance(error, RolloutError | RefusedError) else _BLAME[run.phase]
-    unusable = run.phase == "provision" and isinstance(error, UsageError)
+    kind = error.kind if isinstance(error, RolloutError | RefusedError) else _BLAME[run.live.phase]
+    unusable = run.live.phase == "provision" and isinstance(error, UsageError)
     if isinstance(error, RefusedError):
         unusable = error.everywhere
     problem = describe(error)
     if timed_out and isinstance(error, TimeoutError):
-        problem = f"The rollout passed its limit of {run.limit_seconds:g} s {_WHEN[run.phase]}."
+        problem = (
+            f"The rollout passed its limit of {run.live.limit_seconds:g} s {_WHEN[run.live.phase]}."
+        )
         run.trace.stop_reason = "timeout"
     run.fail(kind, problem)
     if unusable:

@@ -1,7 +1,6 @@
-"""`Run`: one attempt at a task, as the agent, the recorder and the trainer see it.
+"""`Run`: one attempt at a task while it is played: its record, and the live part that acts on an environment.
 
-A run owns its trace and its live connection. It knows how to act (call tools, record, be graded) but not
-when: the order of a rollout, its limits and its retries are in `rollouts`.
+Holds tool calls, recording and grading. The order of a rollout, its limits and its retries are in `rollouts`.
 """
 
 from __future__ import annotations
@@ -9,20 +8,19 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hud.agents.budget import Budget
 from hud.errors import FailureKind, GraderFault
 from hud.eval.grade import Grade
 from hud.eval.recording import NullRecorder, Recorder
+from hud.eval.results.run_record import RunRecord
 from hud.eval.results.run_summary import RunSummary
 from hud.eval.runtimes.capability_clients import OpenClients
 from hud.trace import (
-    Message,
     Step,
     TaskCall,
     ToolCall,
@@ -30,7 +28,6 @@ from hud.trace import (
     ToolSpec,
     ToolStep,
     Trace,
-    new_id,
     now,
 )
 from hud.trace.limits import check_answer, check_arguments
@@ -58,55 +55,44 @@ class Player(Protocol):
     async def __call__(self, run: Any) -> Any: ...
 
 
-@dataclass(eq=False, repr=False)
-class Run:
-    """One attempt at one task."""
+@dataclass(eq=False)
+class LiveRun:
+    """State of a run that only its player's process has: connections, limits, budget."""
 
-    task: Task
-    trace: Trace = field(default_factory=lambda: Trace(trace_id=new_id()))
-    job_id: str | None = None
-    group_id: str | None = None
-    """Runs of one task that are compared with one another share it."""
-    attempt: int = 0
-    """Which of its group's runs this is, from 0."""
+    connection: Connection | None = None
+    world: AbstractAsyncContextManager[Connection] | None = None
+    """Closes the environment."""
+    provider: Callable[[Task], AbstractAsyncContextManager[Connection]] | None = None
+    """The runtime, for a verifier that has an environment of its own."""
+    phase: Phase = "provision"
+    limit_seconds: float = math.inf
+    deadline: float | None = None
+    """Time on the event loop's clock by which the run must be over."""
+    agent: Player | None = None
+    bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By capability: parameters of its connection for this task, where the template gives any."""
+    budget: Budget = field(default_factory=Budget)
+    reported: int = 0
+    """Steps that the recorder has."""
+    attached: dict[str, RunTool] = field(default_factory=dict)
+    """Tools on the agent's side, by name."""
+    clients: OpenClients | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Run(RunRecord):
+    """A record, and what acts: agents call its tools, and the environment grades it."""
+
     training_progress: float | None = None
     """Share of the training that is done, 0 to 1, where the run is played for one; graders read it."""
-    model: str | None = None
-    runtime: str | None = None
-    """Address of the environment, or how it ran."""
-    prompt: str | Sequence[Message] = ""
-    bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By capabilities' names: what connecting to them takes in this task alone, where its template says so."""
-    tools: list[ToolSpec] = field(default_factory=list)
-    grade: Grade = field(default_factory=Grade.ungraded)
-    failure_kind: FailureKind | None = None
-    error: str | None = None
-    started_at: datetime = field(default_factory=now)
-    ended_at: datetime | None = None
-    recorder: Recorder = field(default_factory=NullRecorder, repr=False)
-    connection: Connection | None = field(default=None, repr=False)
-    world: AbstractAsyncContextManager[Connection] | None = field(default=None, repr=False)
-    """What takes the environment down again."""
-    provider: Callable[[Task], AbstractAsyncContextManager[Connection]] | None = field(
-        default=None, repr=False
-    )
-    """The runtime, for a verifier that has an environment of its own."""
-    phase: Phase = field(default="provision", repr=False)
-    limit_seconds: float = field(default=math.inf, repr=False)
-    deadline: float | None = field(default=None, repr=False)
-    """When the run must be over, on the event loop's clock."""
-    agent: Player | None = field(default=None, repr=False)
-    """Who plays it."""
-    caller: Run | None = field(default=None, repr=False)
+    recorder: Recorder = field(default_factory=NullRecorder)
+    caller: Run | None = None
     """The run that called this one as its subagent."""
     called_as: tuple[str, int] | None = None
-    """The tool that it was called by, and how many calls of that tool its caller had made before."""
-    children: list[Run] = field(default_factory=list, repr=False)
+    """Name of the tool that it was called by, and the number of earlier calls of that tool by its caller."""
+    children: list[Run] = field(default_factory=list)
     """Its subagents' runs, in the order of their calls; those that broke and were repeated come last."""
-    budget: Budget = field(default_factory=Budget, repr=False)
-    _heard: int = field(default=0, repr=False)
-    _attached: dict[str, RunTool] = field(default_factory=dict, repr=False)
-    _clients: OpenClients | None = field(default=None, repr=False)
+    live: LiveRun = field(default_factory=LiveRun)
 
     def __repr__(self) -> str:
         from hud.eval.results.notebook import run_text
@@ -119,64 +105,19 @@ class Run:
         return run_html(self)
 
     @property
-    def trace_id(self) -> str:
-        """Id of the run and of its trace: the same thing."""
-        assert self.trace.trace_id is not None
-        return self.trace.trace_id
-
-    @property
     def depth(self) -> int:
         """How many callers are above it: 0 for a run that nobody called."""
         return 0 if self.caller is None else self.caller.depth + 1
 
     @property
-    def slug(self) -> str:
-        """The task's slug."""
-        return self.task.slug or self.task.id
+    def bindings(self) -> dict[str, dict[str, Any]]:
+        """By capability: parameters of its connection for this task, where the template gives any."""
+        return self.live.bindings
 
     @property
-    def task_id(self) -> str:
-        """Id of the template that the task was made from."""
-        return self.task.id
-
-    @property
-    def reward(self) -> float | None:
-        """The grade's reward; None where nothing was measured."""
-        return self.grade.reward
-
-    @property
-    def content(self) -> str | None:
-        """The agent's answer."""
-        return self.trace.content
-
-    @property
-    def evaluation(self) -> dict[str, Any]:
-        """The grade frame as the environment sent it."""
-        return self.grade.raw
-
-    @property
-    def agent_config(self) -> dict[str, Any]:
-        """Settings of the agent that the task asks for, over the agent's own."""
-        return self.task.agent_config or {}
-
-    @property
-    def prompt_messages(self) -> list[Message]:
-        """The prompt as chat messages."""
-        if isinstance(self.prompt, str):
-            return [Message(content=self.prompt)]
-        return list(self.prompt)
-
-    @property
-    def prompt_text(self) -> str:
-        """The text of the prompt."""
-        if isinstance(self.prompt, str):
-            return self.prompt
-        return "\n".join(message.text for message in self.prompt)
-
-    @property
-    def failed(self) -> bool:
-        """True when something broke; a low reward is not a failure."""
-        return self.failure_kind is not None or self.trace.status != "completed"
+    def budget(self) -> Budget:
+        """Steps and tokens that the run and its subagents may spend."""
+        return self.live.budget
 
     @property
     def cost_usd(self) -> float | None:
@@ -185,16 +126,11 @@ class Run:
         known = [cost for cost in costs if cost is not None]
         return sum(known) if known else None
 
-    @property
-    def seconds(self) -> float | None:
-        """Wall-clock time that the run took."""
-        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
-
     def record(self, step: Step) -> Step:
         """Append a finished step to the trace and tell the recorder; raises `AgentFault` for what is no step."""
         check_step(step)
-        if self.phase == "tool":
-            self.phase = "agent"  # A tool call was given up, and the agent went on.
+        if self.live.phase == "tool":
+            self.live.phase = "agent"  # A tool call was given up, and the agent went on.
         self.trace.record(step)
         self.report()
         return step
@@ -204,32 +140,32 @@ class Run:
         if self.trace.trace_id is None:
             return  # It stands for a caller who is elsewhere, and whose run is not ours to record.
         steps = self.trace.steps
-        while self._heard < len(steps):
-            step = steps[self._heard]
-            self._heard += 1
+        while self.live.reported < len(steps):
+            step = steps[self.live.reported]
+            self.live.reported += 1
             check_step(step)
             self.recorder.step_recorded(self.trace_id, step)
 
     @property
     def capabilities(self) -> list[Capability]:
         """What of the environment can be connected to."""
-        return [] if self.connection is None else self.connection.capabilities
+        return [] if self.live.connection is None else self.live.connection.capabilities
 
     async def open(self, reference: str) -> CapabilityClient:
         """Connect to the capability of that name or protocol (`ssh` or `ssh/2`), once; it is closed with the run.
 
         Raises `NotFoundError` where the environment offers none.
         """
-        assert self.connection is not None, "the run has no environment (yet, or any more)"
-        if self._clients is None:
-            self._clients = OpenClients(self.connection)
-        return await self._clients.open(reference)
+        assert self.live.connection is not None, "the run has no environment (yet, or any more)"
+        if self.live.clients is None:
+            self.live.clients = OpenClients(self.live.connection)
+        return await self.live.clients.open(reference)
 
     def attach(self, tool: RunTool) -> None:
         """Add a tool that works on the agent's side to `tools`; the environment's own of that name stays instead."""
         name = tool.spec.name
         if all(name != known.name for known in self.tools):
-            self._attached[name] = tool
+            self.live.attached[name] = tool
             self.tools = [*self.tools, tool.spec]
 
     async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
@@ -237,9 +173,9 @@ class Run:
 
         Raises `AgentFault` for arguments that cannot be carried (`hud.trace.limits`).
         """
-        assert self.connection is not None, "the run has no environment (yet, or any more)"
+        assert self.live.connection is not None, "the run has no environment (yet, or any more)"
         started = now()
-        self.phase = "agent"
+        self.live.phase = "agent"
         check_arguments(call.name, call.arguments)
         if any(tool.delegated and tool.name == call.name for tool in self.tools):
             from hud.eval.subagents import (
@@ -248,11 +184,11 @@ class Run:
 
             return await call_subagent(self, call)
         try:
-            outcome = await self._called(self.connection, call, timeout)
+            outcome = await self._called(self.live.connection, call, timeout)
         except BaseException:
             # It tells whose fault it was, also where a limit passed in here: what an attached tool executes, the
             # agent does.
-            self.phase = "agent" if call.name in self._attached else "tool"
+            self.live.phase = "agent" if call.name in self.live.attached else "tool"
             raise
         step = ToolStep(call=call, result=outcome.result, started_at=started)
         step.extra.update(outcome.observed)
@@ -267,13 +203,13 @@ class Run:
         if self.depth >= DEEPEST:
             own = [spec for spec in own if not spec.delegated]
         for spec in own:
-            self._attached.pop(spec.name, None)
-        self.tools = [*own, *(spec for spec in self.tools if spec.name in self._attached)]
+            self.live.attached.pop(spec.name, None)
+        self.tools = [*own, *(spec for spec in self.tools if spec.name in self.live.attached)]
 
     async def _called(
         self, connection: Connection, call: ToolCall, timeout: float | None
     ) -> ToolOutcome:
-        tool = self._attached.get(call.name)
+        tool = self.live.attached.get(call.name)
         if tool is None:
             return await connection.call_tool(call.name, call.arguments, timeout=timeout)
         from hud.environment.connection import ToolOutcome
@@ -296,37 +232,37 @@ class Run:
 
     async def disconnect(self) -> None:
         """Close what `open` connected."""
-        clients, self._clients = self._clients, None
-        self._attached.clear()
+        clients, self.live.clients = self.live.clients, None
+        self.live.attached.clear()
         if clients is not None:
             await clients.close()
 
     async def start(self) -> None:
         """Start the task: the prompt arrives, and the setup and user steps are recorded."""
-        assert self.connection is not None
+        assert self.live.connection is not None
         started = now()
-        self.tools = await self.connection.list_tools()
+        self.tools = await self.live.connection.list_tools()
         if self.depth >= DEEPEST:
             self.tools = [tool for tool in self.tools if not tool.delegated]
-        frame = await self.connection.start(
+        frame = await self.live.connection.start(
             self.task.id, self.task.args, training_progress=self.training_progress
         )
-        self.prompt, self.bindings = frame.prompt, frame.bindings
+        self.prompt, self.live.bindings = frame.prompt, frame.bindings
         setup = TaskCall(phase="setup", name=self.task.id, arguments=self.task.args)
         shown = {} if frame.state is None else {"state": frame.state}
         self.record(Step(source="task", task_call=setup, started_at=started, extra=shown))
         self.record(Step(source="user", messages=self.prompt_messages))
-        self.phase = "agent"
+        self.live.phase = "agent"
 
     async def evaluate(self) -> None:
         """Have the answer graded by the environment, and record the evaluate step."""
-        assert self.connection is not None
+        assert self.live.connection is not None
         self.report()
         answer = check_answer(self.trace.content) or ""
-        self.phase = "grade"
+        self.live.phase = "grade"
         await self._leave()
         started = now()
-        frame = await self.connection.grade(answer, self.trace)
+        frame = await self.live.connection.grade(answer, self.trace)
         grade = Grade.from_dict(frame)
         if grade.is_error:
             raise GraderFault(grade.content or f"The grader of {self.slug!r} says that it failed.")
@@ -337,18 +273,18 @@ class Run:
         self.record(Step(source="task", task_call=evaluation, started_at=started))
         if self.task.verifier is not None:
             await self._verify(self.task.verifier, frame)
-        self.phase = "over"
+        self.live.phase = "over"
 
     async def _verify(self, verifier: Task, frame: dict[str, Any]) -> None:
         """Have the verifier judge the grade, in this environment or in its own; its grade is the run's."""
         if verifier.env == self.task.env:
-            assert self.connection is not None
-            await self._verify_in(self.connection, verifier, frame)
+            assert self.live.connection is not None
+            await self._verify_in(self.live.connection, verifier, frame)
             return
         if verifier.environment is not None:
             world: AbstractAsyncContextManager[Connection] = verifier.environment.run()
-        elif self.provider is not None:
-            world = self.provider(verifier)
+        elif self.live.provider is not None:
+            world = self.live.provider(verifier)
         else:
             raise GraderFault(f"The verifier {verifier.slug!r} has no environment to run in.")
         async with world as connection:
@@ -377,13 +313,13 @@ class Run:
         self.trace.status = "error"
         self.grade = Grade.agent_failed() if kind == "agent" else Grade.ungraded()
         halves: dict[str, Literal["setup", "evaluate"]] = {"setup": "setup", "grade": "evaluate"}
-        half = halves.get(self.phase)
+        half = halves.get(self.live.phase)
         if half is None:
             self.record(Step(source="system", error=problem))
         else:
             call = TaskCall(phase=half, name=self.task.id, arguments=self.task.args)
             self.record(Step(source="task", task_call=call, error=problem))
-        self.phase = "over"
+        self.live.phase = "over"
 
     def successor(self) -> Run:
         """Return the run that repeats this one, under the id that its trace names."""

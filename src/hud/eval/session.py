@@ -66,10 +66,10 @@ async def evaluate(
         try:
             yield run
         except (Exception, asyncio.CancelledError) as error:
-            if run.phase != "over":
+            if run.live.phase != "over":
                 settle(run, error)
             raise
-        if run.phase != "over":
+        if run.live.phase != "over":
             await run.play(_already_played)
     finally:
         await take_down(run)
@@ -83,7 +83,7 @@ async def evaluate(
 
 async def _bounded(run: Run, provider: Provider) -> None:
     """Bring the run's environment up within its deadline, or raise what kept it from coming up."""
-    limit = asyncio.timeout_at(run.deadline)
+    limit = asyncio.timeout_at(run.live.deadline)
     try:
         async with limit:
             await bring_up(run, provider)

@@ -59,16 +59,17 @@ async def play_here(
     if len(world.nesting) > DEEPEST:
         return _refused(f"{name}: subagents may call one another {DEEPEST} deep, no deeper.")
     recorder = default_recorder()
-    caller = Run(Task(env=world.name, id=name), Trace(), recorder=recorder, connection=world)
+    caller = Run(Task(env=world.name, id=name), Trace(), recorder=recorder)
+    caller.live.connection = world
     if timeout is not None:
-        caller.deadline = asyncio.get_running_loop().time() + timeout
+        caller.live.deadline = asyncio.get_running_loop().time() + timeout
     result = await _called(caller, name, arguments)
     await recorder.flush()
     return result
 
 
 async def _called(run: Run, name: str, arguments: dict[str, Any] | str) -> ToolResult:
-    connection = run.connection
+    connection = run.live.connection
     assert connection is not None
     if (spent := run.budget.spent) is not None:
         return _refused(f"{name} was not called: the budget is spent ({spent}).")
@@ -143,18 +144,18 @@ async def _player(run: Run, name: str, delegation: Delegation) -> Player:
     """Return who plays: whom an agent above names for it, else the model that the environment gives it."""
     above: Run | None = run
     while above is not None:
-        named = getattr(above.agent, "subagents", {})
+        named = getattr(above.live.agent, "subagents", {})
         found = named.get(name, named.get(delegation.model))
         if found is not None:
             return await _ready(found, run)
         above = above.caller
     if delegation.model is not None:
         return await _ready(delegation.model, run)
-    if run.agent is None:
+    if run.live.agent is None:
         raise UsageError(
             "it has no model of its own, and nobody plays its caller; give it a model."
         )
-    return run.agent
+    return run.live.agent
 
 
 async def _ready(found: Player | str, run: Run) -> Player:
@@ -165,11 +166,11 @@ async def _ready(found: Player | str, run: Run) -> Player:
     top = run
     while top.caller is not None:
         top = top.caller
-    made = _made.setdefault(top.agent, {}) if top.agent is not None else {}
+    made = _made.setdefault(top.live.agent, {}) if top.live.agent is not None else {}
     if found not in made:
         from hud.agents import create_agent  # Only where a model is named.
 
-        make = getattr(top.agent, "make_subagent", None) or create_agent
+        make = getattr(top.live.agent, "make_subagent", None) or create_agent
         made[found] = make(found)
     await prepare(made[found])
     return made[found]
@@ -202,9 +203,9 @@ def _nested(
 
 def _seconds_left(run: Run, delegation: Delegation) -> float:
     own = math.inf if delegation.seconds is None else delegation.seconds
-    if run.deadline is None:
+    if run.live.deadline is None:
         return own
-    return max(1e-3, min(own, run.deadline - asyncio.get_running_loop().time()))
+    return max(1e-3, min(own, run.live.deadline - asyncio.get_running_loop().time()))
 
 
 def _nested_step(child: Run, name: str) -> SubagentStep:

@@ -147,7 +147,7 @@ async def test_tool_calls_that_are_left_running_end_and_later_ones_are_refused(w
         yield float(not said)
 
     async def agent(run):
-        connection = run.connection
+        connection = run.live.connection
 
         async def go_on():
             while True:

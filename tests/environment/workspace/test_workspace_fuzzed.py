@@ -224,7 +224,7 @@ async def test_a_world_that_dies_of_what_its_agent_did_is_the_agents_failure():
         async def play(run):
             if used:
                 await (await run.open("ssh")).run("true")
-            sandbox = run.connection.parts.of(shell).sandbox
+            sandbox = run.live.connection.parts.of(shell).sandbox
             end(sandbox)
             async with asyncio.timeout(20):
                 await sandbox._listening

@@ -164,7 +164,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
             "type": kind_of_settings(config),
             "config": {**settings, **(task.agent_config or {}), "model": run.model},
         },
-        "runtime_config": _limited(task.runtime_config, run.limit_seconds, run_timeout),
+        "runtime_config": _limited(task.runtime_config, run.live.limit_seconds, run_timeout),
         "verifier": None if task.verifier is None else task.verifier.model_dump(mode="json"),
     }
     return {name: value for name, value in body.items() if value is not None}
@@ -189,4 +189,4 @@ def _fill(run: Run, whole: dict[str, Any]) -> None:
     run.failure_kind, run.error = found["failure_kind"], found["error"]
     if found["reward"] is None:
         run.grade = Grade.ungraded()
-    run.phase = "over"
+    run.live.phase = "over"
