@@ -58,10 +58,17 @@ async def test_advantages_come_from_the_rewards_of_the_group(platform, web):
             attempt=number,
             reward=reward,
             failure_kind=kind,
+            stop_reason=stop,
             **known,
         )
-        for number, (reward, kind) in enumerate(
-            [(1.0, None), (0.0, None), (0.5, None), (None, "environment")]
+        for number, (reward, kind, stop) in enumerate(
+            [
+                (1.0, None, "done"),
+                (0.0, None, "done"),
+                (0.5, None, "done"),
+                (None, "environment", None),
+                (0.0, "agent", "timeout"),
+            ]
         )
     ]
     best = (await web.get(f"/trace/{runs[0]}?tokens=advantage")).text
@@ -74,6 +81,8 @@ async def test_advantages_come_from_the_rewards_of_the_group(platform, web):
     assert {level for level, _, _ in spans_of(middle)} == {""}
     failed = (await web.get(f"/trace/{runs[3]}?tokens=advantage")).text
     assert "This run has no reward" in failed
+    late = (await web.get(f"/trace/{runs[4]}?tokens=advantage")).text
+    assert "This run failed (timeout), so that its reward counts for nothing" in late
 
 
 async def test_groups_without_spread_and_runs_without_a_group_say_why_there_is_no_advantage(

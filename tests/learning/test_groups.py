@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.learning.groups import NOT_THE_AGENTS, counted_runs, failure_of, group_labels
+from hud.learning.groups import counted_runs, failure_of, group_labels
 from hud.learning.wire_types import AdvantageOptions
 from hud.train.config import TrainConfig
 
@@ -73,7 +73,7 @@ def test_one_default_for_failed_runs_everywhere():
         ("zero", [True] * 6),
     ],
 )
-@pytest.mark.parametrize("kind", NOT_THE_AGENTS)
+@pytest.mark.parametrize("kind", ["environment", "grader", "infrastructure", "timeout"])
 def test_a_failure_that_is_not_the_agents_enters_no_mean(policy, counts, kind):
     """By default it leaves alone, and a group of fewer than two that is left goes with it."""
     failures = [None, "agent", kind, None, kind, None]

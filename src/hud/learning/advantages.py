@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hud.errors import UsageError
-from hud.learning.groups import NOT_THE_AGENTS, counted_runs
+from hud.learning.groups import counted_runs, measures_policy
 from hud.learning.wire_types import AdvantageOptions
 
 AdvantageFunction = Callable[[list[float]], Sequence[float]]
@@ -64,7 +64,7 @@ def compute_advantages(
     for position, label in enumerate(labels):
         members.setdefault(label, []).append(position)
     kinds = list(failures) if failures is not None else [None] * count
-    failed = [position for position, kind in enumerate(kinds) if kind in NOT_THE_AGENTS]
+    failed = [position for position, kind in enumerate(kinds) if not measures_policy(kind)]
     for position in failed:
         scores[position] = 0.0  # It counts with `zero` only.
     enters = counted_runs(kinds, labels, options)
@@ -108,6 +108,11 @@ def compute_advantages(
     )
 
 
+def has_signal(rewards: Sequence[float], options: AdvantageOptions) -> bool:
+    """Return whether any run of a group has an advantage, from the rewards that count in it."""
+    return any(_of_group(list(rewards), options, None))
+
+
 def reward_metrics(rewards: Sequence[float]) -> dict[str, float]:
     """Return mean, standard deviation and extremes of the rewards that counted."""
     if not rewards:
@@ -128,7 +133,7 @@ def _checked_rewards(
         raise UsageError(f"{len(failures)} failure kinds were given for {len(rewards)} runs.")
     scores = [float(reward) for reward in rewards]
     for position, score in enumerate(scores):
-        if not math.isfinite(score) and not (failures and failures[position] in NOT_THE_AGENTS):
+        if not math.isfinite(score) and (not failures or measures_policy(failures[position])):
             raise UsageError(
                 f"Run {position} of the batch has reward {score}; a reward is a finite number. "
                 "Mend the grader, or leave the run out."

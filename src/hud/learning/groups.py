@@ -12,9 +12,6 @@ from collections.abc import Sequence
 from hud.errors import UsageError
 from hud.learning.wire_types import AdvantageOptions, Failure
 
-NOT_THE_AGENTS: tuple[Failure, ...] = ("environment", "grader", "infrastructure", "timeout")
-"""Failures that say nothing about the policy. An agent's own failure counts with the reward it got."""
-
 
 def group_labels(
     own: Sequence[str | None],
@@ -49,7 +46,7 @@ def counted_runs(
     failures: Sequence[str | None], labels: Sequence[str], options: AdvantageOptions
 ) -> list[bool]:
     """Return which runs enter their group's mean, by `options.failed_runs`: the one place that decides it."""
-    failed = [kind in NOT_THE_AGENTS for kind in failures]
+    failed = [not measures_policy(failure) for failure in failures]
     if options.failed_runs == "zero":
         return [True] * len(failed)
     sound = Counter(label for label, bad in zip(labels, failed, strict=True) if not bad)
@@ -61,13 +58,18 @@ def counted_runs(
     return [not bad and label not in left_out for label, bad in zip(labels, failed, strict=True)]
 
 
+def measures_policy(failure: str | None) -> bool:
+    """Return whether a run's reward counts: it did not fail, or by its agent's own fault, which earns what it earns."""
+    return failure in (None, "agent")
+
+
 def failure_of(
     reward: float | None, kind: Failure | None, stop_reason: str | None
 ) -> Failure | None:
     """Return why a run that has ended says nothing about the policy; None where its reward counts."""
     if stop_reason == "timeout":
         return "timeout"
-    if kind in NOT_THE_AGENTS:
+    if not measures_policy(kind):
         return kind
     return "infrastructure" if reward is None else None
 

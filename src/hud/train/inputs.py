@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hud.client.recording import JournalRecorder
 from hud.errors import UsageError
 from hud.learning.batches import payload_of
-from hud.learning.groups import failure_of, group_labels
+from hud.learning.groups import failure_of, group_labels, measures_policy
 from hud.learning.wire_types import TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:
@@ -148,6 +148,6 @@ def _has_signal(inputs: Sequence[TrainInput], labels: Sequence[str] | None) -> b
     for place, one in enumerate(inputs):
         if isinstance(one, str):
             return None  # Its reward is known where its trace is stored.
-        if one.failure is None or one.failure == "agent":
+        if measures_policy(one.failure):
             rewards.setdefault(labels[place] if labels else "", set()).add(one.reward)
     return any(len(values) > 1 for values in rewards.values())

@@ -80,17 +80,19 @@ def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id
     if mine is None:
         return _unknown("This run has no reward, so that it has no advantage.")
     rewards = [math.nan if reward is None else reward for _, reward, _ in group]
-    failures = [kind or ("infrastructure" if reward is None else None) for _, reward, kind in group]
+    failures = [failure for _, _, failure in group]
     try:
         found = compute_advantages(rewards, group_ids=["group"] * len(group), failures=failures)
     except HudError as error:
         return _unknown(str(error))
     place = next(number for number, (name, _, _) in enumerate(group) if name == trace_id)
-    counted = [
-        reward
-        for reward, kind in zip(rewards, failures, strict=True)
-        if kind in (None, "agent") and math.isfinite(reward)
-    ]
+    counted = [reward for reward, enters in zip(rewards, found.counted, strict=True) if enters]
+    if not found.counted[place]:
+        if failures[place] is None:
+            return _unknown("Too few runs of the group count, so that there is no advantage.")
+        return _unknown(
+            f"This run failed ({failures[place]}), so that its reward counts for nothing."
+        )
     if not any(found.trained):
         return _unknown(
             f"All {len(counted)} runs of the group that count have the reward {mine:.3f}: no run of it has an advantage, "

@@ -14,6 +14,7 @@ import orjson
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
+from hud.learning.groups import failure_of
 from hud.platform.store import tables
 from hud.platform.store.store import Store
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
@@ -240,13 +241,13 @@ def neighbours(store: Store, run: dict[str, Any]) -> dict[str, str | None]:
 def group_rewards(
     store: Store, run: dict[str, Any]
 ) -> Sequence[tuple[str, float | None, str | None]]:
-    """Return `(trace, reward, failure kind)` of every run of the group that a run is in; none where it is in none."""
+    """Return `(trace, reward, failure as training sees it)` of every run of the group that a run is in; none where it is in none."""
     if run["job_id"] is None or run["group_id"] is None:
         return []
     runs = tables.runs
     with store.read() as connection:
         rows = connection.execute(
-            sa.select(runs.c.trace_id, runs.c.reward, runs.c.failure_kind)
+            sa.select(runs.c.trace_id, runs.c.reward, runs.c.failure_kind, runs.c.stop_reason)
             .where(
                 runs.c.job_id == run["job_id"],
                 runs.c.group_id == run["group_id"],
@@ -255,7 +256,10 @@ def group_rewards(
             .order_by(runs.c.attempt, runs.c.trace_id)
             .limit(_AT_ONCE)
         ).all()
-    return [(row.trace_id, row.reward, row.failure_kind) for row in rows]
+    return [
+        (row.trace_id, row.reward, failure_of(row.reward, row.failure_kind, row.stop_reason))
+        for row in rows
+    ]
 
 
 def _read(payload: bytes) -> Payload:

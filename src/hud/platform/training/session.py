@@ -19,6 +19,7 @@ from hud.client.presence import is_gone
 from hud.errors import ConflictError, HudError, NotFoundError
 from hud.learning.batches import Batch, make_batch
 from hud.learning.datums import Datum, Floats
+from hud.learning.groups import measures_policy
 from hud.learning.losses.config import parse_loss
 from hud.learning.wire_types import (
     BackwardRequest,
@@ -228,7 +229,7 @@ class Session:
             else:
                 metrics |= {"loss:sum": 0.0}
             total.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
-            measured = [one.reward for one in payloads if one.failure in (None, "agent")]
+            measured = [one.reward for one in payloads if measures_policy(one.failure)]
             total.add_rewards(measured)
         return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
 

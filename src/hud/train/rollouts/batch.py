@@ -12,6 +12,7 @@ from statistics import fmean
 
 from hud.eval.run import Run
 from hud.graders.shaping import FADE
+from hud.learning.advantages import has_signal
 from hud.learning.groups import counted_runs, failure_of
 from hud.train.config import TrainConfig
 
@@ -54,7 +55,7 @@ class RolloutBatch:
             rewards = _rewards(group, config)
             if rewards is None or (whole and len(group) < config.group):
                 self.broken += 1
-            elif max(rewards) == min(rewards) and (config.baseline != "none" or rewards[0] == 0):
+            elif not has_signal(rewards, config.advantages):
                 self.no_signal += 1
             else:
                 self.groups.append(group)
