@@ -36,8 +36,7 @@ from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.engine.threads import use_at_most
 from hud.eval import Job, LocalRuntime, Taskset
-from hud.learning.batches import make_batch, payload_of
-from hud.learning.datums import Datum, datums_of
+from hud.learning.datums import Datum, datums_of, make_batch, payload_of
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 
 PROMPTS, GROUP = 8, 8

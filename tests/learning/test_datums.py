@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.learning.batches import make_batch, payload_of
-from hud.learning.datums import DatumCounts, datums_of
+from hud.learning.datums import DatumCounts, datums_of, make_batch, payload_of
 from hud.learning.metrics import merge
 from hud.learning.packing import Cost, pack, tokens_of
 from hud.learning.schedules import learning_rate

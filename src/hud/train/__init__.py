@@ -32,22 +32,21 @@ from hud.learning.wire_types import (
 
 if TYPE_CHECKING:
     from hud.learning.advantages import compute_advantages
-    from hud.learning.batches import Batch, make_batch, payload_of
-    from hud.learning.datums import Datum
+    from hud.learning.datums import Batch, Datum, make_batch, payload_of
     from hud.learning.losses.config import available_losses, parse_loss
     from hud.learning.schedules import learning_rate
     from hud.train.client import TrainingClient
 
 _HOMES = {
     "TrainingClient": "hud.train.client",
-    "Batch": "hud.learning.batches",
+    "Batch": "hud.learning.datums",
     "Datum": "hud.learning.datums",
     "available_losses": "hud.learning.losses.config",
     "compute_advantages": "hud.learning.advantages",
     "learning_rate": "hud.learning.schedules",
-    "make_batch": "hud.learning.batches",
+    "make_batch": "hud.learning.datums",
     "parse_loss": "hud.learning.losses.config",
-    "payload_of": "hud.learning.batches",
+    "payload_of": "hud.learning.datums",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hud.client.recording import JournalRecorder
 from hud.errors import UsageError
-from hud.learning.batches import payload_of
+from hud.learning.datums import payload_of
 from hud.learning.groups import failure_of, group_labels, measures_policy
 from hud.learning.wire_types import TrainInput, TrajectoryPayload
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hud.errors import UsageError
-from hud.learning.batches import payload_of
-from hud.learning.datums import Datum, Floats
+from hud.learning.datums import Datum, Floats, payload_of
 from hud.learning.groups import failure_of
 from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
 from hud.platform.store import reading

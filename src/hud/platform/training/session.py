@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, HudError, NotFoundError
-from hud.learning.batches import Batch, make_batch
-from hud.learning.datums import Datum, Floats
+from hud.learning.datums import Batch, Datum, Floats, make_batch
 from hud.learning.groups import measures_policy
 from hud.learning.losses.config import parse_loss
 from hud.learning.wire_types import (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hud.client import Client, connect
 from hud.errors import UsageError
 from hud.eval.results.failures import causes
-from hud.learning.batches import payload_of
+from hud.learning.datums import payload_of
 from hud.learning.schedules import ScheduleName, learning_rate
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 from hud.train.checkpoint_retention import prune
