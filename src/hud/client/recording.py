@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from hud.client.client import Client
-from hud.client.encoding import encode_json, encode_step
 from hud.client.presence import process_started
 from hud.client.shipping import Shipper
 from hud.errors import StoreError
 from hud.trace import AgentStep, Sample, Step
-from hud.trace.recording.journal import encode_event
+from hud.trace.recording.journal import encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.token_columns import added_prompt
 

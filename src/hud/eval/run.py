@@ -219,8 +219,8 @@ class Run(RunRecord):
 
     async def _leave(self) -> None:
         """Close the agent's connections before its answer is graded; one that does not close holds up nothing."""
-        if self._clients is None:
-            self._attached.clear()
+        if self.live.clients is None:
+            self.live.attached.clear()
             return
         try:
             async with asyncio.timeout(LEAVE_SECONDS):

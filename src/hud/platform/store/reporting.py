@@ -9,10 +9,10 @@ import math
 import time
 from typing import Any
 
-from hud.client.encoding import encode_json
 from hud.platform.store import tables
 from hud.platform.store.ingest import note_models, refuse_foreign, to_be_indexed, upsert
 from hud.platform.store.store import Store
+from hud.trace.recording.journal import encode_json
 
 _COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
 

@@ -19,10 +19,15 @@ import warnings
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
+from pydantic_core import PydanticSerializationError
 
 from hud.errors import StoreError
 from hud.trace.ids import new_id
+from hud.trace.json_values import as_text, jsonable
+from hud.trace.steps import AgentStep, Step, SubagentStep, without_samples
 
 ORPHAN_SECONDS = 5.0
 """How long the lock of a dead writer's journal is waited for; after that, the next one to look finds it."""
@@ -38,6 +43,45 @@ _NAMES = {
     b"E": "the end of run {of}",
     b"Z": "the end of job {of}",
 }
+
+
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+_TOKENS = {
+    "prompt_token_ids",
+    "output_token_ids",
+    "output_logprobs",
+    "checkpoint",
+    "swaps",
+    "temperature",
+}
+"""Fields of a sample that have columns of their own."""
+
+
+def encode_json(value: Any) -> bytes:
+    """Return plain data as JSON; what JSON has no form for is text that says what it was, so that no recording fails."""
+    try:
+        return orjson.dumps(value, default=as_text, option=_OPTIONS)
+    except TypeError:  # orjson's errors are all of this kind.
+        return orjson.dumps(jsonable(value), option=_OPTIONS)
+
+
+def encode_step(step: Step) -> bytes:
+    """Return a step as JSON, without its tokens."""
+    exclude: Any = None
+    if isinstance(step, AgentStep) and step.sample is not None:
+        exclude = {"sample": _TOKENS if step.sample.prompt_chunks is not None else True}
+    elif isinstance(step, SubagentStep):
+        # The nested run is recorded as a run of its own, tokens and all.
+        exclude = without_samples()
+    try:
+        return step.__pydantic_serializer__.to_json(
+            step, exclude_none=True, exclude=exclude, fallback=as_text
+        )
+    except PydanticSerializationError:
+        fields = step.__pydantic_serializer__.to_python(
+            step, exclude_none=True, exclude=exclude, by_alias=True
+        )
+        return orjson.dumps(jsonable(fields), option=_OPTIONS)
 
 
 class Event(NamedTuple):

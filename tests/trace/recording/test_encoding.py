@@ -4,8 +4,8 @@ import numpy as np
 import orjson
 import pytest
 
-from hud.client.encoding import encode_json, encode_step
 from hud.trace import AgentStep, Sample, Step, ToolCall, ToolStep, parse_step
+from hud.trace.recording.journal import encode_json, encode_step
 
 nest: dict = {}
 nest["self"] = nest
