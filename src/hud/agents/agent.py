@@ -18,7 +18,7 @@ from hud.trace import Message, Step, ToolCall, ToolResult, ToolSpec, Trace
 
 
 class RunView(Protocol):
-    """What an agent sees of a run."""
+    """View of a run for its agent."""
 
     trace: Trace
     tools: list[ToolSpec]
@@ -44,7 +44,7 @@ class RunView(Protocol):
 
     @property
     def capabilities(self) -> list[Capability]:
-        """What of the environment can be connected to."""
+        """Capabilities of the environment."""
         ...
 
     async def open(self, reference: str) -> CapabilityClient:
@@ -80,7 +80,7 @@ class Agent(ABC):
     """
 
     subagents: Mapping[str, Agent | str] = MappingProxyType({})
-    """Who plays subagents: an agent, or a model's slug, by the tool's name or by the model that the environment
+    """Players of subagents: an agent, or a model's slug, by the tool's name or by the model that the environment
     gives it. Those that are not named here play with the model that the environment gives them."""
     make_subagent: Callable[[str], Agent] | None = None
     """Makes the agent for a model's slug that plays a subagent; None: `create_agent`."""

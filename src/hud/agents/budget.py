@@ -25,7 +25,7 @@ class Budget:
 
     @property
     def spent(self) -> StopReason | None:
-        """Why no turn may be taken any more; None while one may."""
+        """Reason why no further turn may be taken; None while one may."""
         for one in self._around():
             if one.steps_left is not None and one.steps_left <= 0:
                 return "max_steps"

@@ -1,4 +1,4 @@
-"""What is left out of a conversation that outgrew its model's window.
+"""Context window: which pictures are left out of a conversation that outgrew it.
 
 Pictures of a screen are most of a long conversation and soon out of date, so the oldest go first; those of the
 prompt are the task itself and stay, and so does the newest.

@@ -9,7 +9,7 @@ from hud.agents.agent import RunView
 from hud.trace import AgentStep, ToolCall, ToolResult, new_id
 
 HUMAN = "human"
-"""What people are called where models have names."""
+"""Name of people where models have names."""
 
 
 class Moves:

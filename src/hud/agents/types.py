@@ -1,4 +1,4 @@
-"""What agents are configured with, and what they leave behind.
+"""Configurations of agents, and the steps that they record.
 
 A configuration is flat and typed; an unknown key is an error, so that no setting is accepted and ignored.
 """
@@ -42,10 +42,10 @@ class AgentConfig(BaseModel):
     stop_on: frozenset[StopCondition] = frozenset({"length", "malformed_tool_call"})
     """Finish reasons that end the run. For those left out, the model is told and goes on."""
     native_tools: frozenset[NativeTool] = _NATIVE
-    """Which tools the agent makes of the environment's capabilities: a shell and an editor over `ssh`, a computer over
+    """Tools that the agent makes of the environment's capabilities: a shell and an editor over `ssh`, a computer over
     `cdp` or `rfb`, the tools of servers over `mcp`. A model without eyes does better without `computer`."""
     context_policy: Literal["stop", "drop_images"] = "stop"
-    """What happens when the conversation outgrows the model's window: the run ends (stop reason `length`), or the
+    """Behaviour when the conversation outgrows the model's window: the run ends (stop reason `length`), or the
     older half of the tools' pictures is left out and the model is asked again, until one picture is left."""
     auto_respond: bool = False
     """Answer a turn that asks a question, or says nothing, by a fixed nudge to decide alone."""
@@ -62,7 +62,7 @@ class OpenAIChatConfig(AgentConfig):
     api_key: str | None = None
     """None: `HUD_API_KEY`."""
     base_url: str | None = None
-    """Where `/chat/completions` is; None: `HUD_GATEWAY_URL`, else `HUD_API_URL`."""
+    """Base URL of `/chat/completions`; None: `HUD_GATEWAY_URL`, else `HUD_API_URL`."""
     stream: bool = False
     """Read answers as they are written; not with token ids, for training."""
     request_timeout_seconds: float = Field(default=600.0, gt=0)
@@ -78,7 +78,7 @@ class ProviderConfig(AgentConfig):
     api_key: str | None = None
     """None: the provider's variable, such as `OPENAI_API_KEY`; without one, the gateway and `HUD_API_KEY`."""
     base_url: str | None = None
-    """Where the provider is asked; None: its own place, or the gateway (see `endpoints`)."""
+    """Base URL of the provider; None: its own, or the gateway (see `endpoints`)."""
     stream: bool = False
     """Read answers as they are written; long ones then cannot run into a proxy's time limit."""
     request_timeout_seconds: float = Field(default=600.0, gt=0)
@@ -96,7 +96,7 @@ class ClaudeConfig(ProviderConfig):
     """Such as `{"type": "adaptive"}`, or `{"type": "enabled", "budget_tokens": 8000}` for older models."""
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     citations_enabled: bool = False
-    """What tools answer is handed over as documents that Claude can cite."""
+    """Hand tool results over as documents that Claude can cite."""
     betas: list[str] = Field(default_factory=list)
     """Values for the `anthropic-beta` header, besides those that the tools need."""
     tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
@@ -116,7 +116,7 @@ class OpenAIConfig(ProviderConfig):
     parallel_tool_calls: bool | None = None
     prompt_cache_key: str | None = None
     safety_checks: Literal["acknowledge", "stop"] = "acknowledge"
-    """What is done about a computer action that the provider wants a person to look at: it is carried out, and
+    """Treatment of a computer action that the provider wants a person to look at: it is carried out, and
     said so in the trace, or it ends the run. What an environment holds is nobody's, hence the default."""
 
 

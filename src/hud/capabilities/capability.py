@@ -18,14 +18,14 @@ FILE_TRACKING = "filetracking/1"
 
 @dataclass(frozen=True)
 class Capability:
-    """What is offered, and where it is reached from the environment's machine."""
+    """Name, protocol and address (from the environment's machine) of something that an agent connects to."""
 
     name: str
     protocol: str
     """Name and version, such as `ssh/2`."""
     url: str
     params: dict[str, Any] = field(default_factory=dict)
-    """What a client needs besides the address: keys, passwords, the size of a screen."""
+    """Needs of a client besides the address: keys, passwords, the size of a screen."""
 
     @classmethod
     def ssh(cls, name: str = "shell", *, url: str, **params: Any) -> Capability:

@@ -25,7 +25,7 @@ class Key:
     keysym: int = 0
     """X keysym."""
     text: str = ""
-    """What it types, if anything."""
+    """Text that the key types; empty where it types none."""
 
     @property
     def modifier(self) -> int:

@@ -21,7 +21,7 @@ class Screen(Protocol):
 
     @property
     def cursor(self) -> Point:
-        """Where the mouse was last moved to."""
+        """Last position of the mouse."""
         ...
 
     async def screenshot(self, region: tuple[int, int, int, int] | None = None) -> bytes:

@@ -13,7 +13,7 @@ from hud.trace import ToolResult, ToolSpec, Trace
 
 @dataclass(frozen=True)
 class ToolOutcome:
-    """What a tool answered, and what was seen of the environment after it."""
+    """Result of a tool call, with the observation of the environment after it."""
 
     result: ToolResult
     observed: dict[str, Any] = field(default_factory=dict)
@@ -28,11 +28,11 @@ class Connection(Protocol):
     version: str
     reward_range: tuple[float, float]
     address: str
-    """Where the environment is: `local`, or a URL."""
+    """Address of the environment: `local`, or a URL."""
 
     @property
     def capabilities(self) -> list[Capability]:
-        """What agents may connect to, with the addresses of the environment's machine; see `reach`."""
+        """Capabilities for agents, with the addresses of the environment's machine; see `reach`."""
         ...
 
     async def list_tools(self) -> list[ToolSpec]:

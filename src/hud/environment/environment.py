@@ -56,9 +56,9 @@ class Environment:
         self.templates: dict[str, Template] = {}
         self.tool_specs: list[ToolSpec] = []
         self.parts: dict[str, Part[Any]] = {}
-        """What every run has afresh."""
+        """Parts by name; every run has its own."""
         self.capabilities: list[Capability] = []
-        """What is offered to agents and is there without us: the same for every run."""
+        """Capabilities that exist already and are the same for every run."""
         self.initialize_hooks: list[Callable[[], Any]] = []
         self.shutdown_hooks: list[Callable[[], Any]] = []
         self.observe_hook: Callable[[], Any] | None = None

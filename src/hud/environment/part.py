@@ -59,10 +59,10 @@ class FileFollower(Protocol):
 
 
 class OpenPart:
-    """What one run has of a part. Subclasses override what applies to them."""
+    """Resource of one run. Subclasses override the methods that apply to them."""
 
     capability: Capability | None = None
-    """What agents may connect to; its address is on the loopback of this machine."""
+    """Capability for agents; its address is on the loopback of this machine."""
 
     def tools(self) -> Mapping[str, RunTool]:
         """Tools that the environment has because of it, by name; they may change during the run."""

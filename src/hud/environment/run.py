@@ -66,7 +66,7 @@ class EnvironmentRun:
         """Hidden arguments of subagents, by their tools."""
         self._nested: list[EnvironmentRun] = []
         self.added: list[Capability] = []
-        """What a hook of this run offers to agents."""
+        """Capabilities that a hook of this run added."""
         self.training_progress: float | None = None
         """Share of training that is done, where the task is played for it."""
         self._open = False
@@ -101,7 +101,7 @@ class EnvironmentRun:
 
     @property
     def capabilities(self) -> list[Capability]:
-        """What agents may connect to."""
+        """Capabilities for agents."""
         return [*self.environment.capabilities, *self.added, *self.parts.capabilities()]
 
     async def reach(self, capability: Capability) -> Capability:

@@ -1,4 +1,4 @@
-"""What happened in a run, as plain data: steps, traces, samples, and the chat contract."""
+"""Records of runs as plain data: steps, traces, samples, and the chat contract."""
 
 from hud.trace.chat_model import (
     ChatMessage,

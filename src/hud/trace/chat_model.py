@@ -22,12 +22,12 @@ _OURS = ("verbatim", "is_error")
 
 
 ReasoningEffort = Literal["none", "low", "medium", "high"]
-"""How much a model is to reason before it answers, as chat templates of models that reason take it."""
+"""Amount of reasoning before an answer, as chat templates of models that reason take it."""
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample tokens. None: not set, and not sent to a server, whose own default then holds.
+    """Sampling parameters. None: not set, and not sent to a server, whose own default then holds.
 
     A model of ours samples from the policy's own distribution, as training needs it, up to the end of its context.
     """

@@ -1,4 +1,4 @@
-"""What agents, tools and environments say to one another: messages, tool calls and tool results.
+"""Messages, tool calls and tool results.
 
 The shapes are those of the Model Context Protocol (content blocks, tool results) and of chat
 completions (messages), as plain data.
@@ -54,7 +54,7 @@ class ToolSpec(BaseModel):
     native: Literal["bash", "editor", "computer"] | None = None
     """A kind of tool that providers have of their own; a dialect without it sees a function as any other."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What a provider's own tool is declared with; a computer's `width`, `height` and `environment`."""
+    """Options of a provider's own tool; a computer's `width`, `height` and `environment`."""
     delegated: bool = False
     """True for a subagent: whoever holds the agent plays it, with a model of its own."""
 
@@ -77,7 +77,7 @@ class ToolCall(BaseModel):
 
 
 class ToolResult(BaseModel):
-    """What a tool answered (MCP's `CallToolResult`)."""
+    """Result of a tool call (MCP's `CallToolResult`)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 

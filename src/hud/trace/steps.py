@@ -29,7 +29,7 @@ def now() -> datetime:
 
 
 class Sample(BaseModel):
-    """What a policy was given and what it drew, for one turn: exactly what is trained on.
+    """Prompt and sampled tokens of one turn: exactly what is trained on.
 
     `output_logprobs[i]` is the natural-log probability of `output_token_ids[i]` under the policy that
     sampled it, at the temperature it was sampled with. Both include the stop token where one was drawn.
@@ -67,7 +67,7 @@ class Citation(BaseModel):
 
     type: str
     text: str
-    """What is cited: in the source's words where the provider gives them, else in the answer's."""
+    """Cited text: in the source's words where the provider gives them, else in the answer's."""
     source: str
     title: str | None = None
     start_index: int | None = None

@@ -1,4 +1,4 @@
-"""What a run's capabilities become for its agent: tools of its own, beside the environment's.
+"""Native tools from a run's capabilities, in addition to the environment's tools.
 
     ssh         a shell and an editor
     cdp, rfb    a computer

@@ -19,7 +19,7 @@ _PICTURES = {
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
 }
-"""How the files of pictures begin, which are shown as such."""
+"""First bytes of picture files, which are shown as pictures."""
 _SHOWN_LINES = 4
 """Before and after an edit."""
 
@@ -54,7 +54,7 @@ _DESCRIPTION = (
 
 
 class _Wrong(Exception):
-    """What the model asked for cannot be done; the message tells it why."""
+    """The model's request cannot be carried out; the message says why."""
 
 
 class EditorTool:

@@ -16,14 +16,14 @@ from hud.capabilities.screen import Button, Point
 from hud.errors import EnvironmentFault
 
 LOAD_SECONDS = 30.0
-"""How long `goto` waits for a page."""
+"""Limit of `goto`, in seconds."""
 SETTLE_SECONDS = 5.0
-"""How long `settle` waits at most for a page that an action has begun to load."""
+"""Limit of `settle` for a page that an action has begun to load, in seconds."""
 _BEGIN_SECONDS = 0.1
-"""What a page is given to begin with what an action causes."""
+"""Time for a page to begin with what an action causes, in seconds."""
 _PAINT_SECONDS = 1.0
 _SWAPPING = "Not attached to an active page"
-"""What is said while a page that could not be loaded makes room for the one that says so."""
+"""Error of the browser while a page that could not be loaded makes room for its error page."""
 _SWAP_SECONDS = 3.0
 _SWAP_PAUSE_SECONDS = 0.05
 _BUTTON_BITS = {"left": 1, "right": 2, "middle": 4, "back": 8, "forward": 16}
@@ -52,7 +52,7 @@ class Page:
         """Target id of the tab that opened this one."""
         self.cursor: Point = (0, 0)
         self.dialogs: list[str] = []
-        """What alert, confirm and prompt said since somebody last looked; each was answered at once."""
+        """Texts of alert, confirm and prompt since the last look; each was answered at once."""
         self.crashed = False
         self._size = size
         self._held = 0

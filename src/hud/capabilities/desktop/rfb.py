@@ -22,7 +22,7 @@ _CONNECT_SECONDS = 30.0
 _SEND_SECONDS = 30.0
 _PORT = 5900
 _NOTCH_PIXELS = 100
-"""How far a notch of the wheel scrolls, about."""
+"""Pixels that a notch of the wheel scrolls, about."""
 _MOST_NOTCHES = 100
 _LOOK_STILL, _LOOK_SECONDS = 0.06, 0.5
 _SETTLE_STILL, _SETTLE_SECONDS = 0.25, 3.0

@@ -51,7 +51,7 @@ class Link:
         self.name = name
         self.where = where
         self.broken: str | None = None
-        """Why the server cannot be reached any more, in a sentence."""
+        """Reason, in a sentence, why the server cannot be reached any more; None while it can."""
         self._dial = dial
         self._start_seconds = start_seconds
         self._reconnects = reconnects

@@ -1,4 +1,4 @@
-"""What MCP servers say, in our shapes: tools, and results with every kind of block.
+"""Tools and results of MCP servers, with every kind of block, in our types.
 
 Agents are shown text and images. A block of another kind (a resource, a link to one, audio) is told to them
 in words and kept as it came, for the trace.

@@ -27,7 +27,7 @@ _MOST_PAGES = 100
 _TURNS = 4
 _CAUSE_SECONDS = 0.2
 _PATIENCE_SECONDS = 5.0
-"""How long a call's result waits for a tool list that the call changed."""
+"""Limit for a tool list that a call changed, in seconds."""
 
 
 class ServerLost(Exception):

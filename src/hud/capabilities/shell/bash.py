@@ -19,7 +19,7 @@ _LAST_WORDS_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command said, its error output among the rest, and how it ended."""
+    """Output of a command, error output included, and its end."""
 
     output: str
     exit_status: int | None

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended."""
+    """Result of a command."""
 
     exit_status: int | None
     """None where it was stopped at its limit; negative, the signal that ended it."""

@@ -24,7 +24,7 @@ MAX_FRAME_BYTES = 16 << 20
 PRIVATE_FRAME_BYTES = 256 << 20
 """Longest frame between two processes of ours: a long trace with images may have to reach its grader."""
 CLIENT = "openhud"
-"""What our own client says it is in `hello`: it knows `tools.call`, and names its session to tunnels."""
+"""Name of our own client in `hello`: it knows `tools.call`, and names its session to tunnels."""
 METHOD_NOT_FOUND = -32601
 BAD_PARAMS = -32602
 BAD_STATE = -32600

@@ -17,7 +17,7 @@ from hud.errors import RolloutError
 OpenRun = Callable[[], Awaitable[Connection]]
 """Brings a fresh run up."""
 _LEAVE_SECONDS = 10.0
-"""How long a request may go on in a run that is to end."""
+"""Limit of a request in a run that is to end, in seconds."""
 
 
 @dataclass(eq=False)

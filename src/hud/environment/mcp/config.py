@@ -1,4 +1,4 @@
-"""How a server is reached, as the common `mcpServers` JSON says it: a command with its environment, or a URL.
+"""Configuration of an MCP server in the common `mcpServers` JSON: a command with its environment, or a URL.
 
 `${NAME}` and `${NAME:-default}` in its values stand for variables, so that tokens stay out of files; they are
 looked up when a run needs the server, not before.
@@ -30,7 +30,7 @@ _TRANSPORTS = {
     "websocket": "websocket",
 }
 _FOR_EDITORS = {"alwaysAllow", "autoApprove", "description", "gallery", "icon", "trust", "version"}
-"""What editors keep in the same file for their own sake; it means nothing to a run."""
+"""Keys that editors keep in the same file for themselves; a run ignores them."""
 
 _RUNNERS = ("python", "python3", "node", "npx", "uvx", "uv", "run", "bash", "sh")
 

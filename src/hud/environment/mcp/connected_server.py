@@ -39,7 +39,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of a server's tools an environment has, and under which names."""
+    """Selection of a server's tools, with their names in the environment."""
 
     prefix: str = ""
     include: tuple[str, ...] | None = None
@@ -193,7 +193,7 @@ class OpenedServer:
 
 
 class OpenServer(OpenPart):
-    """What one run has of a server."""
+    """A server's tools in one run."""
 
     def __init__(self, declared: ConnectedServer, server: OpenedServer) -> None:
         self.declared = declared

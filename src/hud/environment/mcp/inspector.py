@@ -37,7 +37,7 @@ class Inspector:
 
     @property
     def routes(self) -> list[Route]:
-        """What the web application answers besides MCP."""
+        """Answers of the web application besides MCP."""
         asked: dict[str, _Answer] = {
             "show": _show,
             "call": _call,

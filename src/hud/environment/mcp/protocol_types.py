@@ -1,4 +1,4 @@
-"""What an environment offers and answers, in the words of the Model Context Protocol."""
+"""Tools, prompts and results of an environment as types of the Model Context Protocol."""
 
 from __future__ import annotations
 

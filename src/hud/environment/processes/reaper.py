@@ -32,7 +32,7 @@ def kept(command: list[str]) -> list[str]:
 
 
 class _Asked(Exception):
-    """Somebody wants the program to end."""
+    """A signal asks for the program's end."""
 
 
 def _ask(number: int, frame: object) -> None:

@@ -49,7 +49,7 @@ _ETC = (
 
 @dataclass(frozen=True)
 class Box:
-    """What of the host is in the box."""
+    """Contents of a box."""
 
     folder: Path
     """The run's folder: `home` and `tmp` in it are the box's."""

@@ -49,7 +49,7 @@ _CONFIGURATION = ("X11", "xdg", "gtk-2.0", "gtk-3.0", "chromium", "chromium.d")
 _MANAGER_SECONDS = 60.0
 _SHOWN_SECONDS, _SHOWN_STILL = 60.0, 0.5
 _NOT_FOUND = (126, 127)
-"""What a shell ends with where there is no such program."""
+"""Exit statuses of a shell that found no such program."""
 
 
 class Desktop(Part["OpenDesktop"]):

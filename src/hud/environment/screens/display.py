@@ -19,7 +19,7 @@ from hud.environment.screens.box import Box, BoxedProgram, found
 from hud.errors import EnvironmentFault
 
 SOCKETS = "/tmp/.X11-unix"
-"""Where programs look for X servers."""
+"""Folder in which programs look for X servers."""
 START_SECONDS = 60.0
 _TRIES = 5
 _FIRST_NUMBER, _NUMBERS = 100, 50_000
@@ -50,7 +50,7 @@ class Display:
     sockets: Path
     """The folder of the X server's socket, for `SOCKETS` of what is shown on it."""
     key: bytes
-    """What is in `.Xauthority` of who may show something on it."""
+    """Content of `.Xauthority` for programs that may show something on it."""
     program: BoxedProgram
 
     @classmethod

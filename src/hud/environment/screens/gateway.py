@@ -39,7 +39,7 @@ class Gateway:
         self.last_shot: str | None = None
         """The picture (base64 of a PNG) that a client took, where no client did anything since."""
         self.commands = 0
-        """How many commands clients have sent."""
+        """Number of commands that clients have sent."""
         self.grading = False
         """True from the agent's end on: nobody is let in."""
         self._server: Server | None = None

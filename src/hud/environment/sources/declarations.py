@@ -1,4 +1,4 @@
-"""Which environments a source declares, read without running it: what it imports need not be installed here."""
+"""Environments that a source declares, read without running it: its imports need not be installed here."""
 
 from __future__ import annotations
 

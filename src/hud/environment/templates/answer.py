@@ -1,4 +1,4 @@
-"""What a template receives from its first `yield`."""
+"""`Answer`: the value that a template receives from its first `yield`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a template's first yield may be: the prompt that an agent gets, as text or as chat messages."""
+"""Prompts: the forms of a template's first yield, as text or as chat messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hud.trace import ImageContent, Message, TextContent
 
 @dataclass(frozen=True)
 class StartFrame:
-    """What the setup half of a template gave: the prompt, and what else agents need for this task."""
+    """Result of the setup half of a template: the prompt, and what else agents need for this task."""
 
     prompt: str | list[Message]
     bindings: dict[str, dict[str, Any]] = field(default_factory=dict)

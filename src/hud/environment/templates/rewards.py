@@ -1,4 +1,4 @@
-"""What a template may yield as its grade, and what becomes of it: a grade frame of the control channel."""
+"""Rewards: the forms of a template's second yield, as a grade frame of the control channel."""
 
 from __future__ import annotations
 

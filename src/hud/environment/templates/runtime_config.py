@@ -1,4 +1,4 @@
-"""What a task asks of the place where its environment runs: `Task(..., runtime_config=RuntimeConfig(...))`.
+"""`RuntimeConfig`: requirements of a task for the runtime of its environment, `Task(..., runtime_config=RuntimeConfig(...))`.
 
 Plain data, stored with the task as it was given; each runtime honours what it can and refuses the rest.
 """
@@ -33,7 +33,7 @@ class RuntimeTPU(_Requirement):
 
 
 class RuntimeResources(_Requirement):
-    """What the machine must have."""
+    """Resources of the machine."""
 
     cpu: float | None = Field(default=None, gt=0)
     memory_mb: int | None = Field(default=None, gt=0)
@@ -44,7 +44,7 @@ class RuntimeResources(_Requirement):
 
 
 class RuntimeLimits(_Requirement):
-    """How long it may take."""
+    """Time limits, in seconds."""
 
     startup_timeout_s: float | None = Field(default=None, gt=0)
     run_timeout_s: float | None = Field(default=None, gt=0)
@@ -60,7 +60,7 @@ class ComposeProject(_Requirement):
 
 
 class RuntimeConfig(_Requirement):
-    """What a task asks of its runtime; what is not set is not asked."""
+    """Requirements of a task for its runtime; a field that is not set requires nothing."""
 
     image: str | None = Field(default=None, min_length=1)
     compose: ComposeProject | None = None

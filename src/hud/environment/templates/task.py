@@ -53,7 +53,7 @@ class Task(BaseModel):
     validation: Any = None
     agent_config: dict[str, Any] | None = None
     runtime_config: dict[str, Any] | None = None
-    """What it asks of its runtime; a `RuntimeConfig` is kept as the fields that are set in it."""
+    """Requirements for its runtime; a `RuntimeConfig` is kept as the fields that are set in it."""
     verifier: Task | None = None
     """A task without an agent that has the last word: its answer is the grade of this one, as JSON."""
 

@@ -1,4 +1,4 @@
-"""What a docstring says of a function and of its parameters, in Google's or Sphinx's manner."""
+"""Descriptions of a function and its parameters out of its docstring, in Google's or Sphinx's style."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool returns, as content blocks that an agent can be shown."""
+"""Tool results: any value as content blocks for an agent."""
 
 from __future__ import annotations
 

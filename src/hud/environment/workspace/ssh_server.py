@@ -48,12 +48,12 @@ class Keys:
 
     @property
     def host_public(self) -> str:
-        """What a client must find, as a line of `known_hosts` has it."""
+        """Host key, as a line of `known_hosts` has it."""
         return str(self.host.export_public_key().decode().strip())
 
     @property
     def client_private(self) -> str:
-        """What a client needs, as the text of a key file."""
+        """Client key, as the text of a key file."""
         return str(self.client.export_private_key().decode())
 
 
@@ -64,7 +64,7 @@ class WorkspaceServer:
         self.sandbox = sandbox
         self.keys = Keys.generate()
         self.refusal: str | None = None
-        """Why nothing may be started any more, where nothing may."""
+        """Reason why nothing may be started any more; None while it may."""
         self.grading = False
         """True from the agent's end on: nobody is let in, and nothing is started for those who are."""
         self.alone = asyncio.Lock()
@@ -153,7 +153,7 @@ class _Session(asyncssh.SSHServerSession[bytes]):
         self._outputs: list[Outgoing] = []
         self._input: Ingoing | None = None
         self._early: list[bytes | None] = []
-        """What came before there was a process; None is the end."""
+        """Input from before there was a process; None is the end."""
         self._task: asyncio.Task[None] | None = None
         self._lost = False
 

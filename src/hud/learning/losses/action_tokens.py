@@ -1,4 +1,4 @@
-"""What a loss is computed from: the sampled tokens of some sequences, laid end to end."""
+"""Action tokens: the sampled tokens of several sequences, laid end to end, as the input of a loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ActionTokens:
     sequence: Tensor
     """int64: which sequence each token belongs to, from 0."""
     sequences: int
-    """How many sequences there are."""
+    """Number of sequences."""
     reference_logprobs: Tensor | None = None
     """Under the reference policy, without gradient."""
     entropy: Tensor | None = None

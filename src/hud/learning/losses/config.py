@@ -1,4 +1,4 @@
-"""Which losses there are and what each may be told: `loss_fn` and `loss_fn_config`, checked by name.
+"""Losses and their options: `loss_fn` and `loss_fn_config`, checked by name.
 
 On the wire a configuration is flat, text to number. These are all its keys; a key that a loss does not take is an
 error, never ignored.

@@ -30,7 +30,7 @@ from hud.trace.json_values import as_text, jsonable
 from hud.trace.steps import AgentStep, Step, SubagentStep, without_samples
 
 ORPHAN_SECONDS = 5.0
-"""How long the lock of a dead writer's journal is waited for; after that, the next one to look finds it."""
+"""Limit for the lock of a dead writer's journal, in seconds; after that, the next process to look finds it."""
 
 
 _MOST_NAMED = 5

@@ -1,4 +1,4 @@
-"""What `tasks.grade` sends: the answer, and the trace that a grader of ours reads, as far as a frame holds it."""
+"""Parameters of `tasks.grade`: the answer, and as much of the trace for our graders as a frame holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hud.trace import Trace, without_samples
 from hud.trace.json_values import as_text, jsonable
 
 _ROOM = 4096
-"""What is around the parameters in a frame, generously."""
+"""Bytes of a frame besides its parameters, at most."""
 _LONGEST_TEXTS = (65_536, 4_096, 256)
 """Lengths, in characters, that the texts of a trace longer than a frame are cut to, one after the other, until it fits."""
 _LEFT_OUT = {"type": "text", "text": "(an image; the trace with its images is longer than a frame)"}

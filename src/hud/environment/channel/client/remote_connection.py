@@ -27,14 +27,14 @@ from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
 _RETRY_SECONDS = 0.25
 SHUTDOWN_SECONDS = 20.0
-"""How long shutdown hooks may take."""
+"""Limit of the shutdown hooks, in seconds."""
 HUNG_SECONDS = 2.0
-"""How long a goodbye is waited for where the environment already owes an answer."""
+"""Limit of a goodbye where the environment already owes an answer, in seconds."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Why a stream ended in the middle of a run, and whose fault that is."""
+    """Cause of a stream's end in the middle of a run, with the kind of its fault."""
 
     reason: str
     fault: type[RolloutError] = EnvironmentFault

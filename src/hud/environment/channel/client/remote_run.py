@@ -28,7 +28,7 @@ _PROMPT: TypeAdapter[str | list[Message]] = TypeAdapter(str | list[Message])
 _BINDINGS = TypeAdapter(dict[str, dict[str, Any]])
 _SPECS = TypeAdapter(list[ToolSpec])
 TOOL_MARGIN_SECONDS = 10.0
-"""How much longer than a tool's own limit an answer is waited for."""
+"""Margin over a tool's own limit for its answer, in seconds."""
 _logger = logging.getLogger("hud.environment")
 
 

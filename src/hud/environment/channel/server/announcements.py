@@ -1,4 +1,4 @@
-"""What `hello` announces of a run, and which run's capability a tunnel means.
+"""Announcement of a run's capabilities in `hello`, and the capability that a tunnel leads to.
 
 Our own client says which session its tunnels are for. Others open a tunnel with nothing but a name, on a
 connection of its own, so a name that is announced to them belongs to one session alone: the first has its
@@ -36,7 +36,7 @@ class Offers:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self.tools = ToolsServer(sessions)
-        """Where clients that know no `tools.call` find the environment's tools."""
+        """Address of the environment's tools for clients that know no `tools.call`."""
 
     async def announce(self, session: Session, *, ours: bool) -> list[dict[str, Any]]:
         """Return the bindings of a session, for our own client or for one that names no session."""

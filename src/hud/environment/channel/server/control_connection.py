@@ -37,7 +37,7 @@ _TASK_CALLS = ("tasks.start", "tasks.grade")
 _SUBAGENT_CALLS = ("subagents.delegate", "subagents.open", "subagents.close")
 _SLOW = (*_TASK_CALLS, *_SUBAGENT_CALLS, "tools.call", "tools.list", "run.observe")
 _REFUSED = ("connections", "workspace_routes")
-"""What some clients would have an environment reach for its agents, with credentials of theirs."""
+"""Refused fields of `hello`: services that an environment would reach for agents with a client's credentials."""
 _Method = Callable[[dict[str, Any]], Awaitable[Any]]
 
 

@@ -44,7 +44,7 @@ _KINDS = {
     ".xlsm": "application/vnd.ms-excel.sheet.macroEnabled.12",
     ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
 }
-"""What is handed over whole at the end: what people look at, which a patch does not show."""
+"""Files that are handed over whole at the end: those that people look at and a patch does not show."""
 
 
 class FileTracking:
@@ -95,7 +95,7 @@ class FileTracking:
             return error_frame(frame.get("id"), ChannelError.of(error))
 
     async def _setup(self) -> dict[str, Any]:
-        """What the task's setup changed; what is there now is where the agent begins."""
+        """Return the changes of the task's setup; the present files are where the agent begins."""
         changed = await self._diff()
         self._begun = {file["path"]: file["content_hash"] for file in self._files()}
         return changed
@@ -112,7 +112,7 @@ class FileTracking:
         return {"diff": await self._diff(), "capture": await self._capture()}
 
     async def _diff(self) -> dict[str, Any]:
-        """What changed since this was last asked, in all that is followed."""
+        """Return the changes since the last call, in all files that are followed."""
         told: dict[str, Any] = {
             "snapshot_timestamp": time.time(),
             "scan_duration_ms": 0.0,

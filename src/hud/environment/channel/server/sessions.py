@@ -15,7 +15,7 @@ from hud.environment.run import EnvironmentRun
 from hud.errors import EnvironmentFault
 
 PARKED_SECONDS = 3600.0
-"""How long a task waits for somebody to come back to it: what its run holds (a browser, a shell) is held meanwhile."""
+"""Limit for a parked task, in seconds; its run holds its resources (a browser, a shell) meanwhile."""
 
 
 class Session:
@@ -24,7 +24,7 @@ class Session:
     def __init__(self, run: EnvironmentRun, caller: Session | None = None) -> None:
         self.id = f"sess-{secrets.token_hex(4)}"
         self.token = secrets.token_hex(16)
-        """What a client shows to the server of this session's tools."""
+        """Token of a client for the server of this session's tools."""
         self.run = run
         self.caller = caller
         """The session whose run calls this one's as its subagent; None where nobody does."""

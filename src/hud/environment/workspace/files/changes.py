@@ -1,4 +1,4 @@
-"""What a step changed in a workspace's files: which ones, and how, as patches.
+"""Changes of a workspace's files in one step: paths, kinds and patches.
 
 The answer is what `filetracking/1` and the traces of HUD's own client have for it.
 """
@@ -23,7 +23,7 @@ SKIPPED = (
     ".venv",
     "node_modules",
 )
-"""What tells nothing of what was done, and is much."""
+"""Names of folders that are large and say nothing of the work."""
 KEPT_BYTES = 16 << 20
 MOST_PATCHES = 200
 PATCH_CHARACTERS = 20_000

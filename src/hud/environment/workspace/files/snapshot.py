@@ -1,4 +1,4 @@
-"""What files a workspace has, seen from outside without a step into it.
+"""Snapshot of a workspace's files, taken from outside without a step into it.
 
 What is in there is the agent's, and may be made to mislead: so no link is followed, nothing but plain files is
 opened, no other file system is entered, and there are bounds on everything, time among them.
@@ -34,7 +34,7 @@ class Seen:
     digest: str | None
     """SHA-256 of the content; None where it is too large to be read each time, or cannot be read."""
     content: bytes | None
-    """What it held, where it was small."""
+    """Content, where it was small."""
 
 
 @dataclass(frozen=True)

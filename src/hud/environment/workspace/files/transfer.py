@@ -18,7 +18,7 @@ from hud.errors import EnvironmentFault, UsageError
 
 COPY_SECONDS = 300.0
 READ_BYTES = 64 << 20
-"""How much of one file is read at most."""
+"""Largest part of one file that is read, in bytes."""
 _NAMES_KEPT = 2000
 _UNPACK = ["/bin/tar", "--extract", "--file=-", "--no-same-owner", "--warning=no-timestamp"]
 

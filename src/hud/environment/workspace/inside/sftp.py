@@ -33,7 +33,7 @@ EXTENSIONS = {
 
 
 class Message:
-    """What is left of a packet."""
+    """Rest of a packet."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,4 +1,4 @@
-"""What a workspace reaches outside: nothing, but for named services and, where it is allowed, the web by a proxy.
+"""Network policy of a workspace: no access, except to named services and, where it is allowed, to the web by a proxy.
 
 Its network is its own and has a loopback alone. What it may reach, we listen for on that loopback and connect out
 here, so that no packet of its own ever leaves; and names are looked up here, too.
@@ -23,7 +23,7 @@ class Peer:
     name: str
     port: int
     target: str | None = None
-    """Where it is, seen from out here, as `host:port`; None is that port of this machine's loopback."""
+    """Address on this side, as `host:port`; None is that port of this machine's loopback."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name == "localhost":
@@ -51,7 +51,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Network:
-    """What may be reached."""
+    """Network policy: web access and peers."""
 
     web: bool = False
     allowed_hosts: tuple[str, ...] | None = None

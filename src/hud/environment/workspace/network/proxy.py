@@ -35,7 +35,7 @@ class _Request:
     host: str
     port: int
     head: bytes
-    """What the server is sent; nothing for a tunnel."""
+    """Bytes for the server; empty for a tunnel."""
 
 
 class Proxy:

@@ -38,10 +38,10 @@ _FIRST_USER, _USERS = 2_000_000_000, 100_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sandbox is made of."""
+    """Contents of a sandbox."""
 
     folder: str
-    """Where in the sandbox the workspace's files are."""
+    """Path of the workspace's files in the sandbox."""
     limits: WorkspaceLimits
     mounts: Sequence[Mount] = ()
     hosts: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Command:
-    """What to execute, with which descriptors, and as whom (None: as we are)."""
+    """Command line of a sandbox, with its descriptors and user (None: this process's own)."""
 
     arguments: list[str]
     descriptors: list[int]

@@ -1,4 +1,4 @@
-"""What one workspace may take."""
+"""Limits of one workspace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hud.errors import UsageError
 
 MB = 1 << 20
 OPEN_FILES = 4096
-"""How many descriptors each process may have."""
+"""Descriptors of each process, at most."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class WorkspaceLimits:
     processes: int = 256
     """Processes and threads at a time."""
     disk_mb: float = 1024
-    """What the files of the workspace may take; they live in memory, and count there too."""
+    """Size of the workspace's files; they live in memory, and count there too."""
     scratch_mb: float = 256
-    """What the files of each of `/tmp`, `/dev/shm` and the home folder may take."""
+    """Size of the files of each of `/tmp`, `/dev/shm` and the home folder."""
     processors: float = 4
     """Processors that all its processes together may keep busy; no bound where there are no control groups of them."""
     seconds: float = 3600
-    """How long anything may run in it, from when it came up; then all is killed, and nothing starts any more."""
+    """Lifetime from when it came up, in seconds; then all is killed, and nothing starts any more."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,4 +1,4 @@
-"""What of this machine a workspace sees, all of it read-only: its programs, and what the environment mounts.
+"""Mounts of a workspace, all read-only: this machine's programs, and what the environment mounts.
 
 Nothing of the machine's homes, data, sockets, keys or configuration is among it: `/etc` holds what programs
 need to run, and the rest of it is made up.
@@ -20,7 +20,7 @@ USER_ID = 1000
 HOME = "/home/agent"
 HOST_NAME = "workspace"
 INSIDE = "/run/hud"
-"""Where the scripts of ours are that run in the sandbox."""
+"""Folder of our own scripts in the sandbox."""
 GUARD = f"{INSIDE}/guard"
 """Folder of the module that keeps an agent's files from standing in for Python's library in our own commands."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -46,7 +46,7 @@ _HIDDEN = (
     "acpi asound cmdline config.gz kallsyms kcore key-users keys latency_stats pressure sched_debug scsi sysrq-trigger "
     "timer_list timer_stats"
 )
-"""What of `/proc` tells of the machine, or acts on it, beyond what programs need."""
+"""Files of `/proc` that describe the machine, or act on it, beyond the needs of programs."""
 _TAKEN = ("/", "/proc", "/dev", "/etc", "/run", "/tmp", HOME, INSIDE)
 _PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 

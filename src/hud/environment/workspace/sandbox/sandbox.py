@@ -75,9 +75,9 @@ class Sandbox:
         self.folder = -1
         """A descriptor of the workspace's folder. What is in there is the agent's: follow no link."""
         self.user: int | None = None
-        """Whose files those must be, where not this process's own user's."""
+        """Owner of the sandbox's files; None: this process's own user."""
         self.problem: str | None = None
-        """Why it is over; None while it is up."""
+        """Reason of the sandbox's end; None while it is up."""
         self._control, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         self._control.setsockopt(socket.SOL_SOCKET, _SO_PASSCRED, 1)

@@ -18,7 +18,7 @@ _LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW = 0x7FFF0000
 _FAIL = 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
-"""Where the kernel puts the call's number, the architecture and the arguments (their low halves)."""
+"""Offsets of the call's number, the architecture and the arguments (their low halves)."""
 _NEW_NAMESPACES = 0x7E020080
 """CLONE_NEW* of clone: mount, cgroup, uts, ipc, user, pid, net, time."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
