@@ -39,7 +39,7 @@ class HudProtocolError(HudError):
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """Which environment it is."""
+    """Identity of the environment."""
 
     name: str
     version: str
@@ -47,13 +47,13 @@ class ServerInfo:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the environment says of itself."""
+    """Manifest of the environment."""
 
     session_id: str
     protocol_version: str
     server_info: ServerInfo
     bindings: list[Capability]
-    """What it offers, with the addresses of its own machine; see `HudClient.binding`."""
+    """Capabilities, with addresses on its own machine; see `HudClient.binding`."""
 
 
 class HudClient:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 FailureKind = Literal["agent", "environment", "grader", "infrastructure"]
-"""Whose fault a failed run was. Only `agent` failures count as reward; the others enter no mean and no group."""
+"""Kind of a failure. Only `agent` failures count as reward; the others enter no mean and no group."""
 
 
 class HudError(Exception):

@@ -35,7 +35,7 @@ MOST_ANSWER_BYTES = 64 << 20
 _METADATA = frozenset(
     map(ip_address, ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"))
 )
-"""Where clouds hand out a machine's credentials; not all of them are link-local."""
+"""Metadata addresses at which clouds hand out a machine's credentials; not all are link-local."""
 _NAT64 = ip_network("64:ff9b::/96")
 
 

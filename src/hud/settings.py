@@ -1,4 +1,4 @@
-"""Where things are: the only module that reads environment variables.
+"""Settings: the only module that reads them from environment variables.
 
 Precedence: process environment, then `./.env`, then `$HUD_HOME/.env`. Values are read when `load()` is
 called, so a test or a caller that changes the environment is heard.

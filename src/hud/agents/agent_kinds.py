@@ -82,7 +82,7 @@ KINDS = {
         AgentKind(SERVED, "hud.agents.providers.openai_chat", "OpenAIChatAgent", OpenAIChatConfig),
     )
 }
-"""Those with the narrower patterns first."""
+"""Agent types, those with the narrower patterns first."""
 
 
 def kind_of_model(model: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How commands talk: a console that knows whether somebody is watching, tables, numbers, JSON.
+"""Output of commands: a console that detects terminals, tables, numbers, JSON.
 
 What a person reads goes through `console()`; what a program reads goes to standard output as JSON.
 """

@@ -55,7 +55,7 @@ def _connected(now: settings.Settings) -> Client:
 
 
 def _journals(home: Path, api_url: str | None) -> Path:
-    """Where what is meant for a platform is kept until it has it: what is a server's is not for this machine."""
+    """Return the folder of records that wait for the platform at `api_url`; None: this machine's."""
     folder = home / "journal"
     return folder if api_url is None else folder / re.sub(r"[^A-Za-z0-9.-]+", "_", api_url)
 

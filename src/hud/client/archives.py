@@ -36,7 +36,7 @@ IGNORE_FILES = (".gitignore", ".dockerignore")
 
 @dataclass(frozen=True)
 class Packed:
-    """What an archive holds."""
+    """Content of an archive."""
 
     files: list[str]
     size: int

@@ -30,7 +30,7 @@ RETRIED = (502, 503, 504)
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 2.0
 PATIENCE_SECONDS = 120.0
-"""How long a server that says when to come back is come back to, however often it says so."""
+"""Longest total time of retries for a server that names a time to retry, in seconds."""
 LONGEST_WAIT_SECONDS = 30.0
 """Most that a server may ask for with `Retry-After`."""
 TIMEOUT_SECONDS = 600.0

@@ -1,4 +1,4 @@
-"""Who a process is, so that another one can tell later whether it is still there."""
+"""Identity of a process, by which another one can tell whether it still runs."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class JournalRecorder(EventRecorder):
 
 
 def _opening(run: RecordedRun) -> dict[str, Any]:
-    """What is known of a run from its start."""
+    """Fields of a run known at its start."""
     return {
         "job_id": run.job_id,
         "group_id": run.group_id,

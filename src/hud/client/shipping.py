@@ -19,14 +19,14 @@ from hud.trace.recording.journal import Journal, orphaned_journals, set_aside
 
 BATCH_BYTES = 4 << 20
 GATHER_SECONDS = 0.05
-"""How long events are gathered before they are shipped, unless somebody waits."""
+"""Seconds for which events are gathered before they are shipped, unless a flush waits."""
 KEEP_BYTES = 1 << 20
 """The journal is emptied when the store has all of it and it has grown beyond this."""
 ROTATE_BYTES = 64 << 20
 """Once so much of the journal was shipped, what is left moves to a new one."""
 RETRY_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0
-"""How long a flush waits for a platform that does not answer."""
+"""Seconds for which a flush waits for a platform that does not answer."""
 
 
 class Shipper:

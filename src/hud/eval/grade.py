@@ -20,7 +20,7 @@ class Grade:
     reward: float | None = None
     done: bool = True
     content: str | None = None
-    """What the grader says about the answer."""
+    """The grader's comment on the answer."""
     info: dict[str, Any] = field(default_factory=dict)
     is_error: bool = False
     subscores: list[dict[str, Any]] = field(default_factory=list)

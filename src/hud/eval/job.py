@@ -23,7 +23,7 @@ class Job:
     name: str
     runs: list[Run] = field(default_factory=list)
     group: int = 1
-    """How many runs each task gets."""
+    """Runs of each task."""
     taskset_id: str | None = None
     called_by: str | None = None
     """The job whose runs called these as their subagents."""

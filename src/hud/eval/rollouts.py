@@ -35,7 +35,7 @@ ROLLOUT_SECONDS = 3600.0
 CLOSE_SECONDS = 30.0
 """Limit for taking an environment down."""
 RETRIES = 2
-"""How often an attempt that broke on infrastructure is repeated."""
+"""Retries of an attempt that failed on infrastructure."""
 RETRY_WAIT_SECONDS = 0.5
 
 _BLAME: dict[Phase, FailureKind] = {

@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from hud.environment.part import RunTool
 
 DEEPEST = 3
-"""How deep subagents may call subagents: a run of this depth is offered none."""
+"""Deepest nesting of subagents: a run of this depth has none."""
 
 LEAVE_SECONDS = 10.0
 """Limit for closing an agent's connections."""
 
 Phase = Literal["provision", "setup", "agent", "tool", "grade", "over"]
-"""Where a run is; when a limit passes, it says whose fault that was."""
+"""Phase of a run; it decides the failure kind of a time-out."""
 
 
 class Player(Protocol):
-    """What plays a run: an `Agent`, or any coroutine function of a run."""
+    """A player of runs: an `Agent`, or any coroutine function of a run."""
 
     async def __call__(self, run: Any) -> Any: ...
 
@@ -106,7 +106,7 @@ class Run(RunRecord):
 
     @property
     def depth(self) -> int:
-        """How many callers are above it: 0 for a run that nobody called."""
+        """Nesting depth: 0 for a run that is no subagent's."""
         return 0 if self.caller is None else self.caller.depth + 1
 
     @property
@@ -121,7 +121,7 @@ class Run(RunRecord):
 
     @property
     def cost_usd(self) -> float | None:
-        """What the model calls of the run and its subagents cost, as far as prices are known; None where none is."""
+        """Cost of the model calls of the run and its subagents, as far as prices are known; None where none is."""
         costs = [self.trace.usage.cost_usd, *(child.cost_usd for child in self.children)]
         known = [cost for cost in costs if cost is not None]
         return sum(known) if known else None
@@ -148,7 +148,7 @@ class Run(RunRecord):
 
     @property
     def capabilities(self) -> list[Capability]:
-        """What of the environment can be connected to."""
+        """Capabilities of the environment."""
         return [] if self.live.connection is None else self.live.connection.capabilities
 
     async def open(self, reference: str) -> CapabilityClient:
@@ -342,7 +342,7 @@ class Run(RunRecord):
         return again
 
     def summary(self) -> RunSummary:
-        """What statistics and resuming need of the run."""
+        """Summary for statistics and resuming."""
         usage = self.trace.usage
         return RunSummary(
             slug=self.slug,

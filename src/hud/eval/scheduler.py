@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from hud.eval.job import Job
 
 MAX_CONCURRENT = 32
-"""How many rollouts run together where the caller does not say."""
+"""Default number of concurrent rollouts."""
 _COLLECT_AFTER = 50_000
 
 
 class Finished(Protocol):
-    """What resuming needs of a run that is over: a `Run`, or a `RunSummary` from the store."""
+    """A finished run, for resuming: a `Run`, or a `RunSummary` from the store."""
 
     @property
     def slug(self) -> str: ...

@@ -23,7 +23,7 @@ _DRAIN_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """How a command ended; `exit_code` is None where it was stopped at its limit."""
+    """Result of a command; `exit_code` is None where it was stopped at its limit."""
 
     exit_code: int | None
     stdout: str

@@ -32,7 +32,7 @@ class Grader:
 
 
 class RunsCommands(Protocol):
-    """Where a command can be run: a workspace."""
+    """A workspace that runs commands."""
 
     async def bash(
         self, command: str, *, cwd: str | Path | None, timeout: float, alone: bool

@@ -1,4 +1,4 @@
-"""How far the training is that a run is played for, as graders read it."""
+"""Training progress, as graders read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a grader says: subscores, and the result they add up to."""
+"""Results of graders: subscores, and their sum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SubScore(BaseModel):
 
     name: str
     value: Annotated[float, AfterValidator(_at_most_one)]
-    """How well: 0 to 1, where the part is not itself shaped below zero."""
+    """Score from 0 to 1; below 0 where the part is shaped so."""
     weight: float = Field(default=1.0, allow_inf_nan=False)
     """Share of the whole. Positive weights are normalized to 1; a negative one is a penalty of that size."""
     children: list[SubScore] | None = None
@@ -37,7 +37,7 @@ class EvaluationResult(BaseModel):
     reward: float = 0.0
     done: bool = True
     content: str | None = None
-    """What the grader has to say about the answer."""
+    """The grader's comment on the answer."""
     info: dict[str, Any] = Field(default_factory=dict)
     is_error: bool = Field(default=False, alias="isError")
     subscores: list[SubScore] | None = None

@@ -1,4 +1,4 @@
-"""Where a provider is asked, and with which key.
+"""Endpoints of providers: base URL and key.
 
 An agent's own `base_url` and `api_key` go first; then, unless the agent is to ask the gateway (`gateway`), the
 provider's own key, where one is set; then the gateway that `HUD_GATEWAY_URL` (or `HUD_API_URL`) names, which speaks every dialect.
@@ -38,12 +38,12 @@ GEMINI = Home(
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where to ask, and as whom."""
+    """Base URL and key."""
 
     url: str
     key: str = field(repr=False)
     provider: Provider
-    """How error sentences name it."""
+    """Name in error messages."""
 
 
 def endpoint(

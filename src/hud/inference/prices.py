@@ -1,4 +1,4 @@
-"""What a model call costs, by the table in `prices.json` and one's own in `$HUD_HOME/prices.json`.
+"""Prices of model calls, from the table in `prices.json` and the user's own in `$HUD_HOME/prices.json`.
 
 Prices are dollars for a million tokens. One's own file has the same form and goes first, name by name:
 
@@ -21,7 +21,7 @@ from hud.trace import Usage
 
 _TABLE = Path(__file__).with_name("prices.json")
 _DATED = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|\d{2}-\d{4}|\d{4}|latest)$")
-"""What providers write behind a model's name to pin a version of it."""
+"""Suffix by which providers pin a version of a model."""
 
 
 class Rates(BaseModel):
@@ -53,7 +53,7 @@ class LongRates(Rates):
 
 
 class Price(Rates):
-    """What a model's tokens cost."""
+    """Prices of a model's tokens."""
 
     long: LongRates | None = None
 

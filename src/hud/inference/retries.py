@@ -42,7 +42,7 @@ _KEY_PATTERN = re.compile(r"\b(sk|hud|AIza|tml)[-_A-Za-z0-9*]{12,}")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how patiently a request is repeated."""
+    """Retry policy: number of attempts, and delays."""
 
     attempts: int = 5
     first_wait_seconds: float = 0.5
@@ -56,7 +56,7 @@ class Provider:
 
     url: str
     key_variable: str | None = None
-    """Where its key is set: the cure for a 401."""
+    """Setting of its key, named in the error for a 401."""
 
 
 class BrokenAnswer(Exception):
@@ -82,7 +82,7 @@ class ErrorStatus(Exception):
 
 @dataclass(frozen=True)
 class Trouble:
-    """What one attempt ended with."""
+    """Result of one attempt."""
 
     told: str
     status: int | None = None

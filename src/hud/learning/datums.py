@@ -78,7 +78,7 @@ class Batch:
 
 @dataclass
 class DatumCounts:
-    """What was found on the way from samples to datums."""
+    """Counts from the conversion of samples to datums."""
 
     samples: int = 0
     datums: int = 0

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TOKENS = "action_tokens:sum"
-"""What means are weighed by."""
+"""Metric that weights means."""
 RUNS = "runs:sum"
-"""What the mean reward is weighed by."""
+"""Metric that weights the mean reward."""
 
 
 def merge(passes: Sequence[dict[str, float]]) -> dict[str, float]:

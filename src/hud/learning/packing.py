@@ -1,4 +1,4 @@
-"""Which sequences share a pass: micro-batches within a token budget, of nearly equal cost.
+"""Packing: sequences into micro-batches within a token budget, of nearly equal cost.
 
 Sequences are laid end to end without padding; only attention may pad, to the longest of a pass, so sequences of
 like length go together. Sequences of one family begin with the same tokens, which a pass computes once, so
@@ -16,9 +16,9 @@ class Cost:
     """Tokens that one sequence makes a pass compute."""
 
     own: int
-    """Those of its own."""
+    """Tokens of its own."""
     shared: int = 0
-    """Those that it has in common with its family, computed once in a pass."""
+    """Tokens shared with its family, computed once in a pass."""
     family: Hashable = None
 
     @property

@@ -1,4 +1,4 @@
-"""What is asked of a trainer and what it answers, as it goes over the wire (`/v1/models/{id}/train/...`).
+"""Requests and answers of the training API (`/v1/models/{id}/train/...`).
 
 Plain data; this module needs no torch. Requests refuse unknown fields. Results hold exactly the keys that
 HUD's client expects, because it refuses any other.
@@ -43,7 +43,7 @@ LossFn = str
 
 
 Failure = FailureKind | Literal["timeout"]
-"""Why a run failed; `timeout`: its time limit ended it."""
+"""Kind of a run's failure; `timeout`: its time limit ended it."""
 
 
 class _Strict(BaseModel):
@@ -92,7 +92,7 @@ class TrajectoryPayload(_Strict):
     group_id: str | None = None
     """Group of the run; `group_size` is for trajectories without one."""
     failure: Failure | None = None
-    """Why the run failed, if it did: `AdvantageOptions.failed_runs` says what happens to it."""
+    """Kind of the run's failure, if it failed: `AdvantageOptions.failed_runs` decides what happens to it."""
 
     @model_validator(mode="after")
     def _has_tokens(self) -> TrajectoryPayload:
@@ -113,10 +113,10 @@ with it. `zero`: it counts as reward 0."""
 
 
 class AdvantageOptions(_Strict):
-    """How rewards become advantages. The defaults are those of token-sum losses."""
+    """Options of the advantages. The defaults are those of token-sum losses."""
 
     baseline: Literal["mean", "leave_one_out", "none"] = "mean"
-    """What is subtracted: the group's mean, the mean of the group's other runs, or nothing."""
+    """Baseline: the group's mean, the mean of the group's other runs, or none."""
     divide_by_std: bool = False
     """Divide by the group's standard deviation. Off: it favours the easiest and hardest tasks."""
     std_epsilon: float = Field(default=1e-6, gt=0)
@@ -151,7 +151,7 @@ class ForwardBackwardRequest(_Batch):
 
 
 class ForwardBackwardResult(_Strict):
-    """What a pass measured. Metric names carry their reduction: `loss:sum`, `entropy:mean`."""
+    """Metrics of a pass. Names carry their reduction: `loss:sum`, `entropy:mean`."""
 
     metrics: dict[str, float]
     num_datums: int
@@ -162,7 +162,7 @@ class ForwardRequest(_Batch):
 
 
 class TrainingDatum(_Strict):
-    """Where a datum came from. Several may share a trajectory."""
+    """Origin of a datum. Several may share a trajectory."""
 
     reward: float
     traj_idx: int
@@ -244,7 +244,7 @@ class DiscardedGradient(_Strict):
 
 
 class OpenedSession(_Strict):
-    """Where a training session begins."""
+    """Start of a training session."""
 
     model: str
     head: str | None

@@ -24,7 +24,7 @@ from hud.trace import ReasoningEffort
 
 
 class SubagentConfig(BaseModel):
-    """Who plays a subagent in training; what is None is as the orchestrator has it."""
+    """Player of a subagent in training; None: the orchestrator's setting."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -37,7 +37,7 @@ class SubagentConfig(BaseModel):
     system_prompt: str | None = None
     """Said to it before every prompt; None says nothing."""
     reasoning_effort: ReasoningEffort | None = None
-    """How much it reasons; None is its chat template's own default."""
+    """Reasoning effort; None: its chat template's default."""
 
 
 # They say how to run, show or store, not what is learned: changing them continues the same run.
@@ -59,15 +59,15 @@ class TrainConfig(BaseModel):
     model: str
     """Slug or id of the model that learns."""
     tasks: str = ""
-    """Where the tasks are: a file or folder that `Taskset.from_file` reads. Python callers may pass a Taskset."""
+    """Tasks: a file or folder that `Taskset.from_file` reads. Python callers may pass a Taskset."""
     steps: int = Field(default=50, ge=1)
     """Optimizer steps to take."""
     group: int = Field(default=8, ge=2)
     """Runs of each task in a step; they are compared with one another."""
     tasks_per_step: int = Field(default=8, ge=1)
-    """Tasks with spread that a step is to learn from."""
+    """Tasks whose groups have signal that a step learns from."""
     dynamic_sampling: int = Field(default=1, ge=0)
-    """How often a step may draw new tasks for groups that came out without spread. 0: never."""
+    """Draws of new tasks in a step for groups without signal. 0: none."""
 
     lr: float = Field(default=1e-4, gt=0)
     """Peak learning rate."""
@@ -76,7 +76,7 @@ class TrainConfig(BaseModel):
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the rate rises to its peak."""
     lr_floor: float = Field(default=0.0, ge=0, le=1)
-    """Where a falling schedule ends, as a fraction of the peak."""
+    """Final learning rate of a decaying schedule, as a fraction of the peak."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     """AdamW: decay of the mean gradient."""
     beta2: float = Field(default=0.95, ge=0, lt=1)
@@ -96,7 +96,7 @@ class TrainConfig(BaseModel):
     reward_scale: float = 1.0
     """Multiplies every advantage."""
     baseline: Literal["mean", "leave_one_out", "none"] = "mean"
-    """What a run's reward is compared with: its group's mean, that of the group's others, or nothing."""
+    """Baseline of a run's reward: its group's mean, that of the group's others, or none."""
     divide_by_std: bool = False
     """Divide advantages by the standard deviation of their group's rewards."""
     failed_runs: FailedRuns = "drop_run"
@@ -107,7 +107,7 @@ class TrainConfig(BaseModel):
     """Steps by which the weights that sample may be older than those that learn from it. 0: sample, then train. Above 0,
     rollouts never wait for the trainer."""
     stale: Literal["drop", "correct"] = "drop"
-    """What becomes of groups that are older than `max_lag` all the same: they are left out, or kept for a loss that bounds
+    """Policy for groups older than `max_lag`: they are left out, or kept for a loss that bounds
     its importance weights."""
     swap: Literal["in_flight", "finish"] = "in_flight"
     """With `max_lag`: turns that are being drawn when weights change are continued by the new ones, or finished by the old."""
@@ -121,7 +121,7 @@ class TrainConfig(BaseModel):
     system_prompt: str | None = None
     """Said to the policy before every prompt."""
     reasoning_effort: ReasoningEffort | None = None
-    """How much the policy reasons before it answers, told to its chat template; where not given, as the template has it."""
+    """Reasoning effort of the policy, passed to its chat template; None: the template's default."""
     runtime: str = "local"
     """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
     max_concurrent: int = Field(default=rollouts_at_once(0), ge=1)
@@ -139,7 +139,7 @@ class TrainConfig(BaseModel):
     """Of sampling for held-out scores; 0 is greedy."""
 
     subagents: dict[str, SubagentConfig] = Field(default_factory=dict)
-    """Who plays subagents: a model's slug, by the tool's name or by the model that the environment gives it.
+    """Players of subagents: a model's slug, by the tool's name or by the model that the environment gives it.
     Those that are not named play with the environment's model."""
     joined: list[str] = Field(default_factory=list)
     """Models of subagents that learn too, each from the runs that were played with it; the others are frozen."""
@@ -204,7 +204,7 @@ class TrainConfig(BaseModel):
 
     @property
     def advantages(self) -> AdvantageOptions:
-        """How rewards become advantages."""
+        """Options of the advantages."""
         return AdvantageOptions(
             baseline=self.baseline,
             divide_by_std=self.divide_by_std,

@@ -1,4 +1,4 @@
-"""When a training run has nothing to learn from: a converged policy, or one that never had a signal."""
+"""Convergence: a policy whose groups no longer give a signal, or never gave one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From runs to the inputs of a training call: what may be trained on, and which runs are one group.
+"""Conversion of runs to the inputs of a training call: trainable runs, and their groups.
 
 Everything that can be refused before a request is made is refused here, with a sentence that says what to do.
 Knows runs, rewards and group ids; knows no weights and needs no torch.

@@ -42,7 +42,7 @@ __all__ = ["Score", "TrainReport", "WarmUpReport", "train", "warm_up"]
 
 @dataclass
 class TrainReport:
-    """What a call of `train` did."""
+    """Result of a call of `train`."""
 
     run_id: str
     model: str

@@ -69,7 +69,7 @@ class Recipe:
 
 @dataclass
 class StageReport:
-    """What a stage of a recipe gave."""
+    """Result of a recipe's stage."""
 
     name: str
     model: str
@@ -182,7 +182,7 @@ async def _scores_after(recipe: Recipe, stage: Stage, stop: StopSignal | None) -
 
 
 class _Progress:
-    """Which stages of a recipe were begun, and by which training runs; kept in a file until all are done."""
+    """Journal of a recipe: its stages and their training runs; kept in a file until all are done."""
 
     def __init__(self, recipe: Recipe, *, fresh: bool) -> None:
         self.file = settings.load().home / "training" / f"recipe-{recipe.fingerprint}.json"

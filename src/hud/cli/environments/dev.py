@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hud.eval.development.live_environment import LiveEnvironment
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
-"""What coding agents do not take in the name of a server."""
+"""Characters that coding agents refuse in the name of a server."""
 
 
 @click.command(name="dev", epilog="Try it by hand in the browser: hud dev env.py --inspect")

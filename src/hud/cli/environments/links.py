@@ -1,4 +1,4 @@
-"""What a folder belongs to on a platform: kept in its `.hud/config.json`, valid for one server and one team."""
+"""Link of a folder to the platform, in its `.hud/config.json`, valid for one server and one team."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `hud eval` shows while it works: a live line on a terminal, one plain line for each run elsewhere."""
+"""Progress of `hud eval`: a live line on a terminal, one plain line for each run elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `hud eval` says at the end: the numbers, what they do not say, and what to type next."""
+"""Report of `hud eval`: the figures, their limits, and the next commands."""
 
 from __future__ import annotations
 

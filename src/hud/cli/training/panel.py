@@ -1,4 +1,4 @@
-"""What `hud train` shows while it works: a live panel on a terminal, one plain line for each step elsewhere."""
+"""Progress of `hud train`: a live panel on a terminal, one plain line for each step elsewhere."""
 
 from __future__ import annotations
 

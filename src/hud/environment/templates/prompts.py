@@ -17,7 +17,7 @@ class StartFrame:
 
     prompt: str | list[Message]
     bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By capabilities' names: what connecting to them takes in this task alone, such as a token."""
+    """Connection parameters for this task alone, such as a token, by capability name."""
     state: Any = None
     """The environment's state after the setup half, where it has an observe hook."""
 

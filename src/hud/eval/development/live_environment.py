@@ -25,7 +25,7 @@ _STEP_MS = 50
 _DEBOUNCE_MS = 400
 """Saves that come closer together than a step, for at most so long, are one."""
 _OWN_FILES = (".py", ".env")
-"""What counts in the environment's own folder: an environment may write other files there while it works."""
+"""Patterns of watched files in the environment's folder: an environment may write others while it works."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class LiveEnvironment:
 
 
 class _Printed:
-    """What a process prints, kept until it is up; where it does not come up, its error tells its last words."""
+    """Output of a process, kept until it is up; its last lines are part of the error if it fails to start."""
 
     def __init__(self, hear: Callable[[bytes], None]) -> None:
         self._hear = hear

@@ -18,7 +18,7 @@ class FailedRun:
     """Facts about a failed run."""
 
     kind: str
-    """Whose fault it was, or `cancelled`, or `unknown`."""
+    """Kind of the failure, or `cancelled`, or `unknown`."""
     error: str | None
     slug: str
     trace_id: str

@@ -1,4 +1,4 @@
-"""How jobs, runs and tasksets show themselves: `repr` for a prompt, HTML for a notebook. All text is escaped."""
+"""Representations of jobs, runs and tasksets: `repr` for a prompt, HTML for a notebook. All text is escaped."""
 
 from __future__ import annotations
 

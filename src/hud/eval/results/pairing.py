@@ -36,7 +36,7 @@ class TaskChange:
     runs: tuple[int, int]
     """Measured runs of each job."""
     chance: float
-    """How often runs of one and the same policy, dealt out by chance, would differ as much; from 0 to 1."""
+    """p-value: probability that runs of one policy, split at random, differ as much; from 0 to 1."""
 
     @property
     def difference(self) -> float:

@@ -10,7 +10,7 @@ from hud.errors import FailureKind
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What statistics and resuming need of a run, wherever it is stored."""
+    """Summary of a run for statistics and resuming, independent of its storage."""
 
     slug: str
     reward: float | None

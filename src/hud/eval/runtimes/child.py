@@ -1,4 +1,4 @@
-"""What a process does that was forked for one rollout: bound itself, serve the rollout, leave.
+"""Main program of a process forked for one rollout: set its limits, serve the rollout, exit.
 
 Nothing of the server that forked it may run here: no exit handlers, no shared random state, no way to the
 other rollouts.
@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one rollout may take; None is no limit."""
+    """Resource limits of one rollout; None: no limit."""
 
     memory_mb: float | None = None
     cpu_seconds: float | None = None

@@ -1,11 +1,11 @@
-"""How a process ended, in words."""
+"""Descriptions of exit statuses."""
 
 from __future__ import annotations
 
 import signal
 
 SHOWN = 2000
-"""How much of a process's last words is shown."""
+"""Characters of a process's last output in an error."""
 
 
 def told_exit(status: int, words: str) -> str:

@@ -1,4 +1,4 @@
-"""Which Python runs an environment, where it is not this process's own."""
+"""Python interpreter of an environment, where it is not this process's own."""
 
 from __future__ import annotations
 

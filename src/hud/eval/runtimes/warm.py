@@ -29,7 +29,7 @@ from hud.trace import ToolSpec
 
 _SPECS = TypeAdapter(list[ToolSpec])
 _END_SECONDS = 2.0
-"""How long a process that was told to end may take, before it is killed."""
+"""Seconds between a process's SIGTERM and SIGKILL."""
 
 
 class Child:

@@ -53,7 +53,7 @@ class Child:
     said: bytes = b""
     """The last that it printed."""
     killed_for: str | None = None
-    """Which limit it was killed for."""
+    """The limit that it exceeded."""
 
     def listen(self) -> bool:
         """Read what it printed, and keep the tail; False when nothing more can come."""

@@ -22,7 +22,7 @@ from hud.eval.tasksets.taskset import Taskset
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
 _EXPORTED = {"scenario": "id", "task_id": "id", "name": "slug"}
-"""What a platform's export and upload call our fields."""
+"""Names of our fields in a platform's export and upload."""
 
 
 def load_tasks(path: Path) -> list[Task]:

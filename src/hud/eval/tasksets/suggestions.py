@@ -1,4 +1,4 @@
-"""What a mistyped name was probably meant to be."""
+"""Suggestions for mistyped names."""
 
 from __future__ import annotations
 

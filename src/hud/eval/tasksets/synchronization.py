@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 500
 
 @dataclass
 class SyncPlan:
-    """What an upload would change."""
+    """Changes by an upload."""
 
     taskset_name: str
     to_create: list[Task] = field(default_factory=list)
@@ -32,11 +32,11 @@ class SyncPlan:
     remote_only: list[Task] = field(default_factory=list)
     """Rows that only the platform has. They stay there."""
     before: dict[str, Task] = field(default_factory=dict)
-    """What the platform has of the rows in `to_update`, by slug."""
+    """The platform's versions of the rows in `to_update`, by slug."""
 
     @property
     def to_apply(self) -> list[Task]:
-        """What is sent."""
+        """Rows to send."""
         return [*self.to_create, *self.to_update]
 
     def changes(self, task: Task) -> list[str]:

@@ -24,7 +24,7 @@ Family = Literal["openai", "anthropic", "gemini"]
 """Provider family of a dialect: a provider takes requests of its own family unchanged."""
 
 SafetyPolicy = Literal["acknowledge", "stop"]
-"""What is done about a computer action that the provider wants a person to confirm: it is carried out, or ends the run."""
+"""Policy for a computer action that the provider wants a person to confirm: it is carried out, or ends the run."""
 
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"

@@ -47,7 +47,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """What the interval of the difference allows one to say."""
+        """Verdict that the interval of the difference supports."""
         low, high = self.difference.low, self.difference.high
         if low is not None and low > 0:
             return f"{self.second} is better"

@@ -1,1 +1,1 @@
-"""What a training run would need and how fast it would be, before it is started."""
+"""Planning: memory, compute and speed of a training run before its start."""

@@ -1,4 +1,4 @@
-"""What recorded rollouts say about speed: how long environments take, and what a token costs among how many.
+"""Speed from recorded rollouts: environments' delays, and seconds for a token by batch size.
 
 A sequence that is drawn beside others is slowed by them. One decode step with n sequences is taken to cost a + c n
 seconds, and both are fitted to the recorded turns, whose neighbours are known from the times that they were drawn at.
@@ -22,7 +22,7 @@ class Turn:
 
     tokens: int
     environment_seconds: float
-    """What passed after it, until the next turn began or the rollout was over."""
+    """Seconds after it, until the next turn began or the rollout was over."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DecodeCost:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a simulation is fed with."""
+    """Input of a simulation."""
 
     shapes: tuple[Shape, ...]
     decode: DecodeCost
@@ -63,7 +63,7 @@ class Measured:
     left_out: float = 0.0
     """Share of groups that no step learned from, as those whose runs had all the same reward."""
     apply_seconds: float = 0.0
-    """What of an update comes when all of its groups are in the gradient: the optimizer, and the checkpoint."""
+    """Part of an update after all of its groups are in the gradient: the optimizer, and the checkpoint."""
 
 
 def measure(

@@ -22,7 +22,7 @@ from hud.train.rollouts.group_order import begins_another, next_group
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run is given."""
+    """Settings of a simulated run."""
 
     steps: int = 50
     group: int = 8
@@ -37,7 +37,7 @@ class Setup:
     """Sampling and training take turns on the same cores or device."""
     seed: int = 0
     dynamic_sampling: int = 0
-    """How often a step may draw tasks in place of those whose groups teach nothing."""
+    """Draws of tasks in a step in place of groups without signal."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "group", "tasks_per_step", "environments", "samplers", "trainers"):
@@ -47,7 +47,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What came of it."""
+    """Result of the simulation."""
 
     seconds: float
     rollouts: int

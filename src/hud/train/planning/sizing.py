@@ -1,4 +1,4 @@
-"""How much memory, compute and money a training run of a large model takes, on its three planes. Arithmetic, not measurement.
+"""Memory, compute and cost of training a large model, on its three planes. Arithmetic, not measurement.
 
     sampler    weights 2 P; a token's keys and values 2 · layers · kv_heads · head_dim · 2 bytes
                decode is bound by memory: a step reads the weights once and every sequence's keys and values
@@ -23,7 +23,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What the arithmetic needs of a model."""
+    """Figures of a model for the arithmetic."""
 
     name: str
     parameters: float
@@ -90,7 +90,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one model needs."""
+    """Requirements of one model."""
 
     model: str
     training: str

@@ -1,4 +1,4 @@
-"""Which group is learned from next, and when another is begun, where groups are played ahead.
+"""Order of groups where rollouts run ahead: the next to learn from, and the time to begin another.
 
 The same for the training loop and its simulation.
 """

@@ -1,4 +1,4 @@
-"""Where rollouts of training run, by name: the `runtime` setting of `TrainConfig`."""
+"""Runtimes of training rollouts, by name: the `runtime` setting of `TrainConfig`."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Example:
     tools: list[ToolSpec]
     reward: float | None
     failed: FailedRun | None = None
-    """How it failed, where it did."""
+    """Kind of its failure, if it failed."""
 
 
 def conversation_of(trace: Trace) -> list[ChatMessage]:

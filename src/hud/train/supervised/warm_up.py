@@ -44,7 +44,7 @@ _SAVE_EVERY = 100
 
 @dataclass(frozen=True)
 class WarmUpReport:
-    """What a warm-up did."""
+    """Result of a warm-up."""
 
     model: str
     runs: int

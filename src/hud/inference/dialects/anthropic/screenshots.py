@@ -1,4 +1,4 @@
-"""How large Claude sees a screen, and where on the screen its points are.
+"""Scaling of screenshots for Claude, and of its coordinates back to the screen.
 
 The API shrinks a picture that is too large before the model sees it, and the model's points are those of what it
 sees (https://platform.claude.com/docs/en/build-with-claude/vision-coordinates).

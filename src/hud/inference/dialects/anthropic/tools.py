@@ -73,7 +73,7 @@ class Declared(DeclaredTools):
     computer: ToolSpec | None = None
     """The tool that is declared as Claude's own computer."""
     seen: Size = (0, 0)
-    """How large Claude sees its screen."""
+    """Size of the screen as Claude sees it, in pixels."""
     navigator: str | None = None
     """Name of the function that moves a browser from page to page, which Claude's computer tool cannot."""
 
