@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hud.errors import UsageError
 from hud.inference import prices
-from hud.inference.prices import cost_usd, price_of
+from hud.inference.prices import TokenCounts, cost_usd, price_of
 
 
 @pytest.fixture
@@ -28,13 +28,11 @@ def own(tmp_path, monkeypatch):
 
 
 def cost(model, prompt=0, completion=0, **more):
-    return cost_usd(model, prompt_tokens=prompt, completion_tokens=completion, **more)
+    return cost_usd(model, TokenCounts(prompt, completion, **more))
 
 
 def test_tokens_of_each_kind_have_their_own_price(own):
-    found = cost(
-        "claude-sonnet-4-6", 1_000_000, 100_000, cached_tokens=600_000, cache_write_tokens=200_000
-    )
+    found = cost("claude-sonnet-4-6", 1_000_000, 100_000, cached=600_000, written=200_000)
     assert found == pytest.approx(0.2 * 3.0 + 0.6 * 0.3 + 0.2 * 3.75 + 0.1 * 15.0)
 
 
@@ -59,7 +57,7 @@ def test_long_prompts_have_their_own_prices_for_the_whole_call(own):
 def test_ones_own_prices_go_first_and_are_read_when_they_change(own):
     own({"gpt-5": {"input": 100.0, "output": 0.0}, "mine": {"input": 1.0, "output": 2.0}}, at=1)
     assert cost("gpt-5", 1_000_000) == 100.0
-    assert cost("mine", 1_000_000, 1_000_000, cached_tokens=500_000) == 3.0
+    assert cost("mine", 1_000_000, 1_000_000, cached=500_000) == 3.0
     own({"gpt-5": {"input": 7.0, "output": 0.0}}, at=2)
     assert cost("gpt-5", 1_000_000) == 7.0
     assert cost("mine", 1_000_000) is None
@@ -90,5 +88,5 @@ def test_more_tokens_never_cost_less_and_the_cache_never_costs_more_than_fresh_w
 ):
     cached = min(cached, prompt)
     whole = cost(model, prompt, completion)
-    assert 0 <= cost(model, prompt, completion, cached_tokens=cached) <= whole
+    assert 0 <= cost(model, prompt, completion, cached=cached) <= whole
     assert cost(model, prompt, completion + more) >= whole

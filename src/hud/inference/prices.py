@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -22,6 +23,30 @@ from hud.trace import Usage
 _TABLE = Path(__file__).with_name("prices.json")
 _DATED = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|\d{2}-\d{4}|\d{4}|latest)$")
 """Suffix by which providers pin a version of a model."""
+
+
+class TokenCounts(NamedTuple):
+    """Tokens of a call; `prompt` counts all its tokens, `cached` and `written` among them."""
+
+    prompt: int
+    completion: int
+    cached: int = 0
+    """Prompt tokens read from a cache."""
+    written: int = 0
+    """Prompt tokens written to a cache."""
+
+    def usage(self, cost_usd: float | None = None) -> Usage:
+        """Return the counts with a cost in dollars."""
+        return Usage(
+            prompt_tokens=self.prompt,
+            completion_tokens=self.completion,
+            cached_tokens=self.cached,
+            cost_usd=cost_usd,
+        )
+
+    def priced(self, model: str) -> Usage:
+        """Return the counts with their cost by the price table."""
+        return self.usage(cost_usd(model, self))
 
 
 class Rates(BaseModel):
@@ -74,51 +99,15 @@ def price_of(model: str) -> Price | None:
     return None
 
 
-def cost_usd(
-    model: str,
-    *,
-    prompt_tokens: int,
-    completion_tokens: int,
-    cached_tokens: int = 0,
-    cache_write_tokens: int = 0,
-) -> float | None:
-    """Return what a call costs, None where no price is known.
-
-    `prompt_tokens` counts all tokens of the prompt, those read from a cache and written to it among them.
-    """
+def cost_usd(model: str, counts: TokenCounts) -> float | None:
+    """Return what a call costs, None where no price is known."""
     price = price_of(model)
     if price is None:
         return None
     rates: Rates = price
-    if price.long is not None and prompt_tokens > price.long.above:
+    if price.long is not None and counts.prompt > price.long.above:
         rates = price.long
-    return rates.cost_usd(prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens)
-
-
-def usage_of_call(
-    model: str,
-    prompt: int,
-    completion: int,
-    cached: int = 0,
-    written: int = 0,
-    *,
-    charged: float | None = None,
-) -> Usage:
-    """Return token counts with their cost; `prompt` counts all its tokens, `cached` and `written` among them.
-
-    `charged`: dollars that the server itself says, instead of those of the price table.
-    """
-    if charged is None:
-        charged = cost_usd(
-            model,
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            cached_tokens=cached,
-            cache_write_tokens=written,
-        )
-    return Usage(
-        prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached, cost_usd=charged
-    )
+    return rates.cost_usd(*counts)
 
 
 @lru_cache(maxsize=8)

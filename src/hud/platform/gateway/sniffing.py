@@ -14,6 +14,7 @@ from hud.inference.dialects.anthropic import answer as anthropic
 from hud.inference.dialects.chat_completions import answer as chat_completions
 from hud.inference.dialects.gemini import answer as gemini
 from hud.inference.dialects.responses import answer as responses
+from hud.inference.prices import TokenCounts
 from hud.platform.gateway.ledger import Meter
 
 _HEAD, _TAIL = 16_384, 65_536
@@ -66,14 +67,14 @@ def _counts(data: bytes) -> list[dict[str, Any]]:
 
 def _read_counts(counts: dict[str, Any], meter: Meter) -> None:
     counts = _checked(counts)
-    prompt, completion, cached, *_ = _dialect(counts)(counts)
+    found = _dialect(counts)(counts)
     # An event may repeat some of the counts alone.
-    meter.prompt_tokens = prompt or meter.prompt_tokens
-    meter.completion_tokens = completion or meter.completion_tokens
-    meter.cached_tokens = cached or meter.cached_tokens
+    meter.prompt_tokens = found.prompt or meter.prompt_tokens
+    meter.completion_tokens = found.completion or meter.completion_tokens
+    meter.cached_tokens = found.cached or meter.cached_tokens
 
 
-def _dialect(counts: dict[str, Any]) -> Callable[[dict[str, Any]], tuple[int, ...]]:
+def _dialect(counts: dict[str, Any]) -> Callable[[dict[str, Any]], TokenCounts]:
     if "promptTokenCount" in counts or "candidatesTokenCount" in counts:
         return gemini.token_counts
     if "input_tokens_details" in counts:

@@ -14,7 +14,7 @@ from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.codec import Refusal
 from hud.inference.dialects.events import Finished
 from hud.inference.dialects.turns import Turn
-from hud.inference.prices import usage_of_call
+from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, Usage, new_id
 
@@ -95,12 +95,12 @@ def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> 
     return completion
 
 
-def token_counts(usage: dict[str, Any]) -> tuple[int, int, int, int]:
-    """Return tokens of the prompt (cached ones included), of the output, read from the cache, and written to it."""
+def token_counts(usage: dict[str, Any]) -> TokenCounts:
+    """Return the counts in `usage`, whose `input_tokens` exclude those of the cache."""
     read = usage.get("cache_read_input_tokens") or 0
     written = usage.get("cache_creation_input_tokens") or 0
     prompt = (usage.get("input_tokens") or 0) + read + written
-    return prompt, usage.get("output_tokens") or 0, read, written
+    return TokenCounts(prompt, usage.get("output_tokens") or 0, read, written)
 
 
 def _signed(block: Block) -> bool:
@@ -155,7 +155,7 @@ def _citations(blocks: list[Block]) -> list[Citation]:
 def _read_usage(answers: list[dict[str, Any]], model: str) -> Usage:
     total = Usage(llm_call_count=0)
     for answer in answers:
-        usage = usage_of_call(model, *token_counts(answer.get("usage") or {}))
+        usage = token_counts(answer.get("usage") or {}).priced(model)
         total.prompt_tokens += usage.prompt_tokens
         total.completion_tokens += usage.completion_tokens
         total.cached_tokens += usage.cached_tokens

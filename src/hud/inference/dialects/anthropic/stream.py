@@ -131,8 +131,7 @@ class MessageReader:
 
     def _count(self, usage: dict[str, Any]) -> None:
         self._counts |= {name: count for name, count in usage.items() if count is not None}
-        prompt, completion, cached, _ = token_counts(self._counts)
-        self.usage = Usage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+        self.usage = token_counts(self._counts).usage()
 
 
 class MessageWriter:

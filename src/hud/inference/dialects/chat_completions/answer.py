@@ -10,7 +10,7 @@ from hud.inference.dialects.events import Finished, TokenInfo
 from hud.inference.dialects.messages import call_message, parsed_arguments
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.turns import Turn
-from hud.inference.prices import usage_of_call
+from hud.inference.prices import TokenCounts
 from hud.trace import Completion, Continuation, Sample, ToolCall, Usage, new_id
 
 FILTERED = "The server's content filter stopped the turn."
@@ -47,6 +47,7 @@ def read_answer(
     reason = _finish_reason(choice, calls)
     sample = _sample(choice, answer, 1.0 if temperature is None else temperature)
     usage = answer.get("usage") or {}
+    counts = token_counts(usage)
     extended = True
     if continuation is not None and sample is not None:
         prefix = continuation.token_ids
@@ -58,16 +59,16 @@ def read_answer(
         finish_reason=reason,
         refusal=message.get("refusal") or (FILTERED if reason == "content_filter" else None),
         model=answer.get("model") or model,
-        usage=usage_of_call(model, *token_counts(usage), charged=usage.get("cost")),
+        usage=counts.priced(model) if usage.get("cost") is None else counts.usage(usage["cost"]),
         sample=sample,
         extended=extended,
     )
 
 
-def token_counts(usage: dict[str, Any]) -> tuple[int, int, int]:
-    """Return tokens of the prompt (cached ones included), of the output, and read from the cache."""
+def token_counts(usage: dict[str, Any]) -> TokenCounts:
+    """Return the counts in `usage`."""
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached
+    return TokenCounts(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached)
 
 
 def _finish_reason(choice: dict[str, Any], calls: list[ToolCall]) -> str:

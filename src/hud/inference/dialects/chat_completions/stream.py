@@ -94,10 +94,7 @@ class ChatReader:
             events.append(Begun())
         usage = value.get("usage")
         if isinstance(usage, dict):
-            prompt, completion, cached = token_counts(usage)
-            self.usage = Usage(
-                prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached
-            )
+            self.usage = token_counts(usage).usage()
         for choice in value.get("choices") or []:
             events += self._choice(choice)
         return events

@@ -13,7 +13,7 @@ from hud.inference.dialects.gemini.conversation import DIALECT
 from hud.inference.dialects.gemini.tools import Declared
 from hud.inference.dialects.messages import Part
 from hud.inference.dialects.turns import Call, Turn
-from hud.inference.prices import usage_of_call
+from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, Usage, new_id
 
@@ -85,7 +85,7 @@ def read_answer(
         finish_reason="safety_check" if stopped else finish,
         refusal=refusal,
         model=answer.get("modelVersion") or model,
-        usage=usage_of_call(model, *token_counts(answer.get("usageMetadata") or {})),
+        usage=token_counts(answer.get("usageMetadata") or {}).priced(model),
         citations=_citations(candidate, parts),
         verbatim={"dialect": DIALECT, "items": parts, "ids": ids},
         extra={"stop_reason": reason},
@@ -180,11 +180,11 @@ def _span(spoken: bytes, place: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def token_counts(usage: dict[str, Any]) -> tuple[int, int, int]:
-    """Return tokens of the prompt (cached ones included), of the output with its thoughts, and read from the cache."""
+def token_counts(usage: dict[str, Any]) -> TokenCounts:
+    """Return the counts in `usageMetadata`; thoughts count as output."""
     prompt = (usage.get("promptTokenCount") or 0) + (usage.get("toolUsePromptTokenCount") or 0)
     output = (usage.get("candidatesTokenCount") or 0) + (usage.get("thoughtsTokenCount") or 0)
-    return prompt, output, usage.get("cachedContentTokenCount") or 0
+    return TokenCounts(prompt, output, usage.get("cachedContentTokenCount") or 0)
 
 
 def write_turn(place: int, turn: Turn, *, think: bool | None, logprobs: bool) -> dict[str, Any]:

@@ -78,10 +78,7 @@ class ContentReader:
     def read(self, value: dict[str, Any]) -> list[Event]:
         usage = value.get("usageMetadata")
         if usage:
-            prompt, completion, cached = token_counts(usage)
-            self.usage = Usage(
-                prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached
-            )
+            self.usage = token_counts(usage).usage()
         events: list[Event] = []
         if not self._begun:
             self._begun = True

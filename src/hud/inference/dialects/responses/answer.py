@@ -12,7 +12,7 @@ from hud.inference.dialects.responses.computer import actions_of
 from hud.inference.dialects.responses.conversation import DIALECT
 from hud.inference.dialects.responses.tools import Declared
 from hud.inference.dialects.turns import Turn
-from hud.inference.prices import usage_of_call
+from hud.inference.prices import TokenCounts
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, new_id
 
@@ -54,6 +54,7 @@ def read_response(
     # A turn may hold remarks beside its answer; the answer alone is graded.
     final = [item for item in items if item.get("phase") == "final_answer"]
     usage = response.get("usage") or {}
+    counts = token_counts(usage)
     completion = Completion(
         content="\n".join(_parts(final or items, "output_text", "text")) or None,
         reasoning=_reasoning(items),
@@ -61,7 +62,7 @@ def read_response(
         finish_reason="safety_check" if stopped else reason,
         refusal=refusal,
         model=response.get("model") or model,
-        usage=usage_of_call(model, *token_counts(usage), charged=usage.get("cost")),
+        usage=counts.priced(model) if usage.get("cost") is None else counts.usage(usage["cost"]),
         citations=_citations(items),
         verbatim={"dialect": DIALECT, "items": items},
     )
@@ -172,10 +173,10 @@ def _citations(items: list[dict[str, Any]]) -> list[Citation]:
     return found
 
 
-def token_counts(usage: dict[str, Any]) -> tuple[int, int, int, int]:
-    """Return tokens of the prompt (cached ones included), of the output, read from the cache, and written to it."""
+def token_counts(usage: dict[str, Any]) -> TokenCounts:
+    """Return the counts in `usage`."""
     details = usage.get("input_tokens_details") or {}
-    return (
+    return TokenCounts(
         usage.get("input_tokens") or 0,
         usage.get("output_tokens") or 0,
         details.get("cached_tokens") or 0,
