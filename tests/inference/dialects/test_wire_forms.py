@@ -6,19 +6,25 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.agents.servers.anthropic import AnthropicMessages
+from tests.agents.servers.gemini import GeminiContent, _canonical
 from tests.agents.servers.loopback import PNG
 from tests.agents.servers.openai_chat import OpenAIChat
 from tests.agents.servers.openai_responses import OpenAIResponses
 
+from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.answer import read_answer
 from hud.inference.dialects.chat_completions.conversation import documented_messages
 from hud.inference.dialects.chat_completions.stream import joined_answer
+from hud.inference.dialects.gemini.codec import GeminiCodec
+from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.responses.conversation import input_items
 from hud.inference.dialects.server_sent_events import events_in
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.inference.tool_names import wire_names
+from hud.trace import ToolSpec
 
 
 def joined(body):
@@ -143,3 +149,29 @@ def test_every_conversation_of_another_dialect_is_one_that_responses_document(me
     items = input_items(messages, WIRE)
     OpenAIResponses()._check_items(items, set(), stored=False)
     assert pictures_in(items) == pictures_in(messages)
+
+
+NAMED = [ToolSpec(name=name) for name in ("look", "files.read", "搜索")]
+
+
+def request_of(messages):
+    return GenerationRequest(model="some-model", messages=messages, tools=NAMED)
+
+
+@given(conversations())
+def test_every_conversation_is_one_that_anthropic_documents(messages):
+    assume(all(str(message["content"]).strip() for message in messages))
+    wire = AnthropicCodec().request("some-model", request_of(messages))
+    AnthropicMessages()._check_messages(wire.body, set(WIRE.values()))
+    assert pictures_in(wire.body) == pictures_in(messages)
+
+
+@given(conversations())
+def test_every_conversation_is_one_that_gemini_documents(messages):
+    wire = GeminiCodec().request("gemini-3-pro-preview", request_of(messages))
+    contents, names = wire.body["contents"], set(WIRE.values())
+    server = GeminiContent()
+    # Calls of another model, which Gemini takes with a signature that it documents for them.
+    server.given = [_canonical(part) for content in contents for part in content["parts"]]
+    server._check_contents(contents, names, set(), "gemini-3-pro-preview")
+    assert pictures_in(contents) == pictures_in(messages)
