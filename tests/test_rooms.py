@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_no_module_of_the_package_is_imported_by_its_name_in_a_string():
 )
 def test_an_import_by_name_is_noticed(code):
     assert named_imports(ast.parse(code))
+
+
+def test_the_way_of_a_token_names_at_most_thirty_files_that_are_there():
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    way = page.split("## The way of a token")[1].split("\n## ")[0]
+    files = re.findall(r"^\d+\. `([^`]+)`", way, re.MULTILINE)
+    assert 0 < len(files) == len(set(files)) <= 30
+    assert [name for name in files if not (SOURCE / name).is_file()] == []
 
 
 @pytest.mark.parametrize(

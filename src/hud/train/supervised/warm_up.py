@@ -93,7 +93,8 @@ async def warm_up(
     if opened.discarded is not None:
         shown.note(discarded_note(opened.discarded))
     try:
-        payloads = await _payloads(client, model_id, chosen)
+        on_record = runs is None and client.api_url is None
+        payloads = await _payloads(client, model_id, chosen, on_record=on_record)
         order: list[TrajectoryPayload] = []
         for epoch in range(epochs):
             shuffled = list(payloads)
@@ -175,13 +176,16 @@ def _nothing_to_learn(found: Sequence[Example], min_reward: float | None) -> str
 
 
 async def _payloads(
-    client: Client, model_id: str, examples: list[Example]
+    client: Client, model_id: str, examples: list[Example], *, on_record: bool
 ) -> list[TrajectoryPayload]:
-    """Return the runs as token ids: the policy's own where there are any, else of their text."""
+    """Return the runs as token ids: the policy's own where there are any, else of their text.
+
+    With `on_record`, the policy's own are read from the store of this process, by trace id.
+    """
     payloads: dict[int, TrajectoryPayload] = {}
     spoken: list[int] = []
     for place, one in enumerate(examples):
-        own = payload_of(one.trace, one.reward or 0.0)
+        own = payload_of(one.trace, one.reward or 0.0, on_record=on_record)
         if own is not None:
             payloads[place] = own
         else:
