@@ -94,10 +94,10 @@ def test_llama3_rotary_scaling_is_that_of_transformers(tmp_path):
 @pytest.mark.parametrize(
     ("size", "table"),
     [
-        (CacheSize(pages=3, page_tokens=17, max_context=16, whole=True), [2]),
-        (CacheSize(pages=3, page_tokens=4, max_context=12, whole=False), [2, 0, 1]),
+        (CacheSize(pages=3, page_tokens=17, max_context=16), [2]),
+        (CacheSize(pages=3, page_tokens=4, max_context=12), [2, 0, 1]),
     ],
-    ids=["whole", "in pages"],
+    ids=["one page", "several pages"],
 )
 def test_tokens_on_top_of_a_cache_see_what_a_whole_pass_sees(tmp_path, size, table):
     reference(tmp_path, "qwen3", tied=True)

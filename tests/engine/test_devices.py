@@ -7,7 +7,7 @@ from tests.engine.tiny_policy import tiny_folder
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hud.engine.cuda.decode_graphs import DecodeGraphs
+from hud.engine.cuda.decode_graphs import DecodeGraphs, GraphCache
 from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.learn.logprobs import pass_logprobs
 from hud.engine.learn.optimizer import AdamW
@@ -98,9 +98,8 @@ def test_a_decoder_loaded_or_moved_keeps_its_rotary_frequencies():
     assert elsewhere(loaded.to(META)) == []
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole pages", "small pages"])
-def test_a_cached_step_computes_where_the_weights_are(decoder, whole):
-    size = CacheSize(pages=4, page_tokens=64, max_context=63, whole=whole)
+def test_a_cached_step_computes_where_the_weights_are(decoder):
+    size = CacheSize(pages=4, page_tokens=64, max_context=63)
     cache = KVCache(CONFIG, size, torch.float32, META)
     ids = torch.zeros(8, dtype=torch.int64, device=META)
     positions = cache.aim([[0], [1]], [0, 0], [4, 4], 4)
@@ -131,8 +130,8 @@ def test_adapters_are_where_the_weights_are(decoder):
 
 
 def test_graphs_buffers_are_where_the_cache_is(decoder):
-    size = CacheSize(pages=4, page_tokens=64, max_context=128, whole=False)
-    graphs = DecodeGraphs(decoder, KVCache(CONFIG, size, torch.float32, META), most=4)
+    size = CacheSize(pages=4, page_tokens=64, max_context=128)
+    graphs = DecodeGraphs(decoder, GraphCache(CONFIG, size, torch.float32, META), most=4)
     assert elsewhere(graphs) == []
 
 

@@ -80,7 +80,7 @@ def test_tokens_on_top_of_a_cache_see_what_a_whole_pass_sees(tmp_path, kind):
     write(tmp_path, kind, **FOREIGN[kind])
     decoder = load_decoder(tmp_path)
     ids = torch.randint(0, 97, (10,))
-    size = CacheSize(pages=2, page_tokens=17, max_context=16, whole=True)
+    size = CacheSize(pages=2, page_tokens=17, max_context=16)
     cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
     with torch.no_grad():
         positions = cache.aim([[1]], [0], [6], 6)

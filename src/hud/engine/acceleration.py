@@ -32,13 +32,15 @@ def decoder_type(device: torch.device | str) -> type[Decoder]:
 def runner_type(decoder: AnyDecoder, bank: AdapterBank | None = None) -> type[Runner]:
     """Return the class that computes a sampler's passes with `decoder`."""
     now = settings.load()
+    if bank is not None:  # Neither computes each row with its own adapter.
+        return Runner
     if decoder.device.type == "cpu" and now.cpu_kernels:
         from hud.engine.cpu.fused_decoder import can_be_fused
-        from hud.engine.cpu.runner import CpuRunner, FusedRunner
+        from hud.engine.cpu.runner import CpuRunner
 
-        return FusedRunner if bank is None and can_be_fused(decoder) else CpuRunner
-    # A recorded graph would compute every row with the adapters that it was recorded with.
-    if decoder.device.type == "cuda" and now.cuda_kernels and bank is None and _paged(decoder):
+        if can_be_fused(decoder):
+            return CpuRunner
+    if decoder.device.type == "cuda" and now.cuda_kernels and _paged(decoder):
         from hud.engine.cuda.runner import CudaRunner
 
         return CudaRunner

@@ -20,7 +20,7 @@ from hud.engine.cpu.fused_decoder import FusedDecoder
 from hud.engine.sample.kv_cache import CacheSize, KVCache
 
 decoder = load_decoder(Path(sys.argv[1]))
-size = CacheSize.within(1 << 20, decoder.config, torch.float32, slots=1, max_context=8, tables=True)
+size = CacheSize.within(1 << 20, decoder.config, torch.float32, slots=1, max_context=8)
 computing = FusedDecoder(decoder)
 cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
 computing.logits(computing.run([[1]], [[0]], [0], cache))

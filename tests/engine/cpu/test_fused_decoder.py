@@ -29,7 +29,7 @@ def made(**options):
 
 def cache_for(decoder):
     size = CacheSize.within(
-        1 << 24, decoder.config, torch.float32, slots=len(LENGTHS), max_context=None, tables=True
+        1 << 24, decoder.config, torch.float32, slots=len(LENGTHS), max_context=None
     )
     return KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
 

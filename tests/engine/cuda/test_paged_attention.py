@@ -52,16 +52,16 @@ import torch
 from tests.engine.random_decoder import CONFIG
 from dataclasses import replace
 from hud.engine.decoder import Decoder
-from hud.engine.cuda.decode_graphs import rows_of
-from hud.engine.sample.kv_cache import CacheSize, KVCache
+from hud.engine.cuda.decode_graphs import GraphCache, rows_of
+from hud.engine.sample.kv_cache import CacheSize
 
 torch.manual_seed(0)
 decoder = Decoder(replace(CONFIG, head_dim=16)).eval()
-size = CacheSize(pages=12, page_tokens=64, max_context=256, whole=False)
+size = CacheSize(pages=12, page_tokens=64, max_context=256)
 ids, tables, starts = [3, 4, 5], [[7, 2, 9], [0], [1, 11]], [150, 12, 64]
 outputs = []
 for by_tables in (False, True):
-    cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
+    cache = GraphCache(decoder.config, size, torch.float32, torch.device("cpu"))
     torch.manual_seed(1)
     cache.keys.normal_()
     cache.values.normal_()

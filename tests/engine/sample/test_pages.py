@@ -56,9 +56,9 @@ class Conversations(RuleBasedStateMachine):
             assert self.busy or needed > PAGES, "one alone is never refused"
             return
         if placement.copied is not None:
-            source, target, count = placement.copied
-            for place in range(count):
-                self.memory[target, place] = self.memory[source, place]
+            source, target = placement.copied
+            for place in range(self.page_tokens()):
+                self.memory[target, place] = self.memory.get((source, place))
         assert placement.cached < len(ids)
         slot = placement.slot
         assert slot.tokens == ids[: placement.cached]
@@ -143,7 +143,7 @@ def test_a_beginning_is_shared_by_reference_and_what_is_written_to_is_copied():
     second = slots.place(prompt)
     assert second.cached == 19
     assert second.slot.pages[:2] == first.pages[:2]
-    assert second.copied == (first.pages[2], second.slot.pages[2], 3)
+    assert second.copied == (first.pages[2], second.slot.pages[2])
     assert pages.in_use == 4
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.engine.random_decoder import random_decoder
 from tests.engine.tiny_policy import TEXTS, TOOLS, tiny_policy
 
+from hud.engine.cpu import runner
 from hud.engine.policy import Policy
 from hud.engine.sample import sampler
 from hud.engine.sample.token_sampling import Uniforms
@@ -220,10 +221,10 @@ async def test_a_closed_sampler_tells_who_waits():
 
 async def test_tokens_drawn_some_at_once_are_those_that_are_drawn_one_by_one(tmp_path, monkeypatch):
     create_tiny(tmp_path, TEXTS, vocab_size=400, hidden=32, layers=2, heads=2, max_context=512)
-    monkeypatch.setattr(sampler, "AT_ONCE_SECONDS", 1000.0)
+    monkeypatch.setattr(runner, "AT_ONCE_SECONDS", 1000.0)
     found = {}
-    for at_once in (1, sampler.AT_ONCE):
-        monkeypatch.setattr(sampler, "AT_ONCE", at_once)
+    for at_once in (1, runner.AT_ONCE):
+        monkeypatch.setattr(runner, "AT_ONCE", at_once)
         policy = Policy.load(tmp_path, slots=4)
         prompts = [list(range(9 + number)) for number in range(7)]  # More than there are slots.
         drawn = [

@@ -1,51 +1,42 @@
-"""The runner of small models on a CPU: passes over a copy of the weights that is laid out for compiled code."""
+"""The runner of small models on a CPU: passes over a copy of the weights that is laid out for compiled code.
+
+Where no caller needs to see a token before the next is sampled, one call samples several.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, ClassVar
+from time import perf_counter
 
-import numpy as np
 from torch import Tensor
 
 from hud.engine.cpu.fused_decoder import FusedDecoder
-from hud.engine.cpu.kernels import draw_rows
 from hud.engine.decoder import Decoder
 from hud.engine.sample.request import Request
-from hud.engine.sample.runner import Runner, cached, new_tokens, whole_prompts
+from hud.engine.sample.runner import Runner, Sampled
+from hud.engine.sample.scheduler import Chunk, Scheduler
 
-if TYPE_CHECKING:
-    from hud.engine.sample.scheduler import Stretch
+AT_ONCE = 8
+"""Most tokens of a sequence between two looks at new requests, new weights and abandoned requests."""
+AT_ONCE_SECONDS = 0.01
+"""How long they may take."""
 
 
 class CpuRunner(Runner):
-    """Samples with compiled code what needs no look at the logits."""
+    """Computes with a `FusedDecoder`."""
 
-    def sample(self, logits: Tensor, batch: Sequence[Request]) -> tuple[list[int], list[float]]:
-        """See `Runner.sample`."""
-        if any(request.params.truncates for request in batch):
-            return super().sample(logits, batch)
-        ids, logprobs = np.empty(len(batch), np.int64), np.empty(len(batch), np.float64)
-        temperatures = np.array(
-            [request.params.effective_temperature for request in batch], np.float32
-        )
-        numbers = np.array([request.uniforms.next() for request in batch])
-        rows = logits.float().contiguous().numpy()
-        draw_rows(rows, logits.shape[1], temperatures, numbers, ids, logprobs)
-        return ids.tolist(), logprobs.tolist()
-
-
-class FusedRunner(CpuRunner):
-    """Computes with a `FusedDecoder`, several tokens in one call where nobody has to see one before the next."""
-
-    page_tables: ClassVar[bool] = True
-    several_tokens: ClassVar[bool] = True
     _fused: FusedDecoder | None = None
+    _count = 0
+    """Tokens that the next `decode` may sample of each sequence; 0: through logits."""
+    _until_end = False
+    """True: the next `decode` stops when the first sequence ends."""
+    _pace = AT_ONCE_SECONDS, 1
+    """Seconds for one token of each sequence in the last `decode`, and its sequences."""
 
     @property
     def fused(self) -> FusedDecoder:
-        """The copy that is computed with, from the first `refresh` on."""
+        """The copy of the weights; made by the first `refresh`."""
         assert self._fused is not None
         return self._fused
 
@@ -57,48 +48,80 @@ class FusedRunner(CpuRunner):
         else:
             self._fused.refresh(self.decoder)
 
-    def prefill(self, batch: Sequence[Stretch]) -> tuple[list[Request], Tensor]:
-        """See `Runner.prefill`."""
-        batch = sorted(batch, key=lambda one: self._rank(one.request.place, one.count))
-        new, starts = new_tokens(batch)
-        tables = [one.request.place.pages for one in batch]
-        hidden = self.fused.run(new, tables, starts, self.cache)
-        lasts = [end - 1 for end in accumulate(map(len, new))]
-        return whole_prompts(batch, new, lasts, hidden)
-
-    def decode(self, batch: Sequence[Request]) -> tuple[list[Request], Tensor]:
-        """See `Runner.decode`."""
-        ordered = sorted(batch, key=lambda request: self._rank(request.place, 1))
-        starts = [len(request.place.tokens) for request in ordered]
-        tables = [request.place.pages for request in ordered]
-        ids = [[request.last] for request in ordered]
-        return ordered, cached(ordered, self.fused.run(ids, tables, starts, self.cache))
+    def last_hidden(
+        self, ids: Sequence[list[int]], tables: Sequence[list[int]], starts: Sequence[int]
+    ) -> Tensor:
+        """See `Runner.last_hidden`."""
+        hidden = self.fused.run(ids, tables, starts, self.cache)
+        if len(hidden) == len(ids):
+            return hidden
+        return hidden[[end - 1 for end in accumulate(map(len, ids))]]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Runner.logits`."""
         return self.fused.logits(hidden)
 
-    def sample_ahead(
-        self, batch: Sequence[Request], count: int, *, until_end: bool
-    ) -> list[tuple[list[int], list[float]]]:
-        """See `Runner.sample_ahead`."""
-        ids = [request.last for request in batch]
-        drawn, logprobs, counts = self.fused.draw_on(
-            ids,
+    def reserve(self, batch: Sequence[Chunk], scheduler: Scheduler) -> None:
+        """Reserve cache positions for several tokens of each sequence, where they may be sampled in one call.
+
+        No active sequence loses its pages for that; idle ones may.
+        """
+        self._until_end = bool(scheduler.waiting)
+        self._count = 0
+        requests = [one.request for one in batch]
+        stops = requests[0].stop_ids
+        if any(_needs_logits(one) or one.stop_ids != stops for one in requests):
+            return
+        self._count = 1
+        # A prompt that is being computed, or a preempted sequence, continues after this call.
+        if len(batch) < len(scheduler.active) or any(_is_watched(one) for one in requests):
+            return
+        seconds, before = self._pace
+        most = min(AT_ONCE, int(AT_ONCE_SECONDS / (seconds * max(1.0, len(batch) / before))))
+        for request in requests:
+            needed = min(most, request.most - len(request.token_ids))
+            found = scheduler.slots.grow(request.place, needed)
+            most = most if found >= needed else found
+        self._count = max(1, most)
+
+    def decode(self, batch: Sequence[Chunk]) -> Sampled:
+        """See `Runner.decode`."""
+        began = perf_counter()
+        sampled = (
+            self._sample_ahead([one.request for one in batch]) if self._count else self.step(batch)
+        )
+        count = max(len(ids) for _, ids, _ in sampled)
+        self._pace = (perf_counter() - began) / count, len(batch)
+        return sampled
+
+    def _sample_ahead(self, batch: list[Request]) -> Sampled:
+        """Sample up to `_count` tokens for each request in one call."""
+        lasts = [request.ids[-1] for request in batch]
+        sampled, logprobs, counts = self.fused.draw_on(
+            lasts,
             [request.place.pages for request in batch],
             [len(request.place.tokens) for request in batch],
             self.cache,
             [request.params.effective_temperature for request in batch],
-            [request.uniforms.coming(count) for request in batch],
+            [request.uniforms.coming(self._count) for request in batch],
             [request.most - len(request.token_ids) for request in batch],
             batch[0].stop_ids,
-            until_end=until_end,
+            until_end=self._until_end,
         )
-        found = []
-        for request, first, tokens, chances, number in zip(
-            batch, ids, drawn.tolist(), logprobs.tolist(), counts.tolist(), strict=True
+        found: Sampled = []
+        for request, last, ids, chances, count in zip(
+            batch, lasts, sampled.tolist(), logprobs.tolist(), counts.tolist(), strict=True
         ):
-            request.uniforms.skip(number)
-            request.place.tokens += [first, *tokens[: number - 1]]
-            found.append((tokens[:number], chances[:number]))
+            request.uniforms.skip(count)
+            request.place.tokens += [last, *ids[: count - 1]]
+            found.append((request, ids[:count], chances[:count]))
         return found
+
+
+def _needs_logits(request: Request) -> bool:
+    return request.constraint is not None or request.top > 0 or request.params.truncates
+
+
+def _is_watched(request: Request) -> bool:
+    """Return whether each token has to be seen before the next is sampled."""
+    return request.followed or request.stopped is not None

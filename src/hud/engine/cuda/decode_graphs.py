@@ -19,10 +19,47 @@ from hud.engine.decoder import Decoder
 from hud.engine.sample.kv_cache import KVCache
 
 
+class GraphCache(KVCache):
+    """A cache whose page tables a decode step reads on the device."""
+
+    _step: tuple[Tensor, Tensor] | None = None
+    """Page tables and lengths of a decode step; None: the pages are gathered."""
+
+    def aim(
+        self,
+        tables: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        ends: Sequence[int],
+        width: int,
+    ) -> Tensor:
+        """See `KVCache.aim`."""
+        self._step = None
+        return super().aim(tables, starts, ends, width)
+
+    def aim_at_tables(self, tables: Tensor, starts: Tensor) -> Tensor:
+        """Prepare for one new token in each row; return their positions (B,).
+
+        `tables` (B, P) int64 holds each row's pages, `starts` (B,) int64 its cached tokens. No value of either is read on the
+        host, so that a CUDA graph can record it.
+        """
+        size = self.size.page_tokens
+        self._write_to(tables.gather(1, starts[:, None] // size), starts[:, None] % size)
+        self._step = tables, starts + 1
+        return starts
+
+    def attend(self, layer: int, q: Tensor) -> Tensor:
+        """See `KVCache.attend`."""
+        if self._step is None:
+            return super().attend(layer, q)
+        from hud.engine.cuda.paged_attention import paged_attention  # Needs triton.
+
+        return paged_attention(q, self.keys[layer], self.values[layer], *self._step).flatten(1)
+
+
 class DecodeGraphs:
     """The recorded steps of one decoder over one cache of small pages, for at most `most` sequences."""
 
-    def __init__(self, decoder: Decoder, cache: KVCache, most: int) -> None:
+    def __init__(self, decoder: Decoder, cache: GraphCache, most: int) -> None:
         self.decoder = decoder
         self._cache = cache
         self._sizes = batch_sizes(most)

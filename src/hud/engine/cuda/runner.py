@@ -1,4 +1,4 @@
-"""The runner on a CUDA GPU: decode steps are recorded graphs over small pages."""
+"""The runner on a CUDA GPU: decode steps are recorded graphs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from hud.engine.cuda.decode_graphs import DecodeGraphs
+from hud.engine.cuda.decode_graphs import DecodeGraphs, GraphCache
 from hud.engine.decoder import Decoder
 from hud.engine.sample.kv_cache import KVCache
-from hud.engine.sample.request import Request
-from hud.engine.sample.runner import Runner, cached
+from hud.engine.sample.runner import Runner
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 class CudaRunner(Runner):
     """Replays a recorded graph for each decode step; prompts go through the decoder as it is."""
 
-    page_tables: ClassVar[bool] = True
+    cache_type: ClassVar[type[KVCache]] = GraphCache
 
     def __init__(
         self, decoder: AnyDecoder, cache: KVCache, most: int, bank: AdapterBank | None = None
@@ -33,16 +32,17 @@ class CudaRunner(Runner):
         """See `Runner.use`."""
         super().use(decoder)
         assert isinstance(decoder, Decoder)
+        assert isinstance(self.cache, GraphCache)
         self._graphs = DecodeGraphs(decoder, self.cache, self.most)
 
     def refresh(self) -> None:
         """See `Runner.refresh`."""
         self._graphs.check()
 
-    def decode(self, batch: Sequence[Request]) -> tuple[list[Request], Tensor]:
-        """See `Runner.decode`."""
-        ordered = sorted(batch, key=lambda request: self._rank(request.place, 1))
-        starts = [len(request.place.tokens) for request in ordered]
-        tables = [request.place.pages for request in ordered]
-        hidden = self._graphs.run([request.last for request in ordered], tables, starts)
-        return ordered, cached(ordered, hidden)
+    def last_hidden(
+        self, ids: Sequence[list[int]], tables: Sequence[list[int]], starts: Sequence[int]
+    ) -> Tensor:
+        """See `Runner.last_hidden`."""
+        if max(map(len, ids)) > 1:
+            return super().last_hidden(ids, tables, starts)
+        return self._graphs.run([row[0] for row in ids], tables, starts)

@@ -1,4 +1,4 @@
-"""One sequence on its way through a sampler, and what became of it."""
+"""A turn to sample, its state while it is sampled, and the result."""
 
 from __future__ import annotations
 
@@ -12,100 +12,102 @@ from hud.engine.chat.grammars import Constraint
 from hud.engine.sample.adapter_bank import Adapter
 from hud.engine.sample.slots import Slot
 from hud.engine.sample.token_sampling import Uniforms
-from hud.errors import InfrastructureFault
+from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 
 class SamplerClosed(InfrastructureFault):
-    """The sampler draws no more: its policy made room for another."""
+    """The sampler takes no more turns: its policy was unloaded."""
 
 
 class Fork(Protocol):
-    """One of several policies with the same base."""
+    """One of several policies over the same base weights."""
 
     adapter: Adapter | None
-    """What its turns that begin now are drawn with; None: the base."""
+    """The adapter of turns that begin now; None: the base."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a request drew."""
+    """A sampled turn."""
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: str
     """`stop` (an end-of-turn token or a stop string) or `length`."""
     cached_tokens: int
-    """Prompt tokens that were not computed, because a slot held them."""
+    """Prompt tokens that were found in the cache."""
     version: str | None
-    """The checkpoint whose weights drew it, up to the first swap."""
+    """The checkpoint whose weights sampled it, up to the first swap."""
     swaps: list[tuple[int, str | None]] = field(default_factory=list)
-    """`(place, checkpoint)`: weights that were swapped on the way, and the first token that they drew."""
+    """`(place, checkpoint)`: weights that were swapped in meanwhile, and the first token that they sampled."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Asked:
-    """One turn that somebody wants drawn."""
+    """One turn to sample."""
 
     prompt: list[int]
     params: SamplingParams
     stop_ids: frozenset[int]
     stopped: Callable[[list[int]], bool] | None = None
-    """Asked after each token, for stops that are text."""
+    """Called with all sampled ids after each token; True ends the turn. For stops that are text."""
     followed: bool = False
+    """True: the listener is called after every token."""
     tenant: str = ""
     top: int = 0
-    """How many likeliest tokens to keep beside each."""
+    """How many likeliest tokens to keep for each sampled one."""
     constraint: Constraint | None = None
     fork: Fork | None = None
-    """Whose adapter draws it, where several forks share a sampler."""
+    """The policy whose adapter samples it, where several share a sampler."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Request(Asked):
-    """One sequence on its way. What is drawn grows at the end of its lists."""
+    """A turn in a sampler; sampled tokens are appended to its lists."""
 
     uniforms: Uniforms
     most: int
+    """Most tokens to sample."""
     listener: Callable[[], None]
-    """Called from the sampler's thread when it ended and, where it is `followed`, after every token."""
+    """Called from the sampler's thread at the end and, where the turn is `followed`, after every token."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     likeliest: list[list[tuple[int, float]]] = field(default_factory=list)
     outcome: Drawn | InfrastructureFault | None = None
-    """None while it is on its way."""
+    """None until it ends."""
     adapter: Adapter | None = None
-    """The version of the fork's adapter that draws it, once it is admitted."""
+    """The version of the fork's adapter that samples it, set on admission."""
     slot: Slot | None = None
-    """None before it is admitted, and while it is preempted."""
+    """None before admission, and while preempted."""
     cached: int = 0
     preempted: int = 0
-    """How many times its slot was taken from it."""
+    """Number of preemptions."""
     version: str | None = None
-    """The weights that drew its first token, or would."""
+    """The weights of its first token."""
     swaps: list[tuple[int, str | None]] = field(default_factory=list)
-    """Weights that took over on its way; see `Drawn.swaps`."""
+    """See `Drawn.swaps`."""
     abandoned: bool = False
-    """True when whoever asked wants no more."""
+    """True once the caller has cancelled it."""
 
     def end(self, reason: str) -> None:
-        """Say that it is over, and why; nobody is told yet."""
+        """Set the outcome, without calling the listener."""
         self.outcome = Drawn(
             self.token_ids,
             self.logprobs,
             reason,
             self.cached,
             self.version,
-            # One that came after the last token drew nothing.
+            # A swap after the last token sampled nothing.
             [swap for swap in self.swaps if swap[0] < len(self.token_ids)],
         )
 
     def abandon(self) -> None:
-        """Want no more of it: its slot is free as soon as the sampler looks up."""
+        """Cancel: its slot is freed before the sampler's next step."""
         self.abandoned = True
 
     def swap(self, version: str | None) -> None:
-        """Write down that other weights draw from here on."""
+        """Record that other weights sample from here on."""
         place = len(self.token_ids)
         if not place:
             self.version = version
@@ -115,40 +117,49 @@ class Request(Asked):
         self.swaps.append((place, version))
 
     @property
-    def plain(self) -> bool:
-        """True where nobody looks at logits, or cuts them, before a token is drawn."""
-        return not (self.constraint is not None or self.top or self.params.truncates)
-
-    @property
-    def watched(self) -> bool:
-        """True where somebody has to see each token before the next one is drawn."""
-        return self.followed or self.stopped is not None
-
-    @property
     def place(self) -> Slot:
-        """The slot of a sequence that has one."""
+        """The slot of an admitted request."""
         assert self.slot is not None
         return self.slot
 
     @property
     def ids(self) -> list[int]:
-        """The prompt, and what was drawn after it."""
+        """The prompt and the sampled tokens."""
         return self.prompt + self.token_ids if self.token_ids else self.prompt
 
     @property
-    def last(self) -> int:
-        """The last of the `ids`."""
-        return self.token_ids[-1] if self.token_ids else self.prompt[-1]
-
-    @property
     def missing(self) -> int:
-        """How many of the `ids` the cache has not got yet; with the last of them, the next token can be drawn."""
-        assert self.slot is not None
-        return len(self.prompt) + len(self.token_ids) - len(self.slot.tokens)
+        """How many of the `ids` are not in the cache; a token is sampled when it becomes 0."""
+        return len(self.prompt) + len(self.token_ids) - len(self.place.tokens)
+
+    def next_ids(self, count: int) -> list[int]:
+        """Return the first `count` of the `ids` that are not in the cache."""
+        start = len(self.place.tokens) - len(self.prompt)
+        if start >= 0:
+            return self.token_ids[start : start + count]
+        return self.ids[len(self.place.tokens) :][:count]
+
+
+def room_after(prompt: list[int], vocab_size: int, context: int, limit: str) -> int:
+    """Return how many tokens may follow a prompt in a context of so many.
+
+    Raises `ContextOverflow` for a prompt that leaves no room, naming the `limit`; `UsageError` for an empty one, or one with
+    ids outside the vocabulary, which would fail the whole batch.
+    """
+    if not prompt:
+        raise UsageError("The prompt is empty.")
+    if min(prompt) < 0 or max(prompt) >= vocab_size:
+        wrong = next(token for token in prompt if not 0 <= token < vocab_size)
+        raise UsageError(
+            f"The prompt holds the token id {wrong}; the model knows {vocab_size} tokens."
+        )
+    if len(prompt) >= context:
+        raise ContextOverflow(f"The prompt has {len(prompt)} tokens; {limit} holds {context}.")
+    return context - len(prompt)
 
 
 async def wait_for_turn(submit: Callable[[Callable[[], None]], Request]) -> Drawn:
-    """Submit a turn and return it once it is drawn. Cancelling the call gives it up."""
+    """Submit a turn and return it once it is sampled. Cancelling the call abandons it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Drawn] = loop.create_future()
 
@@ -161,7 +172,7 @@ async def wait_for_turn(submit: Callable[[Callable[[], None]], Request]) -> Draw
             future.set_exception(request.outcome)
 
     def listener() -> None:
-        with suppress(RuntimeError):  # A loop that is closed has nobody waiting on it.
+        with suppress(RuntimeError):  # The loop may be closed by then.
             loop.call_soon_threadsafe(settle)
 
     request = submit(listener)

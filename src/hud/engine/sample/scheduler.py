@@ -1,30 +1,29 @@
-"""What a sampler computes next: who is admitted, whose prompt goes on, who draws, and who makes room.
+"""The scheduler: which requests are admitted, whose prompt is computed next, which decode, and which are preempted.
 
-It decides and keeps the books; it computes nothing. Its owner holds a lock around every call.
+It computes nothing. Its owner holds a lock around every call.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hud.engine.sample.fairness import take_turn
 from hud.engine.sample.kv_cache import KVCache
 from hud.engine.sample.request import Request
 from hud.engine.sample.slots import SHORTEST_SHARED, Placement, Slots, shared_length
 
 PASS_TOKENS = 8192
-"""Most prompt tokens, padding included, in one forward pass, and between two decode steps while nobody draws."""
-STRETCH_TOKENS = 512
-"""Most of one prompt in one forward pass. Wider ones cost more for each token: attention computes what its mask hides."""
+"""Most prompt tokens, padding included, in one forward pass, and between two decode steps while no sequence decodes."""
+CHUNK_TOKENS = 512
+"""Most tokens of one prompt in one forward pass. Longer ones cost more for each token: attention computes what its mask hides."""
 PASS_SCORES = 1 << 25
-"""Most pairs of a new token and a key in one forward pass: their mask must fit into memory."""
+"""Most pairs of a new token and a key in one forward pass, a limit on the memory of their mask."""
 
 
 @dataclass
 class Counts:
-    """What was done so far; see `SamplerStatistics`."""
+    """See `SamplerStatistics`."""
 
     prefilled: int = 0
     reused: int = 0
@@ -33,17 +32,17 @@ class Counts:
 
 @dataclass(frozen=True)
 class SamplerStatistics:
-    """What a sampler did so far, and what its cache holds."""
+    """Totals of a sampler, and the state of its cache."""
 
     prefilled: int
     """Prompt positions computed, those of preempted sequences once more."""
     reused: int
-    """Positions that sequences found in the cache instead."""
+    """Positions that were found in the cache instead."""
     preemptions: int
-    """How many times a sequence made room for older ones."""
+    """How many times a sequence was preempted for older ones."""
     pages: int
     pages_in_use: int
-    """Pages that hold something, of conversations on their way or not."""
+    """Pages that hold something, of active sequences or not."""
     cache_bytes: int
     """Size of the cache, which never changes."""
     most_bytes: int
@@ -51,30 +50,30 @@ class SamplerStatistics:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Chunk:
     """The next `count` tokens of a sequence that are not in the cache yet."""
 
     request: Request
     count: int
 
 
-class Schedule:
-    """The queue, and the sequences on their way."""
+class Scheduler:
+    """The queue, and the active sequences."""
 
     def __init__(self, slots: Slots, most: int) -> None:
         self.slots = slots
         self.most = most
-        """Most sequences on their way at a time."""
+        """Most active sequences at a time."""
         self.waiting: deque[Request] = deque()
         self.active: list[Request] = []
-        """The sequences on their way, the oldest first. One without a slot was preempted, and goes on when there is room."""
+        """Admitted sequences, the oldest first. One without a slot was preempted, and continues when there is room."""
         self.counts = Counts()
 
     def admit(self, version: str | None, *, newcomers: bool) -> list[Placement]:
-        """Give slots to preempted sequences and then, where there is room and they are let in, to waiting ones.
+        """Give slots to preempted sequences and then, while there is room and `newcomers` are let in, to waiting ones.
 
-        Whoever begins as a prompt that is being computed waits for that. `version` names the weights that they are drawn
-        with. Returns what was placed, to be copied in order.
+        A request that shares a prefix with a prompt that is being computed waits for that. `version` names the weights.
+        Returns the placements, whose pages are to be copied in order.
         """
         placed: list[Placement] = []
         for request in self.active:
@@ -96,78 +95,58 @@ class Schedule:
         self.waiting.extendleft(reversed(later))
         return placed
 
-    def prefill(self, budget: int) -> list[list[Stretch]]:
-        """Return batches of prompts to go on with, at most `budget` tokens together, the oldest first."""
-        stretches = []
+    def prefill(self, budget: int) -> list[list[Chunk]]:
+        """Return batches of prompt chunks, at most `budget` tokens together, the oldest requests first."""
+        chunks = []
         for request in self.active:
             if request.slot is None or request.missing < 2 or budget < 1:
                 continue
-            count = min(request.missing, budget, STRETCH_TOKENS)
+            count = min(request.missing, budget, CHUNK_TOKENS)
             count = min(count, max(1, PASS_SCORES // (len(request.slot.tokens) + count)))
             budget -= count
-            stretches.append(Stretch(request, count))
-        return list(_batches(stretches))
+            chunks.append(Chunk(request, count))
+        return list(_batches(chunks))
 
-    def decode(self) -> list[Request]:
-        """Return the sequences that lack one token in the cache, with a place for it; the youngest make room if need be."""
+    def decode(self) -> list[Chunk]:
+        """Return the sequences that lack one token in the cache, with a place for it; preempt the youngest if need be."""
         for request in self.active:
-            # Whoever goes before may have taken its slot.
+            # A request before this one may have preempted it.
             while request.slot is not None and request.missing == 1:
                 if self.slots.grow(request.slot):
                     break
                 self._preempt(next(one for one in reversed(self.active) if one.slot is not None))
-        return [one for one in self.active if one.slot is not None and one.missing == 1]
-
-    def tokens_at_once(self, batch: Sequence[Request], most: int) -> int:
-        """Return how many tokens, `most` at most, all sequences of a batch may draw in one call, with a place for each.
-
-        0 where somebody has to see their logits, or unlike tokens end them. Whoever is on its way keeps its pages; what idle
-        conversations hold may go.
-        """
-        stops = batch[0].stop_ids
-        if not all(request.plain and request.stop_ids == stops for request in batch):
-            return 0
-        # A prompt that is being computed, or a sequence that was preempted, goes on after this call.
-        if most < 2 or len(batch) < len(self.active) or any(one.watched for one in batch):
-            return 1
-        for request in batch:
-            needed = min(most, request.most - len(request.token_ids))
-            found = self.slots.grow(request.place, needed)
-            most = most if found >= needed else found
-        return most
+        return [Chunk(one, 1) for one in self.active if one.slot is not None and one.missing == 1]
 
     @property
-    def drawing(self) -> bool:
-        """True while sequences have drawn something and go on."""
+    def decoding(self) -> bool:
+        """True while active sequences have sampled tokens."""
         return any(request.token_ids for request in self.active)
 
     def leave(self, request: Request) -> None:
-        """Let a sequence go, and what it held be used by others."""
+        """Remove an active sequence; what its slot holds may be reused."""
         self.active.remove(request)
         if request.slot is not None:
             self.slots.release(request.slot)
 
     def statistics(self, cache: KVCache) -> SamplerStatistics:
-        """Return what was done so far, and how much of the cache is in use."""
-        counts, pages = self.counts, self.slots.pages
+        """Return the totals so far, and how much of the cache is in use."""
+        pages = self.slots.pages
         return SamplerStatistics(
-            prefilled=counts.prefilled,
-            reused=counts.reused,
-            preemptions=counts.preemptions,
+            **vars(self.counts),
             pages=pages.count,
             pages_in_use=pages.in_use,
-            cache_bytes=cache.keys.nbytes + cache.values.nbytes,
+            cache_bytes=cache.nbytes,
             most_bytes=pages.most_in_use * cache.page_bytes,
         )
 
     def _place(self, request: Request, placed: list[Placement]) -> bool:
-        """Give a sequence a slot, if there are pages for it and, beside others, one more to grow into."""
+        """Give a sequence a slot, if there are pages for it and, next to other sequences, one more to grow into."""
         ahead = min(self.slots.page_tokens, request.most - len(request.token_ids))
-        beside = any(one.slot is not None for one in self.active)
+        shared = any(one.slot is not None for one in self.active)
         adapter = request.adapter
         if adapter is None and request.fork is not None:
             adapter = request.fork.adapter
-        placement = self.slots.place(request.ids, ahead=ahead if beside else 0, salt=adapter)
+        placement = self.slots.place(request.ids, ahead=ahead if shared else 0, salt=adapter)
         if placement is None:
             return False
         request.adapter = adapter
@@ -179,7 +158,7 @@ class Schedule:
         return True
 
     def _gains_by_waiting(self, request: Request) -> bool:
-        """Return True where a prompt that is being computed will have more of this one than the cache has now."""
+        """Return whether a prompt that is being computed will share more with this one than the cache does now."""
         coming, salt = 0, request.fork.adapter if request.fork is not None else None
         for other in self.active:
             if other.slot is None or other.slot.stale or other.missing < 2:
@@ -193,18 +172,29 @@ class Schedule:
         return coming > 0 and coming >= self.slots.reusable(request.prompt, salt) + SHORTEST_SHARED
 
     def _preempt(self, request: Request) -> None:
-        assert request.slot is not None
-        self.slots.release(request.slot)
+        self.slots.release(request.place)
         request.slot = None
         request.preempted += 1
         self.counts.preemptions += 1
 
 
-def _batches(stretches: Sequence[Stretch]) -> Iterator[list[Stretch]]:
-    """Yield stretches of like length together, so that none is padded by much."""
-    rest = sorted(stretches, key=lambda one: one.count, reverse=True)
+def take_turn(waiting: deque[Request], active: Sequence[Request]) -> Request:
+    """Remove and return the first waiting request of the tenant with the fewest active sequences."""
+    first = waiting[0].tenant
+    if all(request.tenant == first for request in waiting):
+        return waiting.popleft()
+    busy = Counter(request.tenant for request in active)
+    place = min(range(len(waiting)), key=lambda at: busy[waiting[at].tenant])
+    request = waiting[place]
+    del waiting[place]
+    return request
+
+
+def _batches(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """Yield chunks of like length together, so that little is padded."""
+    rest = sorted(chunks, key=lambda one: one.count, reverse=True)
     while rest:
-        batch: list[Stretch] = []
+        batch: list[Chunk] = []
         width, longest = rest[0].count, 0
         for one in rest:
             longest = max(longest, len(one.request.place.tokens) + width)

@@ -38,8 +38,8 @@ class Placement:
 
     slot: Slot
     cached: int
-    copied: tuple[int, int, int] | None = None
-    """`(source, target, count)`: the first `count` tokens of a page to copy to another before anything is written."""
+    copied: tuple[int, int] | None = None
+    """`(source, target)`: a page to copy to another before anything is written."""
 
 
 class Slots:
@@ -72,7 +72,7 @@ class Slots:
         slot = Slot(shared[:whole], list(ids[:cached]), salt)
         copied = None
         if rest:
-            copied = self._own(shared[whole], rest)
+            copied = self._own(shared[whole])
             slot.pages.append(copied[1] if copied is not None else shared[whole])
         for page in slot.pages:
             self.pages.pin(page)
@@ -139,8 +139,8 @@ class Slots:
         most = min(most, last)
         return (best, most) if most >= SHORTEST_SHARED else (None, 0)
 
-    def _own(self, page: int, count: int) -> tuple[int, int, int] | None:
-        """Make the caller's reference to a page, of which it wants `count` tokens, the only one; return what to copy for that."""
+    def _own(self, page: int) -> tuple[int, int] | None:
+        """Make the caller's reference to a page the only one; return what to copy for that."""
         # Eviction may take away every other reference to it.
         while self.pages.users(page) > 1 and not self.pages.free and self._evict():
             pass
@@ -148,7 +148,7 @@ class Slots:
             return None
         target = self.pages.take()
         self.pages.release(page)
-        return page, target, count
+        return page, target
 
     def _extend(self, slot: Slot) -> None:
         while not self.pages.free and self._evict():
