@@ -59,7 +59,7 @@ def test_sequences_of_one_length_are_computed_at_once_and_unlike_ones_are_not_pa
 
 def test_no_tokens_attend_to_nothing():
     """As in a rank that has no sequences, and only keeps the others company."""
-    packing = packing_of(ends([]), None, on_one_core=True)
+    packing = packing_of(ends([]), None, one_core_head=16)
     assert [one.numel() for one in attended(packing, 0, torch.empty(0, dtype=torch.long))] == [
         0
     ] * 4

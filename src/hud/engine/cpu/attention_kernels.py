@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hud.engine.cpu.kernels import LOG2_E, Floats, Integers, compiled, f32, largest, power_of_two
+from hud.engine.cpu.kernels import LOG2_E, Floats, Integers, compiled, f32, power_of_two, weigh
 from hud.engine.cpu.tiles import COLUMNS, add_product, multiply
 
 QUERIES = 24
@@ -61,7 +61,7 @@ def attend(
                         q[query:until, head], keys[:, : _whole(shown)], scores[:, : _whole(shown)]
                     )
                     for one in range(until - query):
-                        masses[query + one, head] = _weigh(
+                        masses[query + one, head] = weigh(
                             scores[one], scale, hidden + one + 1, shown
                         )
                     multiply(scores[:, :before], v[first : first + before, kv_head], into)
@@ -173,25 +173,6 @@ def _turn(rows: Any, columns: Any) -> None:
     for row in range(count):
         for number in range(size):
             columns[number, row] = rows[row, number]
-
-
-@compiled
-def _weigh(scores: Any, scale: Any, count: Any, shown: Any) -> Any:
-    """Replace the first `count` scores of a row by their weights, and the rest of those shown by zero; return log2 Σ e^score.
-
-    Scores are still to be taken times `scale`, which has e as a power of two in it.
-    """
-    most, total = largest(scores[:count]) * scale, f32(0)
-    for place in range(count):
-        mass = power_of_two(scores[place] * scale - most)
-        scores[place] = mass
-        total += mass
-    share = f32(1) / total
-    for place in range(count):
-        scores[place] *= share
-    for place in range(count, shown):
-        scores[place] = f32(0)
-    return most + np.log2(total)
 
 
 @compiled

@@ -7,7 +7,7 @@ times its scale and √n.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,13 @@ LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Heads:
-    """What is to be known of a layer's heads."""
+    """Shape of a layer's heads."""
 
     heads: int
     kv_heads: int
     size: int
     small: float
-    """What is added to the square of a head's length; -1 where heads are not normalized."""
+    """D * eps: the epsilon for a sum of squares; -1 without norms of queries and keys."""
 
 
 class Projected(torch.autograd.Function):
@@ -62,19 +62,13 @@ class Projected(torch.autograd.Function):
         normed = _room(x, x.shape[1])
         for rows in _chunks(count):
             here = normed[: rows.stop - rows.start]
-            scaled(x[rows].numpy(), norm.detach().numpy(), small, here.numpy())
+            _call(scaled, x[rows], norm, small, here)
             if bias is None:
                 torch.mm(here, matrix.T, out=projected[rows])
             else:
                 torch.addmm(bias, here, matrix.T, out=projected[rows])
-            place(
-                projected[rows].numpy(),
-                scale.detach().numpy(),
-                shape.small,
-                cos[rows],
-                sin[rows],
-                *(one[rows].numpy() for one in (queries, keys, values)),
-            )
+            heads = (one[rows] for one in (queries, keys, values))
+            _call(place, projected[rows], scale, shape.small, cos[rows], sin[rows], *heads)
         ctx.save_for_backward(x, norm, projected, matrix, scale)
         ctx.rest = small, cos, sin, shape
         return queries, keys, values
@@ -97,32 +91,16 @@ class Projected(torch.autograd.Function):
         for rows in _chunks(len(x)):
             size = rows.stop - rows.start
             g = to_projected[:size]
-            heads_gradient(
-                projected[rows].numpy(),
-                scale.detach().numpy(),
-                shape.small,
-                cos[rows],
-                sin[rows],
-                queries[rows].numpy(),
-                keys[rows].numpy(),
-                values[rows].numpy(),
-                g.numpy(),
-                to_scale.numpy(),
-            )
+            heads = (one[rows] for one in (queries, keys, values))
+            given = projected[rows], scale, shape.small, cos[rows], sin[rows], *heads
+            _call(heads_gradient, *given, g, to_scale)
             if to_matrix is not None:
-                scaled(x[rows].numpy(), norm.detach().numpy(), small, normed[:size].numpy())
+                _call(scaled, x[rows], norm, small, normed[:size])
                 _sum(to_matrix, g.T, normed[:size], rows)
             if to_bias is not None:
                 to_bias += g.sum(0)
             torch.mm(g, matrix, out=to_normed[:size])
-            scaled_gradient(
-                to_normed[:size].numpy(),
-                x[rows].numpy(),
-                norm.detach().numpy(),
-                small,
-                dx[rows].numpy(),
-                to_norm.numpy(),
-            )
+            _call(scaled_gradient, to_normed[:size], x[rows], norm, small, dx[rows], to_norm)
         to_matrices: tuple[Tensor | None, ...] = (None,) * len(wanted)
         if to_matrix is not None:
             keys_values = shape.kv_heads * shape.size
@@ -157,10 +135,10 @@ class Finished(torch.autograd.Function):
         for rows in _chunks(len(x)):
             size = rows.stop - rows.start
             torch.addmm(x[rows], attended[rows], output.T, out=between[rows])
-            scaled(between[rows].numpy(), norm.detach().numpy(), small, normed[:size].numpy())
+            _call(scaled, between[rows], norm, small, normed[:size])
             torch.mm(normed[:size], gates.T, out=gates_ups[rows, :wide])
             torch.mm(normed[:size], ups.T, out=gates_ups[rows, wide:])
-            gate(gates_ups[rows].numpy(), gated[:size].numpy())
+            _call(gate, gates_ups[rows], gated[:size])
             torch.addmm(between[rows], gated[:size], down.T, out=y[rows])
         ctx.save_for_backward(between, attended, norm, gates_ups, output, gates, ups, down)
         ctx.small = small
@@ -184,37 +162,31 @@ class Finished(torch.autograd.Function):
         for rows in _chunks(len(g)):
             size = rows.stop - rows.start
             torch.mm(g[rows], down, out=to_gated[:size])
-            gate_gradient(
-                gates_ups[rows].numpy(),
-                to_gated[:size].numpy(),
-                gated[:size].numpy(),
-                to_gates_ups[:size].numpy(),
+            _call(
+                gate_gradient, gates_ups[rows], to_gated[:size], gated[:size], to_gates_ups[:size]
             )
             back_gates, back_ups = to_gates_ups[:size, :wide], to_gates_ups[:size, wide:]
             if to_down is not None:
                 _sum(to_down, g[rows].T, gated[:size], rows)
             if to_gates is not None or to_ups is not None:
-                scaled(
-                    between[rows].numpy(), norm.detach().numpy(), ctx.small, normed[:size].numpy()
-                )
+                _call(scaled, between[rows], norm, ctx.small, normed[:size])
             if to_gates is not None:
                 _sum(to_gates, back_gates.T, normed[:size], rows)
             if to_ups is not None:
                 _sum(to_ups, back_ups.T, normed[:size], rows)
             torch.mm(back_gates, gates, out=to_normed[:size])
             torch.addmm(to_normed[:size], back_ups, ups, out=to_normed[:size])
-            scaled_gradient(
-                to_normed[:size].numpy(),
-                between[rows].numpy(),
-                norm.detach().numpy(),
-                ctx.small,
-                dx[rows].numpy(),
-                to_norm.numpy(),
-            )
+            given = to_normed[:size], between[rows], norm, ctx.small
+            _call(scaled_gradient, *given, dx[rows], to_norm)
             torch.mm(dx[rows], output, out=to_attended[rows])
             if to_output is not None:
                 _sum(to_output, dx[rows].T, attended[rows], rows)
         return dx, to_attended, to_norm, None, to_output, to_gates, to_ups, to_down
+
+
+def _call(kernel: Callable[..., None], *arguments: Any) -> None:
+    """Call a compiled kernel with the memory of tensors."""
+    kernel(*(one.detach().numpy() if isinstance(one, Tensor) else one for one in arguments))
 
 
 def _sum(total: Tensor, a: Tensor, b: Tensor, rows: slice) -> None:
@@ -230,5 +202,5 @@ def _chunks(count: int) -> Iterator[slice]:
 
 
 def _room(like: Tensor, width: int) -> Tensor:
-    """Return room for a chunk's numbers."""
+    """Return an uninitialized buffer for a chunk's rows."""
     return like.new_empty(min(ROWS, len(like)), width)

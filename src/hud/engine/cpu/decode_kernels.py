@@ -228,7 +228,7 @@ def _attend(
             columns = keys[table[start // tokens], head, :, :here]
             multiply(queries[own], columns, scores[:, start : start + here])
         for one in range(group):
-            weigh(scores[one, :count])
+            weigh(scores[one], f32(1), count, count)
         for start in range(0, count, tokens):
             here, page = min(tokens, count - start), table[start // tokens]
             shares = scores[:, start : start + here]

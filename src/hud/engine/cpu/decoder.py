@@ -1,5 +1,6 @@
-"""The decoder on a CPU: training passes in compiled code where one core computes a small layer, and norms and rotations
-with gradients written out elsewhere. Results are the reference decoder's up to the rounding of fp32.
+"""The decoder on a CPU: where one core computes small fp32 layers, its training passes run in compiled code.
+
+Results are the reference decoder's up to the rounding of fp32.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from torch import Tensor, nn
 from hud.engine.attention import AnyPacking, chosen
 from hud.engine.config import DecoderConfig
 from hud.engine.cpu.chunked_layers import LARGEST, Finished, Heads, Projected
-from hud.engine.cpu.norms import normed, normed_rotated
-from hud.engine.cpu.packing import OneCore, packing_of
-from hud.engine.decoder import Attention, Decoder, Layer, RMSNorm, rotate
+from hud.engine.cpu.packing import packing_of
+from hud.engine.decoder import Attention, Decoder, Layer, RMSNorm
 
 
 class CpuLayer(Layer):
-    """A layer whose packed passes are computed in chunks, by one core, where nothing is adapted and all is fp32."""
+    """A layer whose packed passes are computed in chunks of rows, where it is small, fp32, without adapters and on one thread."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)
@@ -35,23 +35,13 @@ class CpuLayer(Layer):
         rows: Tensor | None = None,
     ) -> Tensor:
         """See `Layer.packed`."""
-        if self._in_chunks(x):
-            q, k, v = _projected(self.self_attn, x, self.input_layernorm, cos, sin)
-            return self._finish_in_chunks(chosen(rows, x), packing.attend(q, k, v, rows))
-        q, k, v = _project(self.self_attn, normed(self.input_layernorm, x), cos, sin)
-        return self.finish(chosen(rows, x), packing.attend(q, k, v, rows))
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """See `Layer.finish`."""
-        x = x + self.self_attn.o_proj(attended)
-        output: Tensor = x + self.mlp(normed(self.post_attention_layernorm, x))
-        return output
-
-    def _finish_in_chunks(self, x: Tensor, attended: Tensor) -> Tensor:
+        if not self._in_chunks(x):
+            return super().packed(x, cos, sin, packing, rows)
+        q, k, v = _projected(self.self_attn, x, self.input_layernorm, cos, sin)
         norm, mlp = self.post_attention_layernorm, self.mlp
         output: Tensor = Finished.apply(  # type: ignore[no-untyped-call]
-            x,
-            attended,
+            chosen(rows, x),
+            packing.attend(q, k, v, rows),
             scale_of(norm),
             squared_epsilon(norm),
             self.self_attn.o_proj.weight,
@@ -62,14 +52,10 @@ class CpuLayer(Layer):
         return output
 
     def _in_chunks(self, x: Tensor) -> bool:
-        """Return whether the layer is faster in chunks: one thread computes it, it is small, and nothing adapts it."""
-        plain = (type(one) is nn.Linear for one in self._projections())
+        """Return whether the layer is faster in chunks."""
+        projections = (*self.self_attn.children(), *self.mlp.children())
+        plain = (type(one) in (nn.Linear, RMSNorm) for one in projections)
         return self._small and by_one_core(x) and all(plain)
-
-    def _projections(self) -> tuple[nn.Module, ...]:
-        attention, mlp = self.self_attn, self.mlp
-        of_attention = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-        return (*of_attention, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
 
 
 class CpuDecoder(Decoder):
@@ -80,12 +66,12 @@ class CpuDecoder(Decoder):
     def packing(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyPacking:
         """See `Decoder.packing`."""
         one_core = by_one_core(self.model.embed_tokens.weight)
-        one_core = one_core and OneCore.takes(self.config.head_dim)
-        return packing_of(cu_seqlens, prefixes, on_one_core=one_core)
+        head = self.config.head_dim if one_core else None
+        return packing_of(cu_seqlens, prefixes, one_core_head=head)
 
 
 def by_one_core(x: Tensor) -> bool:
-    """Return whether one core alone computes with numbers such as x, for which there is compiled code."""
+    """Return whether x (...) is fp32 on a CPU that computes on one thread, as compiled code needs it."""
     return x.dtype == torch.float32 and x.device.type == "cpu" and torch.get_num_threads() == 1
 
 
@@ -111,19 +97,6 @@ def heads_scale(attention: Attention) -> Tensor:
         return torch.ones(attention.heads + attention.kv_heads, attention.head_dim)
     norms = ((attention.q_norm, attention.heads), (attention.k_norm, attention.kv_heads))
     return torch.cat([scale_of(one).expand(count, -1) for one, count in norms])
-
-
-def _project(
-    attention: Attention, x: Tensor, cos: Tensor, sin: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """See `Attention.project`."""
-    q = attention.q_proj(x).view(-1, attention.heads, attention.head_dim)
-    k = attention.k_proj(x).view(-1, attention.kv_heads, attention.head_dim)
-    v = attention.v_proj(x).view(-1, attention.kv_heads, attention.head_dim)
-    if attention.normalized:
-        q = normed_rotated(attention.q_norm, q, cos, sin)
-        return q, normed_rotated(attention.k_norm, k, cos, sin), v
-    return rotate(q, cos, sin), rotate(k, cos, sin), v
 
 
 def _projected(

@@ -239,12 +239,19 @@ def turn(x: Any, scale: Any, small: Any, cos: Any, sin: Any, out: Any) -> None:
 
 
 @compiled
-def weigh(scores: Any) -> None:
-    """Replace scores, which are powers of two, by their shares."""
-    most, total = largest(scores), f32(0)
-    for token in range(len(scores)):
-        scores[token] = power_of_two(scores[token] - most)
-        total += scores[token]
+def weigh(scores: Any, scale: Any, count: Any, shown: Any) -> Any:
+    """Replace the first `count` scores (N,) by their softmax, and the others up to `shown` by 0; return log2 Σ e^score.
+
+    `scale`, by which scores are multiplied first, contains log2 e.
+    """
+    most, total = largest(scores[:count]) * scale, f32(0)
+    for place in range(count):
+        mass = power_of_two(scores[place] * scale - most)
+        scores[place] = mass
+        total += mass
     share = f32(1) / total
-    for token in range(len(scores)):
-        scores[token] *= share
+    for place in range(count):
+        scores[place] *= share
+    for place in range(count, shown):
+        scores[place] = f32(0)
+    return most + np.log2(total)

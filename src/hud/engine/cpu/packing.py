@@ -1,18 +1,20 @@
-"""Attention of packed sequences on a CPU: without padding, and in one call of compiled code where one core computes it."""
+"""Attention of packed sequences on a CPU: without padding, and in one compiled call on one thread (`attention_kernels`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from hud.engine.attention import AnyPacking, chosen
 from hud.engine.attention import packing_of as padded_packing
-from hud.engine.cpu.compiled_attention import Attended
+from hud.engine.cpu.attention_kernels import attend, attend_gradient
 from hud.engine.cpu.kernels import Integers
 from hud.engine.cpu.tiles import COLUMNS
 
@@ -23,13 +25,13 @@ MOST_PADDED = 1.5
 
 
 def packing_of(
-    cu_seqlens: Tensor, prefixes: Tensor | None, *, on_one_core: bool = False
+    cu_seqlens: Tensor, prefixes: Tensor | None, *, one_core_head: int | None = None
 ) -> AnyPacking:
     """Return the packing that computes least; see `Decoder.hidden_packed` for the arguments.
 
-    `on_one_core`: one core computes all of it, in fp32, with heads that `OneCore` takes.
+    `one_core_head`: the size of a head, where one thread computes in fp32.
     """
-    if on_one_core:
+    if one_core_head is not None and one_core_head % COLUMNS == 0:
         return OneCore(cu_seqlens, prefixes)
     if cu_seqlens.device.type == "cpu":
         apart = Unpadded(cu_seqlens.tolist(), None if prefixes is None else prefixes.tolist())
@@ -39,7 +41,7 @@ def packing_of(
 
 
 class Unpadded:
-    """Sequences that attend one after the other. What continues which is as for `SharedPacking`."""
+    """Sequences that attend one after the other; prefixes as for `SharedPacking`."""
 
     def __init__(self, cu_seqlens: list[int], prefixes: list[int] | None) -> None:
         self.lengths = [end - start for start, end in pairwise(cu_seqlens)]
@@ -115,18 +117,13 @@ def _blocks(length: int) -> Iterator[tuple[int, int]]:
 
 
 class OneCore:
-    """Sequences that one core attends with, in compiled code. What continues which is as for `SharedPacking`."""
+    """Sequences whose attention one thread computes in compiled code; prefixes as for `SharedPacking`."""
 
     def __init__(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> None:
         self.starts = cu_seqlens.numpy()
         count = len(self.starts) - 1
         self.prefixes = np.full(count, -1) if prefixes is None else prefixes.numpy()
         self.whole = np.stack([np.arange(count), self.starts[:-1], self.starts[1:]], axis=1)
-
-    @staticmethod
-    def takes(head_size: int) -> bool:
-        """Return whether heads have a size that the compiled code can take."""
-        return head_size % COLUMNS == 0
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
         """See the module."""
@@ -142,3 +139,44 @@ class OneCore:
         begins |= np.diff(sequences, prepend=-1) != 0
         first, last = np.flatnonzero(begins), np.flatnonzero(np.roll(begins, -1))
         return np.stack([sequences[first], tokens[first], tokens[last] + 1], axis=1)
+
+
+class Attended(torch.autograd.Function):
+    """Attention output (T, H * D) of queries (T, H, D) over keys and values (T, K, D); see `attention_kernels.attend`.
+
+    Rows outside `spans` are undefined.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        starts: Integers,
+        prefixes: Integers,
+        spans: Integers,
+    ) -> Tensor:
+        q, k, v = (one.detach().contiguous() for one in (q, k, v))
+        out, masses = torch.empty_like(q), q.new_empty(q.shape[:2])
+        places = starts, prefixes, spans
+        attend(q.numpy(), k.numpy(), v.numpy(), *places, out.numpy(), masses.numpy())
+        ctx.save_for_backward(q, k, v, out, masses)
+        ctx.places = places
+        ctx.of_all = len(q) == int((spans[:, 2] - spans[:, 1]).sum())
+        return out.flatten(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, masses = ctx.saved_tensors
+        # Queries outside the spans get zero.
+        to_q = torch.empty_like(q) if ctx.of_all else torch.zeros_like(q)
+        to_k, to_v = torch.zeros_like(k), torch.zeros_like(v)
+        attend_gradient(
+            *(one.numpy() for one in (q, k, v)),
+            *ctx.places,
+            *(one.numpy() for one in (out, masses, g.contiguous().view(q.shape))),
+            *(one.numpy() for one in (to_q, to_k, to_v)),
+        )
+        return to_q, to_k, to_v, None, None, None
