@@ -20,10 +20,10 @@ def main(arguments: list[str]) -> int:
     try:
         _check(arguments)
         # Loads torch.
-        from hud.engine.learn import process_group as joined
+        from hud.engine.learn import process_group
         from hud.engine.learn.distributed import follow, leading
 
-        ranks = joined.join()
+        ranks = process_group.join()
     except HudError as error:
         click.echo(f"Error: {error}", err=True)
         return 2 if isinstance(error, UsageError) else 1
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         # The first rank ends its step after Ctrl-C, for which it needs the others.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         follow(ranks)
-    joined.leave()
+    process_group.leave()
     return code
 
 

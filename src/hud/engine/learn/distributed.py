@@ -1,4 +1,4 @@
-"""Several processes train as one: the first takes the calls that a `Trainer` takes, the others do as they hear.
+"""Distributed training: the first rank takes the calls of a `Trainer`, and every rank executes them.
 
     torchrun --nproc-per-node 2 -m hud.cli.distributed train MODEL TASKS
 
@@ -14,7 +14,8 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,18 +27,21 @@ from hud.engine.learn.trainer import PASS_TOKENS, Trainer
 from hud.engine.learn.training_pass import Beside
 from hud.engine.lora import LoraConfig, attach
 from hud.errors import ConflictError, HudError, UsageError
-from hud.learning.datums import Datum, Floats
+from hud.learning.datums import Floats
 
 if TYPE_CHECKING:
-    from hud.engine.learn.process_group import Joined
+    from hud.engine.learn.process_group import ProcessGroup
     from hud.engine.pretrained import AnyDecoder
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _OPEN, _REFERENCE, _TAKE, _GIVE = "open", "reference", "take", "give"
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a rank needs to know to make its part of a trainer."""
+    """Arguments of each rank's trainer."""
 
     config: DecoderConfig
     dtype: torch.dtype
@@ -48,20 +52,20 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Call:
-    """What every rank is to do now."""
+    """A call that every rank executes."""
 
     trainer: int
     method: str
     arguments: tuple[Any, ...] = ()
     options: Mapping[str, Any] | None = None
     gone: tuple[int, ...] = ()
-    """Trainers that nobody has any more."""
+    """Trainers to drop first: they were garbage-collected on the first rank."""
 
 
 class _Part:
     """One rank's part of a trainer, and of its reference policy."""
 
-    def __init__(self, ranks: Joined, plan: _Plan) -> None:
+    def __init__(self, ranks: ProcessGroup, plan: _Plan) -> None:
         # Loads torch's distributed half, which one process alone does without.
         from hud.engine.learn import sharding
 
@@ -78,7 +82,7 @@ class _Part:
         )
 
     def do(self, call: _Call, whole: Any = None) -> Any:
-        """Do this rank's part of a call; `whole` is what only the first rank has of it."""
+        """Execute this rank's part of a call; `whole` is an argument that only the first rank has."""
         if call.method == _REFERENCE:
             reference = self._sharding.sharded_decoder(
                 self._plan.config, self._plan.dtype, self._ranks
@@ -97,9 +101,9 @@ class _Part:
 
 
 class Lead:
-    """The first rank's word to all. One call at a time, whoever makes it."""
+    """Calls from the first rank to all, one at a time."""
 
-    def __init__(self, ranks: Joined) -> None:
+    def __init__(self, ranks: ProcessGroup) -> None:
         self.ranks = ranks
         self.gone: list[int] = []
         self._parts: dict[int, _Part] = {}
@@ -116,7 +120,10 @@ class Lead:
     def call(
         self, number: int, method: str, *arguments: Any, whole: Any = None, **options: Any
     ) -> Any:
-        """Have every rank do something, and return what it came to here."""
+        """Execute a call on every rank; return this rank's result.
+
+        Raises `ConflictError` after a call that failed with anything but a `HudError`: the ranks may be out of step.
+        """
         with self._lock:
             if self._failed:
                 raise ConflictError(
@@ -126,25 +133,25 @@ class Lead:
             gone, self.gone = tuple(self.gone), []
             call = _Call(number, method, arguments, options, gone)
             self._failed = True
-            self.ranks.from_first(call)
+            self.ranks.broadcast(call)
             try:
                 found = _do(self._parts, self.ranks, call, whole)
             except HudError:
-                # Every rank found the same, and refused.
+                # Every rank raised the same.
                 self._failed = False
                 raise
             self._failed = False
             return found
 
     def stop(self) -> None:
-        """Let the other ranks go home."""
+        """End `follow` on the other ranks."""
         with self._lock:
             if not self._failed:
-                self._failed = True  # Nobody would hear a later call.
-                self.ranks.from_first(None)
+                self._failed = True  # A later call would find no listener.
+                self.ranks.broadcast(None)
 
     def part(self, number: int) -> Trainer:
-        """Return this rank's part of a trainer, for what can be asked without the others."""
+        """Return this rank's part of a trainer."""
         return self._parts[number].trainer
 
 
@@ -152,7 +159,7 @@ _lead: Lead | None = None
 
 
 @contextmanager
-def leading(ranks: Joined) -> Iterator[None]:
+def leading(ranks: ProcessGroup) -> Iterator[None]:
     """Inside, trainers that this process makes by `open_trainer` are those of all ranks."""
     global _lead
     _lead = Lead(ranks)
@@ -163,20 +170,20 @@ def leading(ranks: Joined) -> Iterator[None]:
         _lead = None
 
 
-def follow(ranks: Joined) -> None:
-    """Do as the first rank says, until it ends."""
+def follow(ranks: ProcessGroup) -> None:
+    """Execute the first rank's calls until it stops."""
     parts: dict[int, _Part] = {}
     while True:
-        call: _Call | None = ranks.from_first()
+        call: _Call | None = ranks.broadcast()
         if call is None:
             return
         try:
             _do(parts, ranks, call)
         except HudError:
-            continue  # The first rank refuses for the same reason, and tells whoever asked.
+            continue  # The first rank raises the same to its caller.
 
 
-def _do(parts: dict[int, _Part], ranks: Joined, call: _Call, whole: Any = None) -> Any:
+def _do(parts: dict[int, _Part], ranks: ProcessGroup, call: _Call, whole: Any = None) -> Any:
     for number in call.gone:
         parts.pop(number, None)
     if call.method == _OPEN:
@@ -185,8 +192,23 @@ def _do(parts: dict[int, _Part], ranks: Joined, call: _Call, whole: Any = None) 
     return parts[call.trainer].do(call, whole)
 
 
+def _on_every_rank(
+    method: Callable[Concatenate[Trainer, P], R], *, gives: bool = False
+) -> Callable[Concatenate[DistributedTrainer, P], R]:
+    """Return a method that calls the trainer's on every rank; `gives`: and then updates the whole copy of the weights."""
+
+    @wraps(method)
+    def call(self: DistributedTrainer, *arguments: P.args, **options: P.kwargs) -> R:
+        found: R = self._call(method.__name__, *arguments, **options)
+        if gives:
+            self._call(_GIVE, whole=self.decoder)
+        return found
+
+    return call
+
+
 class DistributedTrainer:
-    """A `Trainer` whose weights, moments and passes are spread over all ranks; asked on the first."""
+    """A `Trainer` whose weights, moments and passes are spread over all ranks; called on the first."""
 
     def __init__(
         self,
@@ -197,7 +219,7 @@ class DistributedTrainer:
         pass_tokens: int = PASS_TOKENS,
         options: TrainerOptions | None = None,
     ) -> None:
-        """`decoder` is the whole copy, which others may sample with; each step changes it."""
+        """`decoder` is the whole copy of the weights, for sampling; each step updates it."""
         self.decoder = decoder.requires_grad_(False)
         self.lora = lora
         self._lead = lead
@@ -240,61 +262,13 @@ class DistributedTrainer:
             raise _foreign()
         self._call(_REFERENCE, whole=reference)
 
-    def forward_backward(
-        self,
-        datums: Sequence[Datum],
-        loss_fn: str = "importance_sampling",
-        config: Mapping[str, float] | None = None,
-        *,
-        num_substeps: int = 1,
-    ) -> dict[str, float]:
-        """See `Trainer.forward_backward`."""
-        found: dict[str, float] = self._call(
-            "forward_backward", datums, loss_fn, config, num_substeps=num_substeps
-        )
-        return found
-
-    def forward(self, datums: Sequence[Datum]) -> list[Floats]:
-        """See `Trainer.forward`."""
-        found: list[Floats] = self._call("forward", datums)
-        return found
-
-    def backward(
-        self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
-    ) -> dict[str, float]:
-        """See `Trainer.backward`."""
-        found: dict[str, float] = self._call("backward", datums, weights)
-        return found
-
-    def optim_step(
-        self,
-        learning_rate: float,
-        beta1: float = 0.9,
-        beta2: float = 0.95,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        max_grad_norm: float | None = None,
-    ) -> dict[str, float]:
-        """See `Trainer.optim_step`; the whole copy of the weights follows."""
-        measured: dict[str, float] = self._call(
-            "optim_step", learning_rate, beta1, beta2, eps, weight_decay, max_grad_norm
-        )
-        self._call(_GIVE, whole=self.decoder)
-        return measured
-
-    def zero_grad(self) -> None:
-        """Forget what was accumulated."""
-        self._call("zero_grad")
-
-    def gradients(self) -> dict[str, Tensor]:
-        """See `Trainer.gradients`."""
-        found: dict[str, Tensor] = self._call("gradients")
-        return found
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """See `Trainer.state_dict`: it is that of one rank."""
-        found: dict[str, Tensor] = self._call("state_dict")
-        return found
+    forward_backward = _on_every_rank(Trainer.forward_backward)
+    forward = _on_every_rank(Trainer.forward)
+    backward = _on_every_rank(Trainer.backward)
+    optim_step = _on_every_rank(Trainer.optim_step, gives=True)
+    zero_grad = _on_every_rank(Trainer.zero_grad)
+    gradients = _on_every_rank(Trainer.gradients)
+    state_dict = _on_every_rank(Trainer.state_dict)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a state and from the whole copy of the weights, which were restored before."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from hud.engine.learn.optimizer_state import Kept, Offloaded, OptimizerOptions, Plain, kept
-from hud.engine.learn.ranks import Alone, Ranks
+from hud.engine.learn.ranks import Ranks
 from hud.errors import ConflictError, UsageError
 
 BUCKET = 1 << 26
@@ -61,7 +61,7 @@ class AdamW:
     ) -> None:
         self.step = 0
         self.options = options or OptimizerOptions()
-        self._ranks: Ranks = ranks or Alone()
+        self._ranks = ranks or Ranks()
         self._slots = [self._slot(name, parameter) for name, parameter in parameters]
 
     @property
@@ -73,7 +73,7 @@ class AdamW:
         """Move gradients of low-precision parameters into their fp32 sums; call after each backward pass."""
         for slot in self._slots:
             if slot.copied and slot.parameter.grad is not None:
-                gradient = self._ranks.part(slot.parameter.grad)
+                gradient = self._ranks.local(slot.parameter.grad)
                 if slot.gradient is None:
                     slot.gradient = gradient.float()
                 else:
@@ -89,7 +89,7 @@ class AdamW:
     def gradients(self) -> dict[str, Tensor]:
         """Return the accumulated gradients by name, whole on every rank."""
         return {
-            slot.name: self._ranks.together(gradient, slot.parameter)
+            slot.name: self._ranks.gather_tensor(gradient, slot.parameter)
             for slot in self._slots
             if (gradient := self._gradient(slot)) is not None
         }
@@ -169,7 +169,7 @@ class AdamW:
             for kind, one in tensors.items():
                 if one is None:
                     continue
-                whole = self._ranks.together(one.read(), slot.parameter)
+                whole = self._ranks.gather_tensor(one.read(), slot.parameter)
                 if self._ranks.count == 1:
                     state[f"{kind}/{slot.name}"] = whole.clone()
                 elif self._ranks.index == 0:
@@ -179,7 +179,7 @@ class AdamW:
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take a state over; check all of it before changing anything. Of several ranks, the first has it."""
-        shapes, step = self._ranks.told(
+        shapes, step = self._ranks.gather(
             ({key: tuple(tensor.shape) for key, tensor in state.items()}, int(state.get("step", 0)))
         )[0]
         known = {slot.name: slot for slot in self._slots}
@@ -201,7 +201,7 @@ class AdamW:
                 if key not in shapes:
                     return None
                 # A copy: whoever gave the state may go on with it.
-                return self._ranks.cut(state.get(key), slot.parameter, slot.master_dtype).clone()
+                return self._ranks.shard(state.get(key), slot.parameter, slot.master_dtype).clone()
 
             first, second = taken("first"), taken("second")
             slot.first = None if first is None else kept(first, self.options, signed=True)
@@ -216,7 +216,7 @@ class AdamW:
         self.load_state_dict({"step": torch.tensor(0)})
 
     def _slot(self, name: str, parameter: nn.Parameter) -> Slot:
-        value = self._ranks.part(parameter)
+        value = self._ranks.local(parameter)
         copied = value.dtype not in (torch.float32, torch.float64)
         if not copied:
             return Slot(name, parameter, value, Plain(value), copied)
@@ -228,7 +228,7 @@ class AdamW:
         """Return this rank's part of what was accumulated."""
         if slot.copied:
             return slot.gradient
-        return None if slot.parameter.grad is None else self._ranks.part(slot.parameter.grad)
+        return None if slot.parameter.grad is None else self._ranks.local(slot.parameter.grad)
 
     def _moments(self, slot: Slot) -> tuple[Tensor, Tensor]:
         if slot.first is None or slot.second is None:
@@ -248,12 +248,12 @@ class AdamW:
 
     def _norm(self, mine: float) -> float:
         """Return the norm over all ranks' parts."""
-        return math.hypot(*self._ranks.told(mine))
+        return math.hypot(*self._ranks.gather(mine))
 
     def _refuse(self, slots: list[tuple[Slot, Tensor]]) -> None:
         """Forget a gradient that is not finite, and say where it is not."""
         mine = {slot.name for slot, grad in slots if not bool(torch.isfinite(grad).all())}
-        everywhere = set().union(*self._ranks.told(mine))
+        everywhere = set().union(*self._ranks.gather(mine))
         broken = [slot.name for slot, _ in slots if slot.name in everywhere]
         self.zero_grad()
         raise ConflictError(

@@ -1,6 +1,6 @@
-"""Several processes, started by torchrun, that train one model together: how they meet, and what they tell one another.
+"""The ranks of one training, started by torchrun: their process group and its collectives.
 
-Tensors are cut along their first dimension (`DTensor`). Counts and norms travel as objects, on the host.
+Tensors are sharded along their first dimension (`DTensor`). Counts and norms travel as objects, on the host.
 """
 
 from __future__ import annotations
@@ -15,53 +15,44 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from hud.engine.learn.ranks import Ranks
 from hud.errors import UsageError
 
 T = TypeVar("T")
 
 _PATIENCE = timedelta(days=365)
-"""How long a rank waits to be told what to do: rollouts between two steps may take hours. Where another rank dies,
-torchrun ends all of them."""
+"""How long a rank waits for the next call: rollouts between two steps may take hours. Where another rank dies, torchrun ends
+all of them."""
 
 
-class Joined:
-    """Several processes, each started by torchrun."""
+class ProcessGroup(Ranks):
+    """Several processes, each started by torchrun; see `Ranks`."""
 
     def __init__(self, device: torch.device, mesh: DeviceMesh, control: dist.ProcessGroup) -> None:
         self.device = device
         """Where this rank computes."""
         self.mesh = mesh
         """All ranks, in one dimension."""
+        self.count, self.index = mesh.size(), mesh.get_rank()
         self._control = control
 
-    @property
-    def count(self) -> int:
-        return self.mesh.size()
-
-    @property
-    def index(self) -> int:
-        return self.mesh.get_rank()
-
-    def told(self, mine: T) -> list[T]:
-        """Return what each rank has to say, in their order."""
+    def gather(self, mine: T) -> list[T]:
         everyone: list[T] = [mine] * self.count
         dist.all_gather_object(everyone, mine, group=self._control)
         return everyone
 
-    def from_first(self, said: T | None = None) -> T:
-        """Return what rank 0 says; the others wait for it, however long that takes."""
-        box: list[Any] = [said]
+    def broadcast(self, given: T | None = None) -> T:
+        """Return the object of rank 0; the others wait for it up to `_PATIENCE`."""
+        box: list[Any] = [given]
         dist.broadcast_object_list(box, src=0, group=self._control)
-        heard: T = box[0]
-        return heard
+        received: T = box[0]
+        return received
 
-    def part(self, tensor: Tensor) -> Tensor:
-        """Return what this rank holds of a tensor, sharing its memory; all of it where it is not cut."""
+    def local(self, tensor: Tensor) -> Tensor:
         tensor = tensor.detach()
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
-    def together(self, mine: Tensor, like: Tensor) -> Tensor:
-        """Return, on every rank, the whole tensor of which each has the part that it has of `like`."""
+    def gather_tensor(self, mine: Tensor, like: Tensor) -> Tensor:
         if not isinstance(like, DTensor):
             return mine
         placed = DTensor.from_local(
@@ -74,8 +65,7 @@ class Joined:
         )
         return placed.full_tensor()
 
-    def cut(self, whole: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return this rank's part of a tensor that rank 0 has whole, cut and placed as `like` is."""
+    def shard(self, whole: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
         assert isinstance(like, DTensor)
         if whole is None:
             whole = torch.empty(like.shape, dtype=dtype, device=like.device)
@@ -83,13 +73,12 @@ class Joined:
         return distribute_tensor(whole, like.device_mesh, like.placements).to_local()
 
     def release(self, decoder: nn.Module) -> None:
-        """Give back what a pass without gradients borrowed from other ranks."""
         if isinstance(decoder, FSDPModule):
             decoder.reshard()
 
 
-def join(device: str | None = None) -> Joined:
-    """Meet the other ranks that torchrun started. Raises `UsageError` where torchrun did not start this process.
+def join(device: str | None = None) -> ProcessGroup:
+    """Join the process group of torchrun's ranks. Raises `UsageError` where torchrun did not start this process.
 
     `device` is the kind, "cpu" or "cuda"; None takes a GPU for each rank where there is one.
     """
@@ -113,9 +102,9 @@ def join(device: str | None = None) -> Joined:
         dist.init_process_group("gloo")
         here = torch.device("cpu")
     mesh = init_device_mesh(kind, (dist.get_world_size(),))
-    return Joined(here, mesh, dist.new_group(backend="gloo", timeout=_PATIENCE))
+    return ProcessGroup(here, mesh, dist.new_group(backend="gloo", timeout=_PATIENCE))
 
 
 def leave() -> None:
-    """Part from the other ranks."""
+    """Destroy the process group."""
     dist.destroy_process_group()

@@ -1,12 +1,8 @@
-"""The processes that train one model together, seen from one of them.
-
-Each holds a part of every weight and computes a part of every batch. One alone holds all of it; several are `joined`.
-"""
+"""The ranks that train one model together, as one of them sees it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,62 +10,31 @@ from torch import Tensor, nn
 T = TypeVar("T")
 
 
-class Ranks(Protocol):
-    """The processes that train together, `index` being this one.
+class Ranks:
+    """One process alone, which holds every tensor whole; `process_group.ProcessGroup` overrides it for several.
 
-    What takes or gives whole tensors, and `told`, every rank must call, for the same tensors in the same order.
+    All but `local` and `release` are collective: every rank calls them, for the same tensors in the same order.
     """
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        ...
+    count = 1
+    index = 0
 
-    @property
-    def index(self) -> int:
-        """Which of them this is, from 0."""
-        ...
-
-    def told(self, mine: T) -> list[T]:
-        """Return what each rank has to say, in their order."""
-        ...
-
-    def part(self, tensor: Tensor) -> Tensor:
-        """Return what this rank holds of a tensor, sharing its memory."""
-        ...
-
-    def together(self, mine: Tensor, like: Tensor) -> Tensor:
-        """Return, on every rank, the whole tensor of which each has the part that it has of `like`."""
-        ...
-
-    def cut(self, whole: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return this rank's part of a tensor that rank 0 has whole, cut and placed as `like` is."""
-        ...
-
-    def release(self, decoder: nn.Module) -> None:
-        """Give back what a pass without gradients borrowed from other ranks."""
-        ...
-
-
-@dataclass(frozen=True)
-class Alone:
-    """One process trains, and has everything whole."""
-
-    count: int = 1
-    index: int = 0
-
-    def told(self, mine: T) -> list[T]:
+    def gather(self, mine: T) -> list[T]:
+        """Return the objects of all ranks, in their order."""
         return [mine]
 
-    def part(self, tensor: Tensor) -> Tensor:
+    def local(self, tensor: Tensor) -> Tensor:
+        """Return this rank's shard of a tensor, sharing its memory."""
         return tensor.detach()
 
-    def together(self, mine: Tensor, like: Tensor) -> Tensor:
+    def gather_tensor(self, mine: Tensor, like: Tensor) -> Tensor:
+        """Return, on every rank, the whole tensor whose shards are cut as those of `like`."""
         return mine
 
-    def cut(self, whole: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
+    def shard(self, whole: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return this rank's shard of a tensor that rank 0 has whole, cut and placed as `like` is."""
         assert whole is not None
         return whole.detach().to(device=like.device, dtype=dtype)
 
     def release(self, decoder: nn.Module) -> None:
-        pass
+        """Free the weights of other ranks that a pass without gradients gathered."""

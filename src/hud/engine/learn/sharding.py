@@ -18,14 +18,14 @@ from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
 from hud.engine.cuda.compiled_layers import compile_layers
 from hud.engine.decoder import Decoder, inverse_frequencies
-from hud.engine.learn.process_group import Joined
+from hud.engine.learn.process_group import ProcessGroup
 from hud.engine.lora import LoraConfig, attach
 
 
 def sharded_decoder(
     config: DecoderConfig,
     dtype: torch.dtype,
-    ranks: Joined,
+    ranks: ProcessGroup,
     lora: LoraConfig | None = None,
     *,
     compiled: bool = False,
@@ -56,21 +56,21 @@ def sharded_decoder(
 
 
 @torch.no_grad()
-def take_weights(ranks: Joined, decoder: Decoder, whole: nn.Module | None) -> None:
+def take_weights(ranks: ProcessGroup, decoder: Decoder, whole: nn.Module | None) -> None:
     """Fill a sharded decoder with the weights that rank 0 has in `whole`; the other ranks have None."""
     given = {} if whole is None else dict(whole.named_parameters())
     for name, parameter in decoder.named_parameters():
-        ranks.part(parameter).copy_(ranks.cut(given.get(name), parameter, parameter.dtype))
+        ranks.local(parameter).copy_(ranks.shard(given.get(name), parameter, parameter.dtype))
 
 
 @torch.no_grad()
 def give_weights(
-    ranks: Joined, decoder: Decoder, names: list[str], whole: nn.Module | None
+    ranks: ProcessGroup, decoder: Decoder, names: list[str], whole: nn.Module | None
 ) -> None:
     """Copy weights of a sharded decoder into the decoder `whole` that rank 0 has."""
     taken = {} if whole is None else dict(whole.named_parameters())
     held = dict(decoder.named_parameters())
     for name in names:
-        full = ranks.together(ranks.part(held[name]), held[name])
+        full = ranks.gather_tensor(ranks.local(held[name]), held[name])
         if name in taken:
             taken[name].copy_(full)

@@ -42,7 +42,7 @@ class Meter:
     def read(self, ranks: Ranks) -> dict[str, float]:
         """Return the metrics of a step of all ranks, and begin the next one."""
         speed = ceiling(self._device, self._dtype)
-        told = ranks.told((self._tokens, self._flops, self._seconds, speed, self._memory()))
+        told = ranks.gather((self._tokens, self._flops, self._seconds, speed, self._memory()))
         self.reset()
         tokens, flops, seconds, speeds, memory = zip(*told, strict=True)
         # Ranks wait for one another, so the longest time is everyone's.

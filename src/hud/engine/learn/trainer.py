@@ -28,7 +28,7 @@ from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.packed_pass import PackedPass, check, cost_of, lay_out
 from hud.engine.learn.pass_metrics import Measured, gap_metrics, lag_metrics
-from hud.engine.learn.ranks import Alone, Ranks
+from hud.engine.learn.ranks import Ranks
 from hud.engine.learn.step_meter import Meter
 from hud.engine.learn.training_pass import Beside, Compute, Found, first_free, learned, looked_at
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
@@ -87,7 +87,7 @@ class Trainer:
             compile_layers(decoder)
         if options.recompute_layers:
             decoder.checkpointed = True
-        self._ranks: Ranks = ranks or Alone()
+        self._ranks = ranks or Ranks()
         self._beside = beside
         self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks)
         self._trained = list(trained.values())
@@ -144,7 +144,7 @@ class Trainer:
             passes = self._passes(datums, num_substeps)
             for batch, found in self._each(passes, loss):
                 self._collect(batch, found, mine)
-            told = Measured.together(self._ranks.told(mine))
+            told = Measured.together(self._ranks.gather(mine))
         sums = told.sums
         if not math.isfinite(sums.get("loss", 0.0)):
             self.zero_grad()
@@ -176,7 +176,7 @@ class Trainer:
         for batch, found in self._each(self._passes(datums, 1), None):
             mine.add(batch, {}, found.logprobs)
         self._ranks.release(self.decoder)
-        return Measured.together(self._ranks.told(mine)).logprobs_of(datums)
+        return Measured.together(self._ranks.gather(mine)).logprobs_of(datums)
 
     def backward(
         self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
@@ -262,7 +262,7 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state_dict()`, the weights having been restored before. Drops what was accumulated."""
-        if not self._ranks.told("step" in state)[0]:
+        if not self._ranks.gather("step" in state)[0]:
             raise UsageError("This is no trainer state: it has no step count.")
         self._optimizer.load_state_dict(dict(state))
         if "rng" in state:

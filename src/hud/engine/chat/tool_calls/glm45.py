@@ -13,7 +13,7 @@ from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import call, quoted
 from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.engine.chat.tool_calls.typed import parameters_of, typed_value
-from hud.engine.chat.tool_calls.typed_rules import value_rules
+from hud.engine.chat.tool_calls.typed_rules import call_rules
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"
@@ -38,24 +38,18 @@ def _read(_mark: str, text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | 
 
 
 def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
-    alternatives, rules = [], []
-    for place, tool in enumerate(tools):
-        more = f"call_{place}"
-        alternatives.append(more)
-        parameters, needed = value_rules(
-            tool,
-            more,
-            opening=lambda key: (
-                f"/\\n?/ {mark('<arg_key>')} {quoted(key)} {mark('</arg_key>')} /\\n?/ "
-                f"{mark('<arg_value>')}"
-            ),
-            closing="</arg_value>",
-            mark=mark,
-        )
-        rules += [f"{more}: {quoted(tool.name)} {parameters} /\\n?/", *needed]
-    call = f"{mark(BEGIN)} ({' | '.join(alternatives)}) {mark(END)}"
-    more = r" (/\n?/ call)*" if many else ""
-    return "\n".join([f"calls: call{more}", f"call: {call}", *rules])
+    return call_rules(
+        tools,
+        quoted,
+        " /\\n?/",
+        outer=(mark(BEGIN), mark(END)),
+        between=r"/\n?/" if many else None,
+        opening=lambda key: (
+            f"/\\n?/ {mark('<arg_key>')} {quoted(key)} {mark('</arg_key>')} /\\n?/ {mark('<arg_value>')}"
+        ),
+        closing="</arg_value>",
+        mark=mark,
+    )
 
 
 GLM45 = MarkedFormat(

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from hud.engine.chat.tool_calls.format import Mark, Piece, Said
+from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import by_tool, call, loaded, quoted
-from hud.engine.chat.tool_calls.marked import held_back
+from hud.engine.chat.tool_calls.marked import BufferedTurn, StrippedText, held_back
 from hud.trace import ToolSpec
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -67,33 +67,19 @@ def _reasoning(mark: Mark) -> str:
     return f'({mark(CHANNEL)} "analysis" {mark(MESSAGE)} /(.|\\n)*/ {end} {start} "assistant")?'
 
 
-class HarmonyTurn:
+class HarmonyTurn(BufferedTurn):
     """Reads one turn; see `TurnParser`."""
 
     def __init__(self, *, opened: bool, calls: bool) -> None:
+        super().__init__()
         self.calls = calls
-        self.malformed = False
-        self._buffer = ""
+        self._state = self._read
         self._kind: Literal["text", "reasoning", "call"] | None = "reasoning" if opened else None
         self._name = ""
-        self._space = {"text": "", "reasoning": ""}
-        self._begun = {"text": False, "reasoning": False}
-        self._out: list[Piece] = []
+        self._strips = {"text": StrippedText("text"), "reasoning": StrippedText("reasoning")}
 
-    def take(self, text: str) -> list[Piece]:
-        """Return what is certain after this text."""
-        self._buffer += text
-        return self._advance(False)
-
-    def end(self) -> list[Piece]:
-        """Return what is left when no more text comes."""
-        return self._advance(True)
-
-    def _advance(self, final: bool) -> list[Piece]:
-        while self._header(final) if self._kind is None else self._body(final):
-            pass
-        out, self._out = self._out, []
-        return out
+    def _read(self, final: bool) -> bool:
+        return self._header(final) if self._kind is None else self._body(final)
 
     def _header(self, final: bool) -> bool:
         """Read up to `<|message|>`; text that begins no header is an answer without one."""
@@ -125,14 +111,14 @@ class HarmonyTurn:
                 return False
             keep = 0 if final else max(held_back(self._buffer, mark) for mark in _BREAKS)
             cut = len(self._buffer) - keep
-            self._say(self._buffer[:cut])
+            self._say_part(self._buffer[:cut])
             self._buffer = self._buffer[cut:]
             return False
         at, mark = min(found)
         if self._kind == "call":
             self._call(self._buffer[:at])
         else:
-            self._say(self._buffer[:at])
+            self._say_part(self._buffer[:at])
         self._kind = None
         self._buffer = self._buffer[at + (len(mark) if mark in _ENDS else 0) :]
         return True
@@ -144,17 +130,9 @@ class HarmonyTurn:
             return
         self._out.append(call(self._name, arguments))
 
-    def _say(self, text: str) -> None:
-        kind = self._kind
-        assert kind in ("text", "reasoning")
-        if not self._begun[kind]:
-            text = text.lstrip()
-            self._begun[kind] = bool(text)
-        whole = self._space[kind] + text
-        shown = whole.rstrip()
-        self._space[kind] = whole[len(shown) :]
-        if shown:
-            self._out.append(Said(kind, shown))
+    def _say_part(self, text: str) -> None:
+        assert self._kind is not None
+        self._say(self._strips[self._kind], text)
 
 
 HARMONY = HarmonyFormat()

@@ -68,34 +68,24 @@ class MarkedFormat:
         return ""
 
 
-class MarkedTurn:
-    """Reads one turn of a `MarkedFormat`; see `TurnParser`."""
+class BufferedTurn:
+    """The buffer and the result of a `TurnParser` that advances from state to state."""
 
-    def __init__(
-        self, format: MarkedFormat, tools: Sequence[ToolSpec], *, opened: bool, calls: bool
-    ) -> None:
-        self.format = format
-        self.tools = tools
-        self.calls = calls
+    _state: Callable[[bool], bool]
+    """Reads from the buffer, `final` where no more text comes; returns True to call the next state, False to wait for text."""
+
+    def __init__(self) -> None:
         self.malformed = False
-        self._begins = tuple(begin for begin, _ in format.blocks)
-        self._marks = (*self._begins, *format.silent) if calls else ()
-        self._state = self._reasoning if opened else self._start
         self._buffer = ""
-        self._block: tuple[str, str | None] = ("", None)
-        self._searched = 0
-        self._ends: list[int] = []
-        self._text = _Stripped("text")
-        self._thought = _Stripped("reasoning")
         self._out: list[Piece] = []
 
     def take(self, text: str) -> list[Piece]:
-        """Return what is certain after this text."""
+        """See `TurnParser.take`."""
         self._buffer += text
         return self._advance(False)
 
     def end(self) -> list[Piece]:
-        """Return what is left when no more text comes."""
+        """See `TurnParser.end`."""
         return self._advance(True)
 
     def _advance(self, final: bool) -> list[Piece]:
@@ -104,7 +94,32 @@ class MarkedTurn:
         out, self._out = self._out, []
         return out
 
-    # -- states: each returns True to go on with the next one, False to wait for more text ----------------
+    def _say(self, strip: StrippedText, text: str) -> None:
+        shown = strip.take(text)
+        if shown:
+            self._out.append(Said(strip.kind, shown))
+
+
+class MarkedTurn(BufferedTurn):
+    """Reads one turn of a `MarkedFormat`; see `TurnParser`."""
+
+    def __init__(
+        self, format: MarkedFormat, tools: Sequence[ToolSpec], *, opened: bool, calls: bool
+    ) -> None:
+        super().__init__()
+        self.format = format
+        self.tools = tools
+        self.calls = calls
+        self._begins = tuple(begin for begin, _ in format.blocks)
+        self._marks = (*self._begins, *format.silent) if calls else ()
+        self._state = self._reasoning if opened else self._start
+        self._block: tuple[str, str | None] = ("", None)
+        self._searched = 0
+        self._ends: list[int] = []
+        self._text = StrippedText("text")
+        self._thought = StrippedText("reasoning")
+
+    # -- states -------------------------------------------------------------------------------------
 
     def _start(self, final: bool) -> bool:
         think, thought = self.format.thinking
@@ -224,17 +239,12 @@ class MarkedTurn:
         at, _, mark = min(found)
         return at, mark
 
-    def _go_on(self, state: object, buffer: str) -> None:
-        self._state = state  # type: ignore[assignment]
+    def _go_on(self, state: Callable[[bool], bool], buffer: str) -> None:
+        self._state = state
         self._buffer = buffer
         self._searched = 0
 
-    def _say(self, strip: _Stripped, text: str) -> None:
-        shown = strip.take(text)
-        if shown:
-            self._out.append(Said(strip.kind, shown))
-
-    def _say_all_but(self, strip: _Stripped, marks: tuple[str, ...], final: bool) -> bool:
+    def _say_all_but(self, strip: StrippedText, marks: tuple[str, ...], final: bool) -> bool:
         """Say everything except what could begin one of `marks`."""
         keep = 0 if final else max((held_back(self._buffer, mark) for mark in marks), default=0)
         end = len(self._buffer) - keep
@@ -243,8 +253,8 @@ class MarkedTurn:
         return False
 
 
-class _Stripped:
-    """Text without white space at its two ends, as it comes."""
+class StrippedText:
+    """Streamed text without white space at its two ends."""
 
     def __init__(self, kind: Literal["text", "reasoning"]) -> None:
         self.kind = kind

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hud.engine.chat.tool_calls.format import Mark
@@ -102,12 +103,6 @@ PYTHONIC = MarkedFormat(
     read_whole=_read_whole,
     whole_starts="[",
 )
-LLAMA4_PYTHONIC = MarkedFormat(
-    names=("llama4_pythonic",),
-    templates=(("<|header_start|>", "func_name1("),),
-    rules=_rules,
-    blocks=((PYTHON_START, PYTHON_END),),
-    read=_read,
-    read_whole=_read_whole,
-    whole_starts="[",
+LLAMA4_PYTHONIC = replace(
+    PYTHONIC, names=("llama4_pythonic",), templates=(("<|header_start|>", "func_name1("),)
 )

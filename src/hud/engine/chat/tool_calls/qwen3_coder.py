@@ -14,7 +14,7 @@ from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import call, quoted
 from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.engine.chat.tool_calls.typed import parameters_of, typed_value
-from hud.engine.chat.tool_calls.typed_rules import value_rules
+from hud.engine.chat.tool_calls.typed_rules import call_rules
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"
@@ -53,21 +53,16 @@ def unwrapped(text: str) -> str:
 
 
 def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
-    alternatives, rules = [], []
-    for place, tool in enumerate(tools):
-        begin, more = quoted(f"\n<function={tool.name}>\n"), f"call_{place}"
-        alternatives.append(more)
-        parameters, needed = value_rules(
-            tool,
-            more,
-            opening=lambda key: quoted(f"<parameter={key}>\n"),
-            closing="\n</parameter>\n",
-            mark=mark,
-        )
-        rules += [f"{more}: {begin} {parameters}", *needed]
-    call = f'{mark(BEGIN)} ({" | ".join(alternatives)}) "</function>\\n" {mark(END)}'
-    more = r" (/\n/ call)*" if many else ""
-    return "\n".join([f"calls: call{more}", f"call: {call}", *rules])
+    return call_rules(
+        tools,
+        lambda name: quoted(f"\n<function={name}>\n"),
+        "",
+        outer=(mark(BEGIN), f'"</function>\\n" {mark(END)}'),
+        between=r"/\n/" if many else None,
+        opening=lambda key: quoted(f"<parameter={key}>\n"),
+        closing="\n</parameter>\n",
+        mark=mark,
+    )
 
 
 QWEN3_CODER = MarkedFormat(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hud.engine.chat.tool_calls.format import Mark
@@ -36,6 +36,33 @@ def value_rules(
             rules.append(f"{name}_value: {_value(schema, tool.parameters)}")
         terms.append(name if key in required else f"{name}?")
     return " ".join(terms), rules
+
+
+def call_rules(
+    tools: Sequence[ToolSpec],
+    begin: Callable[[str], str],
+    end: str,
+    *,
+    outer: tuple[str, str],
+    between: str | None,
+    opening: Callable[[str], str],
+    closing: str,
+    mark: Mark,
+) -> str:
+    """Return Lark rules, the first named `calls`, of calls whose arguments are written one by one.
+
+    `begin` gives the terms of a tool's name, `end` those behind its arguments, `outer` those around a call and `between`
+    those before a further one, None for a single call; for the rest see `value_rules`.
+    """
+    names, rules = [], []
+    for place, tool in enumerate(tools):
+        name = f"call_{place}"
+        names.append(name)
+        parameters, needed = value_rules(tool, name, opening=opening, closing=closing, mark=mark)
+        rules += [f"{name}: {begin(tool.name)} {parameters}{end}", *needed]
+    more = "" if between is None else f" ({between} call)*"
+    call = f"call: {outer[0]} ({' | '.join(names)}) {outer[1]}"
+    return "\n".join([f"calls: call{more}", call, *rules])
 
 
 def _worded(schema: Any) -> bool:
