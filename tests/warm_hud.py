@@ -53,7 +53,7 @@ _WARM = [
     "hud.engine.policy",
     "hud.engine.sample.sampler",
     "hud.engine.learn.trainer",
-    "hud.engine.tiny",
+    "hud.engine.tiny_model",
     "torch",
     "transformers",
 ]

@@ -15,7 +15,7 @@ from records import report
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import Policy
-from hud.engine.tiny import create_tiny
+from hud.engine.tiny_model import create_tiny
 from hud.trace import SamplingParams
 
 BAR = 5.0

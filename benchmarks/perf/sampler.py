@@ -17,7 +17,7 @@ from records import report
 from transformers import AutoModelForCausalLM
 
 from hud.engine.policy import Policy
-from hud.engine.tiny import create_tiny
+from hud.engine.tiny_model import create_tiny
 from hud.trace import SamplingParams
 
 SEQUENCES, PROMPT, NEW, ROUNDS = 64, 32, 64, 5

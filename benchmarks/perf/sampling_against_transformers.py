@@ -23,8 +23,8 @@ from records import report
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
+from hud.engine.cpu_threads import use_at_most
 from hud.engine.policy import Policy
-from hud.engine.threads import use_at_most
 from hud.trace import SamplingParams
 
 PROMPT, BATCH, THREADS = 32, 32, (1, 2)

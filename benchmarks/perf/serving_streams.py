@@ -14,7 +14,7 @@ from time import perf_counter
 
 from records import report
 
-from hud.engine.threads import use_at_most
+from hud.engine.cpu_threads import use_at_most
 from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.models.records import ModelRecord

@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from hud.engine.policy import Policy
-from hud.engine.tiny import create_tiny
+from hud.engine.tiny_model import create_tiny
 from hud.learning.datums import Datum
 from hud.trace import SamplingParams
 

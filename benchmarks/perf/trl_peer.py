@@ -31,10 +31,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig
+from hud.engine.cpu_threads import use_at_most
 from hud.engine.learn.trainer import Trainer
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
-from hud.engine.threads import use_at_most
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.learning.datums import Datum, datums_of, make_batch, payload_of
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample

@@ -74,7 +74,7 @@ def _endless(kind, turn):
 @pytest.fixture(scope="module")
 def small_model(tmp_path_factory):
     """A Hugging Face folder that stands for the reader's own model."""
-    from hud.engine.tiny import create_tiny
+    from hud.engine.tiny_model import create_tiny
 
     folder = tmp_path_factory.mktemp("model")
     texts = [

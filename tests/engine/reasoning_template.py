@@ -1,6 +1,6 @@
 """Chat templates that are told how much to reason, after the manner of the families that know it."""
 
-from hud.engine.tiny import TEMPLATE
+from hud.engine.tiny_model import TEMPLATE
 
 WORDED = "<|system|>Reasoning: {{ reasoning_effort | default('medium') }}<|end|>"
 """Written before the conversation, as gpt-oss has it."""

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
-from hud.engine.tiny import create_tiny
+from hud.engine.tiny_model import create_tiny
 
 TEMPLATES = Path(__file__).parent / "templates"
 _SPECIAL = re.compile(

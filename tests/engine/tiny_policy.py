@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hud.engine.policy import Policy
-from hud.engine.tiny import create_tiny
+from hud.engine.tiny_model import create_tiny
 from hud.learning.datums import Datum
 from hud.trace import ToolSpec
 

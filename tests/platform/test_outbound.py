@@ -10,7 +10,7 @@ import aiohttp
 import httpx
 import pytest
 
-from hud.engine.vllm.wire import Server, ServerLost, ServerRefused
+from hud.engine.vllm.server import Server, ServerLost, ServerRefused
 from hud.errors import UsageError
 from hud.inference.dialects import server_sent_events as sse
 from hud.outbound import AddressRefusedError, Reach, guarded_session, networks_of, read_bounded

@@ -18,7 +18,7 @@ from hud.engine.tensor_file import write_tensors
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 
 if TYPE_CHECKING:
-    from hud.engine.foreign import ForeignDecoder
+    from hud.engine.transformers_decoder import ForeignDecoder
 
     AnyDecoder = Decoder | ForeignDecoder
 
@@ -40,7 +40,7 @@ def load_decoder(
     if stored is None:
         raise UsageError(f"{folder}: weights of type {config.dtype} are not supported.")
     if not config.ours:
-        from hud.engine.foreign import load_foreign  # Loads transformers.
+        from hud.engine.transformers_decoder import load_foreign  # Loads transformers.
 
         return load_foreign(folder, config, dtype=dtype or stored, device=device)
     with torch.device("meta"):

@@ -11,9 +11,9 @@ from tests.engine.random_decoder import random_decoder
 
 from hud.engine.cpu import chunked_layers as layer_chunks
 from hud.engine.cpu.decoder import CpuDecoder
+from hud.engine.cpu_threads import side_by_side
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach
-from hud.engine.threads import side_by_side
 
 LENGTHS = [50, 7, 40, 31]
 PREFIXES = [-1, -1, 0, 1]

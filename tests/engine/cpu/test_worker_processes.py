@@ -14,12 +14,12 @@ from tests.engine.waiting import until
 from hud.engine.cpu import worker_process as side_process
 from hud.engine.cpu.shared_weights import SharedWeights, decoder_over
 from hud.engine.cpu.worker_process import SideRequest
+from hud.engine.cpu_threads import sampling_processes, side_by_side
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sample import sampler_pool as samplers
 from hud.engine.sample.request import Asked
 from hud.engine.sample.sampler import Sampler
-from hud.engine.threads import sampling_processes, side_by_side
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hud.engine import threads
+from hud.engine import cpu_threads
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.learn.distributed import follow, leading, open_trainer
@@ -175,7 +175,7 @@ def everything(folder):
 
 def main(folder, only=None):
     ranks = join("cpu")
-    threads.use_at_most(1)
+    cpu_threads.use_at_most(1)
     if ranks.index == 0:
         with leading(ranks):
             found = everything(folder) if only is None else {only: trained(only)}

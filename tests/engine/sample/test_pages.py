@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hud.engine.sample.pages import Pages
-from hud.engine.sample.slots import Slots
+from hud.engine.sample.prefix_cache import Slots
 
 PAGES = 12
 TOKENS = st.integers(0, 1)

@@ -14,7 +14,7 @@ from hud.engine.cpu import runner
 from hud.engine.policy import Policy
 from hud.engine.sample import sampler
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.tiny import create_tiny
+from hud.engine.tiny_model import create_tiny
 from hud.errors import ContextOverflow, InfrastructureFault
 from hud.trace import Continuation, SamplingParams
 

@@ -12,7 +12,7 @@ from tests.engine.vllm.vllm_stand_in import StandIn
 from tests.engine.vllm.vllm_transfer import SendingHalf
 from tests.engine.waiting import until
 
-from hud.engine.vllm.transfer import nccl_engine
+from hud.engine.vllm.weight_transfer import nccl_engine
 from hud.errors import UsageError
 
 FIRST = ["pause", "get_world_size", "init_weight_transfer_engine"]

@@ -12,7 +12,7 @@ from tests.engine.vllm.vllm_stand_in import StandIn
 from tests.engine.waiting import until
 
 from hud.engine.lora import LoraConfig
-from hud.engine.tiny import create_tiny
+from hud.engine.tiny_model import create_tiny
 from hud.errors import InfrastructureFault, UsageError
 
 LORA = LoraConfig(rank=4)

@@ -7,7 +7,7 @@ from hud.engine.lora import attach, lora_parameters
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.engine.vllm.fleet import Patience
-from hud.engine.vllm.publishing import Publisher
+from hud.engine.vllm.publication import Publisher
 from hud.engine.vllm.sampler import Servers, VllmSampler
 
 BASE = None

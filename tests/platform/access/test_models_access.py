@@ -58,7 +58,7 @@ async def test_another_teams_files_cannot_be_added_even_by_an_admin(app, ask, tm
 
 
 async def test_another_team_s_admin_reads_and_writes_no_folder_of_the_server(ask, tmp_path):
-    from hud.engine.tiny import create_tiny
+    from hud.engine.tiny_model import create_tiny
 
     there = tmp_path / "there"
     create_tiny(there, TEXTS, **SIZES)

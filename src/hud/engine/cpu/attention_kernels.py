@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hud.engine.cpu.kernels import LOG2_E, Floats, Integers, compiled, f32, power_of_two, weigh
-from hud.engine.cpu.tiles import COLUMNS, add_product, multiply
+from hud.engine.cpu.matmul_kernels import COLUMNS, add_product, multiply
 
 QUERIES = 24
 """Queries of a head that attend at once; so few that their scores stay in the core's cache."""

@@ -28,7 +28,7 @@ from hud.engine.cpu.kernels import (
     turn,
     weigh,
 )
-from hud.engine.cpu.tiles import COLUMNS, LANES, add_product, multiply
+from hud.engine.cpu.matmul_kernels import COLUMNS, LANES, add_product, multiply
 
 PANEL = 64
 """Columns of a panel."""

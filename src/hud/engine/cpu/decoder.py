@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hud.engine.attention import AnyPacking, chosen
 from hud.engine.config import DecoderConfig
 from hud.engine.cpu.chunked_layers import LARGEST, Finished, Heads, Projected
-from hud.engine.cpu.packing import packing_of
+from hud.engine.cpu.packed_attention import packing_of
 from hud.engine.decoder import Attention, Decoder, Layer, RMSNorm
 
 

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from hud.engine.cpu.decode_kernels import PANEL, Given, draw_on, forward, lay_out, project
 from hud.engine.cpu.decoder import heads_of, heads_scale, scale_of, squared_epsilon
 from hud.engine.cpu.kernels import Doubles, Flags, Floats, Integers
-from hud.engine.cpu.tiles import COLUMNS
+from hud.engine.cpu.matmul_kernels import COLUMNS
+from hud.engine.cpu_threads import SMALL_PARAMETERS
 from hud.engine.decoder import Decoder, Layer, RMSNorm
 from hud.engine.lora import LoraLinear
-from hud.engine.threads import SMALL_PARAMETERS
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 from hud import settings
 from hud.engine.config import DecoderConfig
+from hud.engine.cpu_threads import SMALL_PARAMETERS
 from hud.engine.decoder import Decoder
-from hud.engine.threads import SMALL_PARAMETERS
 
 WIDEST_BYTES = 2 << 30
 """Weights of more bytes than this keep their type: they would take as many again."""

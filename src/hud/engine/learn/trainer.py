@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hud.engine.cpu_threads import for_training, on_all_cores, passes_at_once, side_by_side
 from hud.engine.cuda.compiled_layers import compile_layers
 from hud.engine.decoder import Decoder
 from hud.engine.learn.flops import pass_flops
@@ -32,7 +33,6 @@ from hud.engine.learn.ranks import Ranks
 from hud.engine.learn.step_meter import Meter
 from hud.engine.learn.training_pass import Beside, Compute, Found, first_free, learned, looked_at
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
-from hud.engine.threads import for_training, on_all_cores, passes_at_once, side_by_side
 from hud.errors import ConflictError, UsageError
 from hud.learning.datums import Datum, Floats
 from hud.learning.losses.config import LossConfig, Normalization, parse_loss

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from hud.engine.chat.grammars import Constraint
 from hud.engine.sample.adapter_bank import Adapter
-from hud.engine.sample.slots import Slot
+from hud.engine.sample.prefix_cache import Slot
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from hud.engine.acceleration import runner_type
+from hud.engine.cpu_threads import SMALL_PARAMETERS, for_sampling
 from hud.engine.sample.kv_cache import CacheSize
 from hud.engine.sample.pages import Pages
+from hud.engine.sample.prefix_cache import Slots
 from hud.engine.sample.request import (
     Asked,
     Drawn,
@@ -29,9 +31,7 @@ from hud.engine.sample.request import (
 )
 from hud.engine.sample.runner import Sampled
 from hud.engine.sample.scheduler import PASS_TOKENS, SamplerStatistics, Scheduler
-from hud.engine.sample.slots import Slots
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.threads import SMALL_PARAMETERS, for_sampling
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from hud import settings
 from hud.engine.cpu.shared_weights import SharedWeights
 from hud.engine.cpu.worker_process import SideProcess
+from hud.engine.cpu_threads import passes_under_way, sampling_processes
 from hud.engine.decoder import Decoder
 from hud.engine.sample.prefix_index import BLOCK, Beginnings, chain_of
 from hud.engine.sample.request import Asked, Request, SamplerClosed
 from hud.engine.sample.weight_swap import SwappingSampler
-from hud.engine.threads import passes_under_way, sampling_processes
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hud.engine.sample.kv_cache import KVCache
+from hud.engine.sample.prefix_cache import SHORTEST_SHARED, Placement, Slots, shared_length
 from hud.engine.sample.request import Request
-from hud.engine.sample.slots import SHORTEST_SHARED, Placement, Slots, shared_length
 
 PASS_TOKENS = 8192
 """Most prompt tokens, padding included, in one forward pass, and between two decode steps while no sequence decodes."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import aiohttp
 
 from hud.engine.sample.request import Request
-from hud.engine.vllm.members import Member, send
-from hud.engine.vllm.publishing import Publication
+from hud.engine.vllm.publication import Publication
+from hud.engine.vllm.replica import Member, send
 from hud.engine.vllm.routing import Affinity
-from hud.engine.vllm.wire import Server, ServerBusy, ServerRefused
+from hud.engine.vllm.server import Server, ServerBusy, ServerRefused
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.outbound import Reach, guarded_session
 

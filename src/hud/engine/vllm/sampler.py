@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from hud.engine.sample.request import Asked, Request, SamplerClosed
 from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.vllm.fleet import Fleet, Patience
-from hud.engine.vllm.members import Member
-from hud.engine.vllm.publishing import Publication, Publisher
-from hud.engine.vllm.wire import Piece, ServerLost, ServerRefused
+from hud.engine.vllm.publication import Publication, Publisher
+from hud.engine.vllm.replica import Member
+from hud.engine.vllm.server import Piece, ServerLost, ServerRefused
 from hud.errors import ContextOverflow, HudError, InfrastructureFault, UsageError
 from hud.outbound import Reach
 from hud.trace import SamplingParams

@@ -23,7 +23,7 @@ from hud.engine.learn.options import TrainerOptions
 from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
-from hud.engine.sample.forks import Bases
+from hud.engine.sample.shared_base import Bases
 from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
 from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.models.vllm_servers import policy_on_servers

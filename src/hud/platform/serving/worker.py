@@ -20,8 +20,8 @@ from typing import Any
 
 import orjson
 
+from hud.engine.cpu_threads import use_at_most
 from hud.engine.sample.request import Drawn, Request
-from hud.engine.threads import use_at_most
 from hud.errors import HudError
 from hud.platform.config import PlatformConfig
 from hud.platform.leases.model_lease import work_for

@@ -16,7 +16,7 @@ from hud.engine.attention import AnyPacking, chosen
 from hud.engine.attention import packing_of as padded_packing
 from hud.engine.cpu.attention_kernels import attend, attend_gradient
 from hud.engine.cpu.kernels import Integers
-from hud.engine.cpu.tiles import COLUMNS
+from hud.engine.cpu.matmul_kernels import COLUMNS
 
 BLOCK = 128
 """Queries of one sequence that attend at once, to no key behind the last of them."""

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud.engine.attention import Packing, SharedPacking
-from hud.engine.cpu.packing import BLOCK, OneCore, Unpadded, packing_of
+from hud.engine.cpu.packed_attention import BLOCK, OneCore, Unpadded, packing_of
 
 HEADS, KV_HEADS, SIZE = 4, 2, 16
 

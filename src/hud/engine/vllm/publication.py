@@ -15,8 +15,8 @@ from torch import Tensor
 
 from hud.engine.lora import LoraConfig, save_adapter
 from hud.engine.pretrained import save_decoder
-from hud.engine.vllm.transfer import Connect, Transfer
-from hud.engine.vllm.wire import Piece
+from hud.engine.vllm.server import Piece
+from hud.engine.vllm.weight_transfer import Connect, Transfer
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder

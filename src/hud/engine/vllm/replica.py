@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
 from hud.engine.sample.request import Request
-from hud.engine.vllm.publishing import Publication
-from hud.engine.vllm.wire import LOAD_SECONDS, Server, ServerLost, ServerRefused
+from hud.engine.vllm.publication import Publication
+from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused
 from hud.errors import HudError, UsageError
 
 SETTLED_SECONDS = 0.05

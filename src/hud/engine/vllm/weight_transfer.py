@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from torch import nn
 
-from hud.engine.vllm.wire import LOAD_SECONDS, Server
+from hud.engine.vllm.server import LOAD_SECONDS, Server
 from hud.errors import HudError, InfrastructureFault, UsageError
 
 

@@ -12,8 +12,8 @@ from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
-from hud.engine.sample.forks import SharedBase
 from hud.engine.sample.sampler import Sampler
+from hud.engine.sample.shared_base import SharedBase
 from hud.trace import SamplingParams
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0)
