@@ -9,7 +9,7 @@ from tests.engine.random_decoder import random_decoder
 
 from hud.engine.learn.logprobs import pass_logprobs
 from hud.engine.learn.packed_pass import PackedPass
-from hud.engine.sample.request import Asked, wait_for_turn
+from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
 from hud.engine.sample.token_sampling import sample_tokens
 from hud.trace import SamplingParams
@@ -102,7 +102,7 @@ async def test_sampler_and_trainer_agree_within_the_promised_bound(scale):
 
     def turn(prompt, seed):
         params = SamplingParams(max_tokens=12, seed=seed)
-        asked = Asked(prompt=prompt, params=params, stop_ids=frozenset())
+        asked = Turn(prompt=prompt, params=params, stop_ids=frozenset())
         return wait_for_turn(lambda listener: sampler.submit(asked, listener))
 
     try:

@@ -100,7 +100,7 @@ def passes_at_once(parameters: int) -> int:
     return min(_most, MOST_PASSES)
 
 
-def side_by_side(works: Sequence[Callable[[], T]]) -> Iterator[T]:
+def in_parallel(works: Sequence[Callable[[], T]]) -> Iterator[T]:
     """Yield what each of `works` returns, in their order; threads that use one core each compute them.
 
     Threads that have nothing to say to one another lose nothing where others want the cores too. Helpers of OpenMP wait for

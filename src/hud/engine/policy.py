@@ -14,8 +14,8 @@ from hud.engine.chat.grammars import Constraint, grammars_of
 from hud.engine.chat.tool_calls import Parsed
 from hud.engine.cpu.precision import computing_type
 from hud.engine.pretrained import load_decoder
-from hud.engine.sample.request import Asked, Drawn, Request, wait_for_turn
-from hud.engine.sample.sampler_pool import Samplers
+from hud.engine.sample.request import Request, SampledTurn, Turn, wait_for_turn
+from hud.engine.sample.sampler_pool import SamplerPool
 from hud.trace import (
     ChatMessage,
     Completion,
@@ -27,13 +27,13 @@ from hud.trace import (
 )
 
 if TYPE_CHECKING:
-    from hud.engine.learn.training_pass import Beside
+    from hud.engine.learn.training_pass import PassWorker
     from hud.engine.pretrained import AnyDecoder
     from hud.engine.sample.sampler import Sampler
 
 
 class TurnSampler(Protocol):
-    """What draws turns with the weights of a policy: in this process (`Samplers`), or on servers (`VllmSampler`)."""
+    """What draws turns with the weights of a policy: in this process (`SamplerPool`), or on servers (`VllmSampler`)."""
 
     version: str | None
     """The checkpoint whose weights draw; setting it says that they have changed."""
@@ -52,7 +52,7 @@ class TurnSampler(Protocol):
         """Return how many sequences wait that somebody still wants."""
         ...
 
-    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`."""
         ...
 
@@ -84,12 +84,12 @@ class Policy:
         """`samplers` draws with the decoder's weights; None: it is sampled here."""
         self.decoder = decoder
         self.chat = chat
-        self._samplers = samplers or Samplers(decoder, slots=slots, version=checkpoint)
+        self._samplers = samplers or SamplerPool(decoder, slots=slots, version=checkpoint)
 
     @property
     def sampler(self) -> Sampler:
         """What draws in this process, of a policy that is sampled here."""
-        assert isinstance(self._samplers, Samplers)
+        assert isinstance(self._samplers, SamplerPool)
         return self._samplers.own.sampler
 
     @property
@@ -129,9 +129,9 @@ class Policy:
     def checkpoint(self, checkpoint: str | None) -> None:
         self._samplers.version = checkpoint
 
-    def beside(self) -> Sequence[Beside]:
+    def beside(self) -> Sequence[PassWorker]:
         """Return the processes with these weights that compute training passes now, if there are any; see `Trainer`."""
-        return self._samplers.beside() if isinstance(self._samplers, Samplers) else ()
+        return self._samplers.beside() if isinstance(self._samplers, SamplerPool) else ()
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
@@ -151,14 +151,14 @@ class Policy:
         params: SamplingParams,
         *,
         stopped: Callable[[list[int]], bool] | None = None,
-    ) -> Drawn:
+    ) -> SampledTurn:
         """Draw one turn; see `Sampler.submit`."""
-        asked = Asked(prompt=prompt, params=params, stop_ids=self.chat.stop_ids, stopped=stopped)
-        return await wait_for_turn(lambda listener: self.submit(asked, listener))
+        turn = Turn(prompt=prompt, params=params, stop_ids=self.chat.stop_ids, stopped=stopped)
+        return await wait_for_turn(lambda listener: self.submit(turn, listener))
 
-    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn and return it at once; see `Sampler.submit`."""
-        return self._samplers.submit(asked, listener)
+        return self._samplers.submit(turn, listener)
 
     def queue_length(self) -> int:
         """Return how many sequences wait that somebody still wants."""
@@ -232,7 +232,7 @@ class PolicyChatModel:
         )
 
 
-def _sample(prompt: list[int], drawn: Drawn, params: SamplingParams) -> Sample:
+def _sample(prompt: list[int], drawn: SampledTurn, params: SamplingParams) -> Sample:
     # Built, not validated: these lists are the sampler's own, and long.
     return Sample.model_construct(
         prompt_token_ids=prompt,
@@ -244,7 +244,7 @@ def _sample(prompt: list[int], drawn: Drawn, params: SamplingParams) -> Sample:
     )
 
 
-def _finish_reason(drawn: Drawn, parsed: Parsed) -> str:
+def _finish_reason(drawn: SampledTurn, parsed: Parsed) -> str:
     if drawn.finish_reason == "length":
         return "length"
     if parsed.malformed:

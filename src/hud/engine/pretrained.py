@@ -18,9 +18,9 @@ from hud.engine.tensor_file import write_tensors
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 
 if TYPE_CHECKING:
-    from hud.engine.transformers_decoder import ForeignDecoder
+    from hud.engine.transformers_decoder import TransformersDecoder
 
-    AnyDecoder = Decoder | ForeignDecoder
+    AnyDecoder = Decoder | TransformersDecoder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHTS = "model.safetensors"
@@ -40,9 +40,9 @@ def load_decoder(
     if stored is None:
         raise UsageError(f"{folder}: weights of type {config.dtype} are not supported.")
     if not config.ours:
-        from hud.engine.transformers_decoder import load_foreign  # Loads transformers.
+        from hud.engine.transformers_decoder import load_transformers  # Loads transformers.
 
-        return load_foreign(folder, config, dtype=dtype or stored, device=device)
+        return load_transformers(folder, config, dtype=dtype or stored, device=device)
     with torch.device("meta"):
         decoder = decoder_type(device)(config)
     state = read_weights(folder, device)

@@ -27,7 +27,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q (N, heads, D), k and v (N, kv_heads, D)) to (N, heads * D)."""
 
 
-class ForeignDecoder(nn.Module):
+class TransformersDecoder(nn.Module):
     """A `transformers` model with the interface of `Decoder`."""
 
     shares_prefixes = True
@@ -109,9 +109,9 @@ class ForeignDecoder(nn.Module):
         return hidden
 
 
-def load_foreign(
+def load_transformers(
     folder: Path, config: DecoderConfig, *, dtype: torch.dtype, device: torch.device | str
-) -> ForeignDecoder:
+) -> TransformersDecoder:
     """Load a model that `transformers` knows. Raises `StoreError` for one that it cannot load."""
     progress: Any = logging
     progress.disable_progress_bar()  # Ours tell of whole runs; these would break them.
@@ -122,7 +122,7 @@ def load_foreign(
         )
     except Exception as error:  # transformers raises whatever its parts raise
         raise StoreError(f"transformers cannot load {folder}: {error}") from error
-    return ForeignDecoder(config, causal.to(device)).eval()
+    return TransformersDecoder(config, causal.to(device)).eval()
 
 
 def _attention(

@@ -11,7 +11,7 @@ from tests.engine.random_decoder import random_decoder
 
 from hud.engine.cpu import chunked_layers as layer_chunks
 from hud.engine.cpu.decoder import CpuDecoder
-from hud.engine.cpu_threads import side_by_side
+from hud.engine.cpu_threads import in_parallel
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach
 
@@ -61,9 +61,9 @@ def plain(decoder, dtype=torch.float32):
 def chunks_taken(decoder, monkeypatch):
     """Return how often a layer was computed in chunks."""
     taken = []
-    forward = layer_chunks.Finished.forward
+    forward = layer_chunks.FeedForward.forward
     monkeypatch.setattr(
-        layer_chunks.Finished,
+        layer_chunks.FeedForward,
         "forward",
         staticmethod(lambda *given: taken.append(1) or forward(*given)),
     )
@@ -136,6 +136,6 @@ def test_works_side_by_side_answer_in_their_order_and_one_that_fails_says_so():
     def failing():
         raise ValueError("no")
 
-    assert list(side_by_side([lambda n=n: n for n in range(9)])) == list(range(9))
+    assert list(in_parallel([lambda n=n: n for n in range(9)])) == list(range(9))
     with pytest.raises(ValueError, match="no"):
-        list(side_by_side([lambda: 1, failing, lambda: 2]))
+        list(in_parallel([lambda: 1, failing, lambda: 2]))

@@ -13,12 +13,12 @@ from tests.engine.waiting import until
 
 from hud.engine.cpu import worker_process as side_process
 from hud.engine.cpu.shared_weights import SharedWeights, decoder_over
-from hud.engine.cpu.worker_process import SideRequest
-from hud.engine.cpu_threads import sampling_processes, side_by_side
+from hud.engine.cpu.worker_process import WorkerRequest
+from hud.engine.cpu_threads import in_parallel, sampling_processes
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sample import sampler_pool as samplers
-from hud.engine.sample.request import Asked
+from hud.engine.sample.request import Turn
 from hud.engine.sample.sampler import Sampler
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
@@ -62,13 +62,13 @@ def spoil(policy):
 
 def submitted(policy, prompt, params=GREEDY, **options):
     """Submit a turn and return it."""
-    asked = Asked(prompt=prompt, params=params, stop_ids=frozenset(), **options)
+    asked = Turn(prompt=prompt, params=params, stop_ids=frozenset(), **options)
     return policy._samplers.submit(asked, lambda: None)
 
 
 def place(request):
     """Which of the other processes a turn went to."""
-    assert isinstance(request, SideRequest)
+    assert isinstance(request, WorkerRequest)
     return request.abandoning.__self__
 
 
@@ -87,7 +87,7 @@ async def test_turns_are_shared_out_and_the_same_tokens_are_drawn(policy):
 @pytest.mark.slow
 async def test_half_of_the_processes_draw_while_training_passes_are_computed(policy):
     first, second = await spread(policy)
-    passes = side_by_side([lambda: None, lambda: None])
+    passes = in_parallel([lambda: None, lambda: None])
     next(passes)  # The second is still to be asked for.
     assert {place(submitted(policy, prompt)) for prompt in PROMPTS} == {first}
     assert policy.beside() == [second]
@@ -178,7 +178,7 @@ async def test_a_swap_in_flight_is_told_of_everywhere(policy):
 async def test_what_needs_this_process_is_drawn_here(policy):
     await spread(policy)
     request = submitted(policy, [5, 6, 7], stopped=lambda ids: len(ids) == 3)
-    assert not isinstance(request, SideRequest)
+    assert not isinstance(request, WorkerRequest)
     await until(lambda: request.outcome)
     assert len(request.token_ids) == 3
 
@@ -300,14 +300,14 @@ def same(one, other):
 def answered(monkeypatch):
     """Who computed each pass that was computed beside, and whether its layers were to be recomputed."""
     found = []
-    compute = side_process.SideProcess.compute
+    compute = side_process.WorkerProcess.compute
 
     def counting(side, *arguments, checkpointed):
         answer = compute(side, *arguments, checkpointed=checkpointed)
         found.append((side, checkpointed))
         return answer
 
-    monkeypatch.setattr(side_process.SideProcess, "compute", counting)
+    monkeypatch.setattr(side_process.WorkerProcess, "compute", counting)
     return found
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hud.engine.sample.pages import Pages
-from hud.engine.sample.prefix_cache import Slots
+from hud.engine.sample.prefix_cache import PrefixCache
 
 PAGES = 12
 TOKENS = st.integers(0, 1)
@@ -24,7 +24,7 @@ class Conversations(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.pages = Pages(PAGES)
-        self.slots = Slots(self.pages, self.page_tokens())
+        self.slots = PrefixCache(self.pages, self.page_tokens())
         self.memory = {}
         """Stands for keys and values, which depend on all tokens so far: (page, place) to those."""
         self.busy = []
@@ -136,7 +136,7 @@ TestWholePages.settings = settings(max_examples=60, stateful_step_count=40, dead
 
 def test_a_beginning_is_shared_by_reference_and_what_is_written_to_is_copied():
     pages = Pages(20)
-    slots = Slots(pages, 8)
+    slots = PrefixCache(pages, 8)
     prompt = list(range(20))
     first = slots.place(prompt).slot
     first.tokens.extend(prompt)
@@ -149,7 +149,7 @@ def test_a_beginning_is_shared_by_reference_and_what_is_written_to_is_copied():
 
 def test_a_conversations_next_turn_takes_its_pages_over():
     pages = Pages(20)
-    slots = Slots(pages, 8)
+    slots = PrefixCache(pages, 8)
     turn = list(range(21))
     first = slots.place(turn).slot
     first.tokens.extend(turn)
@@ -162,7 +162,7 @@ def test_a_conversations_next_turn_takes_its_pages_over():
 
 def test_what_was_idle_longest_goes_first_page_by_page_from_the_end():
     pages = Pages(6)
-    slots = Slots(pages, 8)
+    slots = PrefixCache(pages, 8)
     texts = [[number] * 24 for number in range(2)]
     held = [slots.place(text).slot for text in texts]
     for slot, text in zip(held, texts, strict=True):

@@ -14,7 +14,7 @@ from tests.engine.random_decoder import forward_logprobs, random_decoder
 from hud.engine.config import DecoderConfig
 from hud.engine.sample import sampler as sampler_module
 from hud.engine.sample.kv_cache import PAGE_TOKENS, CacheSize, bytes_for
-from hud.engine.sample.request import Asked, wait_for_turn
+from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
 from hud.errors import ContextOverflow, UsageError
 from hud.trace import SamplingParams
@@ -62,7 +62,7 @@ async def draw_all(sampler, wanted, tokens=150, temperature=1.0):
 
 def followed(sampler, prompt, seen, *, tokens=150, seed=0):
     """Begin a turn; `seen` gets its tokens after each of them, in the sampler's thread."""
-    asked = Asked(
+    asked = Turn(
         prompt=prompt,
         params=SamplingParams(max_tokens=tokens, seed=seed),
         stop_ids=frozenset(),

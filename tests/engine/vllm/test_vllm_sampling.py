@@ -12,7 +12,7 @@ from tests.engine.vllm.vllm_stand_in import StandIn
 from tests.engine.waiting import until
 
 from hud.engine.learn.trainer import Trainer
-from hud.engine.sample.request import Asked
+from hud.engine.sample.request import Turn
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.learning.datums import Datum
 from hud.trace import SamplingParams
@@ -119,7 +119,7 @@ async def test_a_followed_turn_is_seen_token_for_token(alone, servers):
         known.wait()  # Another thread hears of the first token, maybe before `submit` is back.
         heard.append(len(request.logprobs))
 
-    asked = Asked(prompt=PROMPT, params=LONG, stop_ids=frozenset(), followed=True, top=2)
+    asked = Turn(prompt=PROMPT, params=LONG, stop_ids=frozenset(), followed=True, top=2)
     request = alone.submit(asked, hear)
     known.set()
     await until(lambda: len(request.logprobs) == 3)

@@ -131,7 +131,7 @@ async def test_a_server_that_cannot_load_draws_no_more_until_it_can(policy, serv
     await policy.sample(PROMPT, LONG)
     assert len(broken.requests) == asked
     broken.failing_reload = False
-    await until(lambda: all(one.problem is None for one in policy._samplers._fleet.members))
+    await until(lambda: all(one.problem is None for one in policy._samplers._fleet.replicas))
     held(servers, 1)
     turns = [asyncio.create_task(policy.sample([9, n, *PROMPT], LONG)) for n in range(2)]
     await until(lambda: all(server.reached.is_set() for server in servers))
@@ -155,12 +155,12 @@ async def test_a_server_that_was_started_again_is_given_the_newest_weights_first
 
 async def test_a_server_with_older_weights_than_the_others_draws_nothing_with_them(policy, servers):
     fleet = policy._samplers._fleet
-    older = fleet.members[0].has
+    older = fleet.replicas[0].has
     await asyncio.to_thread(change, policy, "one")
-    fleet.members[0].has = older  # As where it came while the others were given the newest.
+    fleet.replicas[0].has = older  # As where it came while the others were given the newest.
     drawn = await asyncio.gather(*(policy.sample([n, *PROMPT], LONG) for n in range(4)))
     assert {one.version for one in drawn} == {"one"}
-    await until(lambda: fleet.members[0].has is fleet.current and not fleet.members[0].problem)
+    await until(lambda: fleet.replicas[0].has is fleet.current and not fleet.replicas[0].problem)
 
 
 async def test_published_folders_do_not_pile_up(policy, tmp_path):

@@ -36,7 +36,7 @@ class Heads:
     """D * eps: the epsilon for a sum of squares; -1 without norms of queries and keys."""
 
 
-class Projected(torch.autograd.Function):
+class Projection(torch.autograd.Function):
     """Queries (N, H, D), keys and values (N, K, D) of x (N, W), normalized and times `norm` (W,), by matrices and a bias.
 
     `scale` (H + K, D) is that of the norms of queries and keys; `cos` and `sin` (N, D / 2) are of positions.
@@ -110,7 +110,7 @@ class Projected(torch.autograd.Function):
         return dx, to_norm, None, to_bias, to_scale, None, None, None, *to_matrices
 
 
-class Finished(torch.autograd.Function):
+class FeedForward(torch.autograd.Function):
     """y (N, W) = z + (silu(n · gatesᵀ) * (n · upsᵀ)) · downᵀ, where z = x (N, W) + attended (N, A) · outputᵀ.
 
     n (N, W) is z, normalized and times `norm` (W,).

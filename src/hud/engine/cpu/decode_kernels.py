@@ -38,7 +38,7 @@ ROWS = 96
 """Most rows that go through a panel at a time: so many stay in the core's cache."""
 
 
-Given = tuple[Floats, Floats, Floats, Floats, float, float, Any, Any, Floats, Floats]
+DecodeInputs = tuple[Floats, Floats, Floats, Floats, float, float, Any, Any, Floats, Floats]
 """What every forward pass is given: the embedding (V, H); cosines and sines (C, D / 2) of every position's angles; the scales
 (layers, heads + kv_heads, D) of queries and keys; what is added to squares before a norm, and to those of queries and keys, which
 are not normalized where it is below 0; the matrices and biases of queries, keys and values, of what was attended to, of gates and
@@ -51,7 +51,7 @@ def forward(
     ids: Integers,
     positions: Integers,
     tables: Integers,
-    given: Given,
+    given: DecodeInputs,
     hidden: Floats,
 ) -> None:
     """Write the last hidden states of N tokens into `hidden` (N, H), divided by their lengths and not scaled.
@@ -107,7 +107,7 @@ def draw_on(
     ids: Integers,
     positions: Integers,
     tables: Integers,
-    given: Given,
+    given: DecodeInputs,
     head: Floats,
     temperatures: Floats,
     uniforms: Doubles,

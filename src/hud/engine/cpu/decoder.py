@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hud.engine.attention import AnyPacking, chosen
 from hud.engine.config import DecoderConfig
-from hud.engine.cpu.chunked_layers import LARGEST, Finished, Heads, Projected
+from hud.engine.cpu.chunked_layers import LARGEST, FeedForward, Heads, Projection
 from hud.engine.cpu.packed_attention import packing_of
 from hud.engine.decoder import Attention, Decoder, Layer, RMSNorm
 
@@ -39,7 +39,7 @@ class CpuLayer(Layer):
             return super().packed(x, cos, sin, packing, rows)
         q, k, v = _projected(self.self_attn, x, self.input_layernorm, cos, sin)
         norm, mlp = self.post_attention_layernorm, self.mlp
-        output: Tensor = Finished.apply(  # type: ignore[no-untyped-call]
+        output: Tensor = FeedForward.apply(  # type: ignore[no-untyped-call]
             chosen(rows, x),
             packing.attend(q, k, v, rows),
             scale_of(norm),
@@ -108,7 +108,7 @@ def _projected(
     if attention.q_proj.bias is not None:
         bias = torch.cat([one.bias for one in projections])
     once = attention.head_dim // 2  # Both halves of a head turn by the same angles.
-    found: tuple[Tensor, Tensor, Tensor] = Projected.apply(  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor, Tensor] = Projection.apply(  # type: ignore[no-untyped-call]
         x,
         scale_of(norm),
         squared_epsilon(norm),

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hud.engine.cpu.decode_kernels import PANEL, Given, draw_on, forward, lay_out, project
+from hud.engine.cpu.decode_kernels import PANEL, DecodeInputs, draw_on, forward, lay_out, project
 from hud.engine.cpu.decoder import heads_of, heads_scale, scale_of, squared_epsilon
 from hud.engine.cpu.kernels import Doubles, Flags, Floats, Integers
 from hud.engine.cpu.matmul_kernels import COLUMNS
@@ -158,7 +158,7 @@ class FusedDecoder:
             self._ends = stop_ids, ends
         return ends
 
-    def _all(self, furthest: int, cache: KVCache) -> Given:
+    def _all(self, furthest: int, cache: KVCache) -> DecodeInputs:
         """Return the same for every forward pass, for tokens up to the furthest position."""
         if furthest >= len(self._cos):
             angles = torch.outer(torch.arange(2.0 * furthest + 1), self._rotary)

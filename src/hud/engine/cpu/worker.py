@@ -19,14 +19,14 @@ import numpy as np
 
 from hud.engine.cpu.shared_weights import Plan, decoder_over
 from hud.engine.learn.packed_pass import PackedPass
-from hud.engine.learn.training_pass import learned, looked_at
-from hud.engine.sample.request import Asked, Drawn, Request
+from hud.engine.learn.training_pass import gradient_pass, logprobs_pass
+from hud.engine.sample.request import Request, SampledTurn, Turn
 from hud.engine.sample.weight_swap import SwappingSampler
 from hud.errors import InfrastructureFault
 from hud.learning.losses.config import LossConfig
 
 
-class SideWork:
+class Worker:
     """Answers one parent."""
 
     def __init__(self, parent: Connection, weights: int, gradients: int) -> None:
@@ -73,9 +73,9 @@ class SideWork:
                 self._still.close()
                 self._still = None
 
-    def _draw(self, number: int, asked: Asked) -> None:
+    def _draw(self, number: int, turn: Turn) -> None:
         try:
-            request = self._sampler.submit(asked, self._woken.set)
+            request = self._sampler.submit(turn, self._woken.set)
         except InfrastructureFault as error:
             self._answer(("drawn", [(number, [], [], [], 0, None, [], error)]))
             return
@@ -112,9 +112,9 @@ class SideWork:
     ) -> tuple[np.ndarray, dict[str, float], list[bool] | None]:
         """Compute a pass; its gradients are put where the parent finds them. Returns which those are, beside the rest."""
         if loss is None:
-            return looked_at(self._trained, batch).logprobs.numpy(), {}, None
+            return logprobs_pass(self._trained, batch).logprobs.numpy(), {}, None
         self._trained.checkpointed = checkpointed
-        found = learned(self._trained, batch, loss, trained=list(self._trained.parameters()))
+        found = gradient_pass(self._trained, batch, loss, trained=list(self._trained.parameters()))
         gradients = found.gradients or ()
         for place, gradient in zip(self._gradients, gradients, strict=True):
             if gradient is not None:
@@ -160,16 +160,16 @@ class SideWork:
         return news
 
 
-def _said(outcome: Drawn | InfrastructureFault | None) -> str | InfrastructureFault | None:
+def _said(outcome: SampledTurn | InfrastructureFault | None) -> str | InfrastructureFault | None:
     """Return why a sequence ended; what it drew was told before."""
-    return outcome.finish_reason if isinstance(outcome, Drawn) else outcome
+    return outcome.finish_reason if isinstance(outcome, SampledTurn) else outcome
 
 
 def main() -> None:
     """Be the side process of the one that started this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear.
     parent, *memory = map(int, sys.argv[1:])
-    process = SideWork(Connection(parent), *memory)
+    process = Worker(Connection(parent), *memory)
     with suppress(EOFError, OSError):
         process.work()
     os._exit(0)  # Nobody is left to answer to: a thread in the middle of a step is not waited for.

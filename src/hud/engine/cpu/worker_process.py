@@ -21,8 +21,8 @@ import torch
 
 from hud.engine.cpu.shared_weights import SharedWeights, shared_memory
 from hud.engine.learn.packed_pass import PackedPass
-from hud.engine.learn.training_pass import Found
-from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.learn.training_pass import PassResult
+from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import InfrastructureFault
 from hud.learning.losses.config import LossConfig
@@ -34,7 +34,7 @@ SHORT_TOKENS = 8_192
 
 
 @dataclass(eq=False, kw_only=True)
-class SideRequest(Request):
+class WorkerRequest(Request):
     """One sequence on its way in another process."""
 
     number: int
@@ -47,7 +47,7 @@ class SideRequest(Request):
             self.abandoning(self.number)
 
 
-class SideProcess:
+class WorkerProcess:
     """Computes in a process of its own, on one thread, with weights that are this process's to change."""
 
     def __init__(self, weights: SharedWeights, *, slots: int, version: str | None) -> None:
@@ -69,12 +69,12 @@ class SideProcess:
         self.ready = threading.Event()
         """Set once it draws, and when it never will."""
         self.alive = True
-        self._requests: dict[int, SideRequest] = {}
+        self._requests: dict[int, WorkerRequest] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._computing = threading.Lock()
         """Held while a pass is computed there: there is room for one's gradients."""
-        self._passed: Future[Found] | None = None
+        self._passed: Future[PassResult] | None = None
         self._still = threading.Event()
         self._outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._behind = 0
@@ -91,13 +91,13 @@ class SideProcess:
         """Sequences on their way, and those that wait."""
         return len(self._requests)
 
-    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`."""
         number = next(self._numbers)
-        request = SideRequest(
-            **vars(asked),
-            uniforms=Uniforms(asked.params.seed),
-            most=asked.params.most_tokens(),
+        request = WorkerRequest(
+            **vars(turn),
+            uniforms=Uniforms(turn.params.seed),
+            most=turn.params.most_tokens(),
             listener=listener,
             number=number,
             abandoning=self._abandon,
@@ -106,13 +106,15 @@ class SideProcess:
             if not self.alive:
                 raise SamplerClosed("The sampling process has ended.")
             self._requests[number] = request
-        self._post(("draw", number, asked), short=len(asked.prompt) <= SHORT_TOKENS)
+        self._post(("draw", number, turn), short=len(turn.prompt) <= SHORT_TOKENS)
         return request
 
-    def compute(self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool) -> Found:
-        """Return what a pass finds, computed there; see `one_pass.Beside`."""
+    def compute(
+        self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool
+    ) -> PassResult:
+        """Return what a pass finds, computed there; see `one_pass.PassWorker`."""
         with self._computing:
-            passed: Future[Found] = Future()
+            passed: Future[PassResult] = Future()
             with self._lock:
                 if not self.alive:
                     raise InfrastructureFault("The process beside this one has ended.")
@@ -229,14 +231,14 @@ class SideProcess:
             ]
         passed = self._asked_pass()
         if passed is not None:
-            passed.set_result(Found(torch.from_numpy(logprobs), sums, gradients))
+            passed.set_result(PassResult(torch.from_numpy(logprobs), sums, gradients))
 
     def _pass_failed(self, why: str) -> None:
         passed = self._asked_pass()
         if passed is not None:
             passed.set_exception(InfrastructureFault(f"A training pass was not computed: {why}"))
 
-    def _asked_pass(self) -> Future[Found] | None:
+    def _asked_pass(self) -> Future[PassResult] | None:
         """Return what waits for the pass under way; whoever gets it answers."""
         with self._lock:
             passed, self._passed = self._passed, None

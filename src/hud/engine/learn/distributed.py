@@ -24,7 +24,7 @@ from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.trainer import PASS_TOKENS, Trainer
-from hud.engine.learn.training_pass import Beside
+from hud.engine.learn.training_pass import PassWorker
 from hud.engine.lora import LoraConfig, attach
 from hud.errors import ConflictError, HudError, UsageError
 from hud.learning.datums import Floats
@@ -198,7 +198,7 @@ def _on_every_rank(
     """Return a method that calls the trainer's on every rank; `gives`: and then updates the whole copy of the weights."""
 
     @wraps(method)
-    def call(self: DistributedTrainer, *arguments: P.args, **options: P.kwargs) -> R:
+    def call(self: DistributedTrainer, /, *arguments: P.args, **options: P.kwargs) -> R:
         found: R = self._call(method.__name__, *arguments, **options)
         if gives:
             self._call(_GIVE, whole=self.decoder)
@@ -301,7 +301,7 @@ def open_trainer(
     *,
     lora: LoraConfig | None = None,
     options: TrainerOptions | None = None,
-    beside: Callable[[], Sequence[Beside]] = tuple,
+    beside: Callable[[], Sequence[PassWorker]] = tuple,
 ) -> AnyTrainer:
     """Return the trainer of a decoder: that of all ranks where this process leads some, else its own, with those `beside` it."""
     if _lead is None:

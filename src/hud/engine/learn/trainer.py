@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hud.engine.cpu_threads import for_training, on_all_cores, passes_at_once, side_by_side
+from hud.engine.cpu_threads import for_training, in_parallel, on_all_cores, passes_at_once
 from hud.engine.cuda.compiled_layers import compile_layers
 from hud.engine.decoder import Decoder
 from hud.engine.learn.flops import pass_flops
@@ -31,7 +31,14 @@ from hud.engine.learn.packed_pass import PackedPass, check, cost_of, lay_out
 from hud.engine.learn.pass_metrics import Measured, gap_metrics, lag_metrics
 from hud.engine.learn.ranks import Ranks
 from hud.engine.learn.step_meter import Meter
-from hud.engine.learn.training_pass import Beside, Compute, Found, first_free, learned, looked_at
+from hud.engine.learn.training_pass import (
+    Compute,
+    PassResult,
+    PassWorker,
+    gradient_pass,
+    logprobs_pass,
+    on_first_free,
+)
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.errors import ConflictError, UsageError
 from hud.learning.datums import Datum, Floats
@@ -62,7 +69,7 @@ class Trainer:
         pass_tokens: int = PASS_TOKENS,
         options: TrainerOptions | None = None,
         ranks: Ranks | None = None,
-        beside: Callable[[], Sequence[Beside]] = tuple,
+        beside: Callable[[], Sequence[PassWorker]] = tuple,
     ) -> None:
         """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it.
 
@@ -304,7 +311,7 @@ class Trainer:
 
     def _each(
         self, passes: Sequence[PackedPass], loss: LossConfig | None
-    ) -> Iterator[tuple[PackedPass, Found]]:
+    ) -> Iterator[tuple[PackedPass, PassResult]]:
         """Yield every pass with what it finds, several computed at the same time where that is better.
 
         Without a loss that is the logprobs alone.
@@ -318,19 +325,19 @@ class Trainer:
         work: Compute = self._one_pass
         if sides and 2 * len(sides) >= min(self._at_once, len(passes)):
             checkpointed = bool(getattr(self.decoder, "checkpointed", False))
-            work = first_free(sides, self._one_pass, checkpointed=checkpointed)
+            work = on_first_free(sides, self._one_pass, checkpointed=checkpointed)
         works = [partial(work, batch, loss) for batch in passes]
-        yield from zip(passes, side_by_side(works), strict=True)
+        yield from zip(passes, in_parallel(works), strict=True)
 
-    def _one_pass(self, batch: PackedPass, loss: LossConfig | None) -> Found:
+    def _one_pass(self, batch: PackedPass, loss: LossConfig | None) -> PassResult:
         """Compute one pass and, of a loss, its gradient."""
         if loss is None:
-            return looked_at(self.decoder, batch)
+            return logprobs_pass(self.decoder, batch)
         reference = self._reference_logprobs(batch) if loss.needs_reference else None
         trained = self._trained if self._at_once > 1 else None
-        return learned(self.decoder, batch, loss, reference, trained=trained)
+        return gradient_pass(self.decoder, batch, loss, reference, trained=trained)
 
-    def _collect(self, batch: PackedPass, found: Found, measured: Measured) -> None:
+    def _collect(self, batch: PackedPass, found: PassResult, measured: Measured) -> None:
         """Add the gradient of a pass, and what was measured, in the order of the passes."""
         for parameter, gradient in zip(self._trained, found.gradients or (), strict=False):
             if gradient is None:
@@ -364,7 +371,7 @@ class Trainer:
         policy = self.reference or self.decoder
         without = disabled(self.decoder) if self.reference is None else nullcontext()
         with without:
-            logprobs = looked_at(policy, batch).logprobs
+            logprobs = logprobs_pass(policy, batch).logprobs
         self._ranks.release(policy)
         return logprobs
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Found:
+class PassResult:
     """What one pass gave."""
 
     logprobs: Tensor
@@ -35,14 +35,16 @@ class Found:
     """Of what is trained; None where they are in `grad` already."""
 
 
-Compute = Callable[[PackedPass, LossConfig | None], Found]
+Compute = Callable[[PackedPass, LossConfig | None], PassResult]
 """What computes a pass; without a loss its logprobs alone."""
 
 
-class Beside(Protocol):
+class PassWorker(Protocol):
     """A process beside this one that has the weights as they are now."""
 
-    def compute(self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool) -> Found:
+    def compute(
+        self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool
+    ) -> PassResult:
         """Return what a pass finds there; without a loss its logprobs alone.
 
         Raises `InfrastructureFault` where it fails there, or the process has ended.
@@ -50,14 +52,14 @@ class Beside(Protocol):
         ...
 
 
-def learned(
+def gradient_pass(
     decoder: AnyDecoder,
     batch: PackedPass,
     loss: LossConfig,
     reference: Tensor | None = None,
     *,
     trained: Sequence[Tensor] | None = None,
-) -> Found:
+) -> PassResult:
     """Return what a pass finds, with the gradients of `trained`; None: they are added to each parameter's `grad`.
 
     `reference` (N,) are the logprobs of the policy that KL is taken to, for losses that need them.
@@ -66,7 +68,7 @@ def learned(
     if not batch.datums:
         # It only keeps the other ranks company.
         (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
-        return Found(logprobs.detach(), {})
+        return PassResult(logprobs.detach(), {})
     tokens = batch.tokens(logprobs, entropy, reference)
     total, sums = compute_loss(tokens, loss)
     gradients = None
@@ -78,22 +80,22 @@ def learned(
         sums |= sampler_gap(tokens)
     # One copy from the device for all of them.
     values = torch.stack([one.to(total.dtype) for one in sums.values()]).tolist()
-    return Found(logprobs.detach(), dict(zip(sums, values, strict=True)), gradients)
+    return PassResult(logprobs.detach(), dict(zip(sums, values, strict=True)), gradients)
 
 
 @torch.no_grad()
-def looked_at(decoder: AnyDecoder, batch: PackedPass) -> Found:
+def logprobs_pass(decoder: AnyDecoder, batch: PackedPass) -> PassResult:
     """Return the logprobs of a pass alone."""
-    return Found(pass_logprobs(decoder, batch)[0], {})
+    return PassResult(pass_logprobs(decoder, batch)[0], {})
 
 
-def first_free(sides: Sequence[Beside], here: Compute, *, checkpointed: bool) -> Compute:
+def on_first_free(sides: Sequence[PassWorker], here: Compute, *, checkpointed: bool) -> Compute:
     """Return what computes a pass in the first of `sides` that is free, and `here` where that fails: then it says why."""
-    free: SimpleQueue[Beside] = SimpleQueue()
+    free: SimpleQueue[PassWorker] = SimpleQueue()
     for side in sides:
         free.put(side)
 
-    def compute(batch: PackedPass, loss: LossConfig | None) -> Found:
+    def compute(batch: PackedPass, loss: LossConfig | None) -> PassResult:
         side = free.get()
         try:
             return side.compute(batch, loss, checkpointed=checkpointed)

@@ -1,6 +1,6 @@
 """Which conversation's keys and values lie in which pages of the cache, and what can be reused of them.
 
-A slot is one conversation's place: its tokens, and the pages that hold them in order. Slots that begin with the same
+A slot is one conversation's place: its tokens, and the pages that hold them in order. PrefixCache that begin with the same
 tokens share their whole pages; the last one of each, which may be written to, is its own. What idle slots hold stays
 until the pages are needed, and goes page by page from the end, the slot first that was idle longest.
 """
@@ -42,7 +42,7 @@ class Placement:
     """`(source, target)`: a page to copy to another before anything is written."""
 
 
-class Slots:
+class PrefixCache:
     """The slots of one cache. Weights that change make everything in them worthless: `forget`."""
 
     def __init__(self, pages: Pages, page_tokens: int) -> None:

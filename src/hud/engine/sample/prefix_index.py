@@ -1,49 +1,57 @@
-"""Which beginnings of prompts somebody computed lately: whoever knows one need not compute it again.
+"""Prefix index: which token prefixes each sampler has in its key-value cache, for routing requests to a warm one.
 
-Tokens are compared in blocks, each by a number that depends on all before it, so that a look costs the same however much is
-known. Knows tokens alone: a server of vLLM's and a sampler in this machine are known by what they were given.
+Tokens are compared in blocks, each by a hash that depends on all before it, so a lookup costs the same however much is known.
+Samplers are known by what they were given: servers, and processes of this machine.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable, Sequence
 
 BLOCK = 16
 """Tokens that are shared or not as a whole: the block of vLLM's prefix cache."""
 MOST_BLOCKS = 1 << 16
-"""Blocks that are remembered: about a million tokens."""
+"""Blocks remembered for each sampler: about a million tokens."""
 
 
-class Beginnings:
-    """What somebody was given lately, as chains of blocks. Any thread may ask, and tell."""
+class PrefixIndex:
+    """Blocks that samplers were given lately; the least recently used are dropped. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[int, None] = OrderedDict()
+        self._known: defaultdict[Hashable, OrderedDict[int, None]] = defaultdict(OrderedDict)
 
-    def length(self, chain: Sequence[int]) -> int:
-        """Return how many leading blocks of a chain are known."""
-        known = self._known
-        return next((place for place, link in enumerate(chain) if link not in known), len(chain))
+    def length(self, sampler: Hashable, hashes: Sequence[int]) -> int:
+        """Return how many leading blocks a sampler has."""
+        known = self._known[sampler]
+        return next((place for place, one in enumerate(hashes) if one not in known), len(hashes))
 
-    def remember(self, chain: Sequence[int]) -> None:
-        """Write down that it was given a chain; what was heard of longest ago is forgotten."""
-        known = self._known
+    def remember(self, sampler: Hashable, hashes: Sequence[int]) -> None:
+        """Record that a sampler has these blocks."""
+        known = self._known[sampler]
         with self._lock:
-            for link in chain:
-                known[link] = None
-                known.move_to_end(link)
+            for one in hashes:
+                known[one] = None
+                known.move_to_end(one)
             while len(known) > MOST_BLOCKS:
                 known.popitem(last=False)
 
+    def forget(self, sampler: Hashable) -> None:
+        """Drop the blocks of a sampler, whose cache is empty now."""
+        self._known.pop(sampler, None)
 
-def chain_of(tokens: Sequence[int]) -> list[int]:
-    """Return a number for each block, which depends on all before it; a last block may be short."""
-    chain: list[int] = []
-    link = 0
+    def clear(self) -> None:
+        """Drop the blocks of all samplers."""
+        self._known.clear()
+
+
+def block_hashes(tokens: Sequence[int]) -> list[int]:
+    """Return a hash for each block, which depends on all before it; the last block may be short."""
+    hashes: list[int] = []
+    one = 0
     for start in range(0, len(tokens), BLOCK):
-        link = hash((link, *tokens[start : start + BLOCK]))
-        chain.append(link)
-    return chain
+        one = hash((one, *tokens[start : start + BLOCK]))
+        hashes.append(one)
+    return hashes

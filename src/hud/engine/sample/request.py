@@ -28,7 +28,7 @@ class Fork(Protocol):
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledTurn:
     """A sampled turn."""
 
     token_ids: list[int]
@@ -44,7 +44,7 @@ class Drawn:
 
 
 @dataclass(eq=False, kw_only=True)
-class Asked:
+class Turn:
     """One turn to sample."""
 
     prompt: list[int]
@@ -63,7 +63,7 @@ class Asked:
 
 
 @dataclass(eq=False, kw_only=True)
-class Request(Asked):
+class Request(Turn):
     """A turn in a sampler; sampled tokens are appended to its lists."""
 
     uniforms: Uniforms
@@ -74,7 +74,7 @@ class Request(Asked):
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     likeliest: list[list[tuple[int, float]]] = field(default_factory=list)
-    outcome: Drawn | InfrastructureFault | None = None
+    outcome: SampledTurn | InfrastructureFault | None = None
     """None until it ends."""
     adapter: Adapter | None = None
     """The version of the fork's adapter that samples it, set on admission."""
@@ -86,13 +86,13 @@ class Request(Asked):
     version: str | None = None
     """The weights of its first token."""
     swaps: list[tuple[int, str | None]] = field(default_factory=list)
-    """See `Drawn.swaps`."""
+    """See `SampledTurn.swaps`."""
     abandoned: bool = False
     """True once the caller has cancelled it."""
 
     def end(self, reason: str) -> None:
         """Set the outcome, without calling the listener."""
-        self.outcome = Drawn(
+        self.outcome = SampledTurn(
             self.token_ids,
             self.logprobs,
             reason,
@@ -158,15 +158,15 @@ def room_after(prompt: list[int], vocab_size: int, context: int, limit: str) -> 
     return context - len(prompt)
 
 
-async def wait_for_turn(submit: Callable[[Callable[[], None]], Request]) -> Drawn:
+async def wait_for_turn(submit: Callable[[Callable[[], None]], Request]) -> SampledTurn:
     """Submit a turn and return it once it is sampled. Cancelling the call abandons it."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Drawn] = loop.create_future()
+    future: asyncio.Future[SampledTurn] = loop.create_future()
 
     def settle() -> None:
         if future.done():
             return
-        if isinstance(request.outcome, Drawn):
+        if isinstance(request.outcome, SampledTurn):
             future.set_result(request.outcome)
         elif request.outcome is not None:
             future.set_exception(request.outcome)

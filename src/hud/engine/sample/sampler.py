@@ -20,12 +20,12 @@ from hud.engine.acceleration import runner_type
 from hud.engine.cpu_threads import SMALL_PARAMETERS, for_sampling
 from hud.engine.sample.kv_cache import CacheSize
 from hud.engine.sample.pages import Pages
-from hud.engine.sample.prefix_cache import Slots
+from hud.engine.sample.prefix_cache import PrefixCache
 from hud.engine.sample.request import (
-    Asked,
-    Drawn,
     Request,
+    SampledTurn,
     SamplerClosed,
+    Turn,
     room_after,
     wait_for_turn,
 )
@@ -69,7 +69,7 @@ class Sampler:
         self.max_context = size.max_context
         runner = runner_type(decoder, bank)
         self.cache = runner.cache_type(config, size, dtype, decoder.device)
-        self.slots = Slots(Pages(size.pages), size.page_tokens)
+        self.slots = PrefixCache(Pages(size.pages), size.page_tokens)
         self._scheduler = Scheduler(self.slots, slots)
         self._runner = runner(decoder, self.cache, slots, bank)
         self._stale = True
@@ -92,21 +92,21 @@ class Sampler:
 
     async def sample(
         self, prompt: list[int], params: SamplingParams, stop_ids: frozenset[int]
-    ) -> Drawn:
+    ) -> SampledTurn:
         """Sample one turn after `prompt`; see `submit`."""
-        asked = Asked(prompt=prompt, params=params, stop_ids=stop_ids)
-        return await wait_for_turn(lambda listener: self.submit(asked, listener))
+        turn = Turn(prompt=prompt, params=params, stop_ids=stop_ids)
+        return await wait_for_turn(lambda listener: self.submit(turn, listener))
 
-    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn and return its request at once; see `Request.listener`.
 
         Raises what `check` raises, and `SamplerClosed`.
         """
-        room = self.check(asked.prompt)
+        room = self.check(turn.prompt)
         request = Request(
-            **vars(asked),
-            uniforms=Uniforms(asked.params.seed),
-            most=asked.params.most_tokens(room),
+            **vars(turn),
+            uniforms=Uniforms(turn.params.seed),
+            most=turn.params.most_tokens(room),
             listener=listener,
         )
         with self._changed:

@@ -11,7 +11,6 @@ of them draw and the others compute passes: a decode step costs little more with
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
@@ -19,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from hud import settings
 from hud.engine.cpu.shared_weights import SharedWeights
-from hud.engine.cpu.worker_process import SideProcess
+from hud.engine.cpu.worker_process import WorkerProcess
 from hud.engine.cpu_threads import passes_under_way, sampling_processes
 from hud.engine.decoder import Decoder
-from hud.engine.sample.prefix_index import BLOCK, Beginnings, chain_of
-from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.sample.prefix_index import BLOCK, PrefixIndex, block_hashes
+from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.engine.sample.weight_swap import SwappingSampler
 
 if TYPE_CHECKING:
@@ -39,14 +38,14 @@ TOKENS_PER_SEQUENCE = 32
 """Prompt tokens whose computing holds up the others as much as one more sequence beside them."""
 
 
-class Samplers:
+class SamplerPool:
     """What draws with one decoder's weights, which change in place."""
 
     def __init__(self, decoder: AnyDecoder, *, slots: int, version: str | None = None) -> None:
         self.decoder = decoder
         self.slots = slots
         self.own = SwappingSampler(decoder, slots=slots, version=version)
-        self._sides: list[SideProcess] = []
+        self._sides: list[WorkerProcess] = []
         self._weights: SharedWeights | None = None
         self._changing = threading.RLock()
         self._starting: threading.Thread | None = None
@@ -57,10 +56,7 @@ class Samplers:
         processes = sampling_processes(parameters) if ours else 1
         self._wanted = processes if processes > 1 else 0
         self._training_until = 0.0
-        self._known: defaultdict[SwappingSampler | SideProcess, Beginnings] = defaultdict(
-            Beginnings
-        )
-        """What each of those that turns are shared out to computed lately, and so holds the keys and values of."""
+        self._prefixes = PrefixIndex()
 
     @property
     def version(self) -> str | None:
@@ -84,26 +80,26 @@ class Samplers:
         """True once it takes no more."""
         return self.own.sampler.closed
 
-    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`."""
-        self.own.sampler.check(asked.prompt)
+        self.own.sampler.check(turn.prompt)
         # Grammars and stops that are text live in this process.
-        here = asked.constraint is not None or asked.stopped is not None
+        here = turn.constraint is not None or turn.stopped is not None
         self._start_sides()
         sides = [] if here else self._ready()
         if not sides:
-            return self.own.submit(asked, listener)
+            return self.own.submit(turn, listener)
         most = self._half if self._training() else self._wanted
-        members: list[SwappingSampler | SideProcess] = [*sides[:most]]
+        members: list[SwappingSampler | WorkerProcess] = [*sides[:most]]
         if len(sides) < most:
             members.append(self.own)
-        chain = chain_of(asked.prompt)
-        chosen = min(members, key=lambda one: self._cost(one, chain))
+        hashes = block_hashes(turn.prompt)
+        chosen = min(members, key=lambda one: self._cost(one, hashes))
         with suppress(SamplerClosed):
-            return self._give(chosen, asked, chain, listener)
-        return self.own.submit(asked, listener)
+            return self._give(chosen, turn, hashes, listener)
+        return self.own.submit(turn, listener)
 
-    def beside(self) -> list[SideProcess]:
+    def beside(self) -> list[WorkerProcess]:
         """Return the other processes that compute training passes now: all, or those that do not draw meanwhile."""
         sides = self._ready()
         if len(sides) < self._wanted:
@@ -128,7 +124,7 @@ class Samplers:
                     for side in drawing:  # One that is still starting hears of it before it draws.
                         side.wait_still()
                     yield
-                    self._known.clear()
+                    self._prefixes.clear()
             finally:
                 if self._weights is not None and not self._weights.refresh(self.decoder):
                     self._drop_sides()
@@ -160,7 +156,7 @@ class Samplers:
         self._starting = threading.Thread(target=self._start, name="hud-start", daemon=True)
         self._starting.start()
 
-    def _ready(self) -> list[SideProcess]:
+    def _ready(self) -> list[WorkerProcess]:
         """Return the other processes that can be asked now."""
         return [side for side in self._sides if side.alive and side.ready.is_set()]
 
@@ -171,7 +167,7 @@ class Samplers:
                 if self._weights is None:
                     self._weights = SharedWeights(self.decoder)
                 while len(self._sides) < self._wanted:
-                    side = SideProcess(self._weights, slots=self.slots, version=self.version)
+                    side = WorkerProcess(self._weights, slots=self.slots, version=self.version)
                     self._sides = [*self._sides, side]
         finally:
             self._starting = None
@@ -200,26 +196,25 @@ class Samplers:
         """How many other processes turns are shared out to beside training passes."""
         return -(-self._wanted // 2)
 
-    def _cost(self, one: SwappingSampler | SideProcess, chain: list[int]) -> float:
-        """Return what has to be done for a prompt, up to what is the same for all."""
-        return one.load - self._known[one].length(chain) * BLOCK / TOKENS_PER_SEQUENCE
+    def _cost(self, one: SwappingSampler | WorkerProcess, hashes: list[int]) -> float:
+        """Return the work that a prompt means for a sampler, in sequences, up to what is the same for all."""
+        return one.load - self._prefixes.length(one, hashes) * BLOCK / TOKENS_PER_SEQUENCE
 
     def _give(
         self,
-        one: SwappingSampler | SideProcess,
-        asked: Asked,
-        chain: list[int],
+        one: SwappingSampler | WorkerProcess,
+        turn: Turn,
+        hashes: list[int],
         listener: Callable[[], None],
     ) -> Request:
-        """Submit a turn to one of them, and write down that it knows the prompt and, in the end, what was drawn."""
-        known = self._known[one]
+        """Submit a turn to one sampler, and record in the index its prompt and, at the end, its tokens."""
         made: list[Request] = []
 
         def heard() -> None:
             if made and made[0].outcome is not None:
-                known.remember(chain_of(made[0].ids))
+                self._prefixes.remember(one, block_hashes(made[0].ids))
             listener()
 
-        made.append(one.submit(asked, heard))
-        known.remember(chain)
+        made.append(one.submit(turn, heard))
+        self._prefixes.remember(one, hashes)
         return made[0]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hud.engine.sample.kv_cache import KVCache
-from hud.engine.sample.prefix_cache import SHORTEST_SHARED, Placement, Slots, shared_length
+from hud.engine.sample.prefix_cache import SHORTEST_SHARED, Placement, PrefixCache, shared_length
 from hud.engine.sample.request import Request
 
 PASS_TOKENS = 8192
@@ -60,7 +60,7 @@ class Chunk:
 class Scheduler:
     """The queue, and the active sequences."""
 
-    def __init__(self, slots: Slots, most: int) -> None:
+    def __init__(self, slots: PrefixCache, most: int) -> None:
         self.slots = slots
         self.most = most
         """Most active sequences at a time."""

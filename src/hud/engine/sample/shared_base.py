@@ -26,7 +26,7 @@ from hud.engine.sample.adapter_bank import Adapter, AdapterBank, sharing
 from hud.engine.sample.sampler import Sampler
 
 if TYPE_CHECKING:
-    from hud.engine.sample.request import Asked, Request
+    from hud.engine.sample.request import Request, Turn
 
 
 class SharedBase:
@@ -91,7 +91,7 @@ class SharedBase:
             self.bank.drop(adapter)
 
 
-class Bases:
+class SharedBases:
     """The bases that this process has loaded; each is there as long as a fork of it is."""
 
     def __init__(self) -> None:
@@ -154,9 +154,9 @@ class ForkSampler:
         waiting = list(self.base.sampler.waiting)
         return sum(one.fork is self and not one.abandoned for one in waiting)
 
-    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`."""
-        return self.base.sampler.submit(replace(asked, fork=self), listener)
+        return self.base.sampler.submit(replace(turn, fork=self), listener)
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:

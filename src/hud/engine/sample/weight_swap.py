@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hud.engine.lora import lora_parameters
 from hud.engine.sample.adapter_bank import sharing
-from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.engine.sample.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class SwappingSampler:
         """Sequences on their way, and those that wait."""
         return len(self.sampler.active) + len(self.sampler.waiting)
 
-    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed` where it draws no more."""
         while True:
             sampler = self.sampler
             try:
-                return sampler.submit(asked, listener)
+                return sampler.submit(turn, listener)
             except SamplerClosed:
                 if sampler is self.sampler:
                     raise

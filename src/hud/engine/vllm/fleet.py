@@ -1,7 +1,7 @@
-"""Several vLLM servers of one model: which answer, which weights each has, and how new weights reach them.
+"""Several vLLM servers of one model: their health, the weights that each has, and the routing of turns.
 
-A server draws only while it has the newest weights; one that was away is given them, and asked whether it has them, before it
-draws again. Belongs to one event loop. Knows servers and publications; what is drawn is the sampler's.
+A server samples only while it has the newest weights; one that was unreachable loads them, and is probed, before it samples
+again. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import aiohttp
 
+from hud.engine.sample.prefix_index import PrefixIndex, block_hashes
 from hud.engine.sample.request import Request
 from hud.engine.vllm.publication import Publication
-from hud.engine.vllm.replica import Member, send
-from hud.engine.vllm.routing import Affinity
+from hud.engine.vllm.replica import Replica, send
 from hud.engine.vllm.server import Server, ServerBusy, ServerRefused
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.outbound import Reach, guarded_session
@@ -28,24 +28,26 @@ log = logging.getLogger(__name__)
 
 OLDEST = (0, 16)
 """The first version that reloads weights from another folder, and that holds what is in flight meanwhile."""
+SLACK = 16
+"""Active sequences, beyond a quarter of the idlest server's, by which a server may be busier than that one."""
 REST_SECONDS = 5.0
-"""How long a server that takes nothing new is left alone."""
+"""How long a server that refuses new requests gets none."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long one waits for servers, in seconds."""
+    """Time-outs and intervals, in seconds."""
 
     look: float = 5.0
-    """Between two looks at each server."""
+    """Between two health checks of each server."""
     health: float = 10.0
-    """For a server to say that it lives."""
+    """For an answer to a health check."""
     server: float = 120.0
-    """Until a sequence fails for which there is no server."""
+    """Until a sequence without a server fails."""
     silence: float = 900.0
-    """Until a server is given up that draws nothing for those who wait."""
+    """Until a server that samples nothing for its active sequences counts as lost."""
     drain: float = 1800.0
-    """Until turns that should be finished first are continued by new weights all the same."""
+    """Until new weights are loaded although turns with the old ones are not finished."""
 
 
 class Fleet:
@@ -56,38 +58,38 @@ class Fleet:
     ) -> None:
         self._urls, self._key, self._reach = urls, key, reach
         self.patience = patience
-        self.members: list[Member] = []
+        self.replicas: list[Replica] = []
         self.current: Publication | None = None
         """The newest weights."""
-        self._affinity = Affinity()
+        self._prefixes = PrefixIndex()
         self._session: aiohttp.ClientSession | None = None
         self._changed = asyncio.Event()
         self._publishing = 0
         self._looking: set[asyncio.Task[None]] = set()
 
     async def open(self, publication: Publication) -> None:
-        """Give every server the weights, and begin to look after them.
+        """Load the weights on every server, and begin health checks.
 
-        Raises `UsageError` where one is not what it should be, `InfrastructureFault` where none answers.
+        Raises `UsageError` where a server is of no use (its version, its model), `InfrastructureFault` where none answers.
         """
         self._session = guarded_session(self._reach, read_bufsize=1 << 18)
-        self.members = [Member(Server(url, self._session, self._key)) for url in self._urls]
+        self.replicas = [Replica(Server(url, self._session, self._key)) for url in self._urls]
         self.current = publication
-        problems = await asyncio.gather(*(self._check(member) for member in self.members))
-        sound = [one for one, why in zip(self.members, problems, strict=True) if why is None]
+        problems = await asyncio.gather(*(self._check(replica) for replica in self.replicas))
+        sound = [one for one, why in zip(self.replicas, problems, strict=True) if why is None]
         problems += await self._first(sound, publication)
         for problem in problems:
             if isinstance(problem, UsageError):
                 raise problem
-        if all(member.problem is not None for member in self.members):
+        if all(replica.problem is not None for replica in self.replicas):
             raise InfrastructureFault(self._nobody())
-        for member in self.members:
-            if member.problem is not None:
-                log.warning("%s It is asked again every %g s.", member.problem, self.patience.look)
-        self._looking = {asyncio.create_task(self._look(member)) for member in self.members}
+        for replica in self.replicas:
+            if replica.problem is not None:
+                log.warning("%s It is asked again every %g s.", replica.problem, self.patience.look)
+        self._looking = {asyncio.create_task(self._look(replica)) for replica in self.replicas}
 
     async def close(self) -> None:
-        """Hang up."""
+        """End the health checks and close all connections."""
         for task in self._looking:
             task.cancel()
         for task in self._looking:
@@ -101,10 +103,10 @@ class Fleet:
     @property
     def max_context(self) -> int | None:
         """Most tokens of a conversation that every server holds."""
-        told = [one.max_context for one in self.members if one.max_context is not None]
+        told = [one.max_context for one in self.replicas if one.max_context is not None]
         return min(told, default=None)
 
-    async def choose(self, tokens: Sequence[int]) -> Member:
+    async def choose(self, tokens: Sequence[int]) -> Replica:
         """Return the server to continue `tokens` on, once there is one.
 
         Raises `InfrastructureFault` where none comes up in time.
@@ -113,14 +115,14 @@ class Fleet:
         while True:
             now = time.monotonic()
             loads = {
-                member: len(member.active)
-                for member in self.members
-                if member.problem is None
-                and member.has is self.current
-                and member.resting_until <= now
+                replica: len(replica.active)
+                for replica in self.replicas
+                if replica.problem is None
+                and replica.has is self.current
+                and replica.resting_until <= now
             }
             if loads:
-                return self._affinity.choose(tokens, loads)
+                return self._warmest(tokens, loads)
             if self._publishing:
                 late = now + self.patience.server  # Loading has time-outs of its own.
             elif now > late:
@@ -129,181 +131,191 @@ class Fleet:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(1.0, self.patience.look))
 
-    def drew(self, member: Member, tokens: Sequence[int]) -> None:
-        """A server has drawn to the end of `tokens`: what continues them is best drawn there."""
-        self._affinity.remember(member, tokens)
+    def _warmest(self, tokens: Sequence[int], loads: Mapping[Replica, int]) -> Replica:
+        """Return the server with most of a prefix of `tokens` in its cache, of those that are not overloaded."""
+        least = min(loads.values())
+        allowed = [one for one, load in loads.items() if load <= least + least // 4 + SLACK]
+        hashes = block_hashes(tokens)
+        # Of two that have the same, the one with fewer sequences.
+        chosen = max(allowed, key=lambda one: (self._prefixes.length(one, hashes), -loads[one]))
+        self._prefixes.remember(chosen, hashes)
+        return chosen
 
-    async def failed(self, member: Member, error: HudError) -> None:
-        """Say that a sequence failed on a server, and find out whether that is its end."""
+    def drew(self, replica: Replica, tokens: Sequence[int]) -> None:
+        """Record that a server has sampled to the end of `tokens`: its cache holds them."""
+        self._prefixes.remember(replica, block_hashes(tokens))
+
+    async def failed(self, replica: Replica, error: HudError) -> None:
+        """Record that a sequence failed on a server, and check whether the server is lost."""
         if isinstance(error, ServerBusy):
-            member.resting_until = time.monotonic() + REST_SECONDS
+            replica.resting_until = time.monotonic() + REST_SECONDS
         elif isinstance(error, ServerRefused):
-            # It does not know our adapter any more: another process had it forgotten, or it was started again.
-            self._lose(member, str(error))
-        elif member.problem is None:
-            await self._alive(member)
+            # Our adapter is gone: another process unloaded it, or the server was restarted.
+            self._lose(replica, str(error))
+        elif replica.problem is None:
+            await self._alive(replica)
 
     # -- weights ------------------------------------------------------------------------------------
 
     async def publish(self, publication: Publication, *, in_flight: bool) -> None:
-        """Give new weights to every server that answers; the others get them when they do.
+        """Load new weights on every server that answers; on the others once they do.
 
-        With `in_flight` sequences on their way are continued with them, otherwise finished with the old.
+        With `in_flight`, active sequences continue with them; otherwise they are finished with the old ones.
         """
         self._publishing += 1
         try:
-            members = [member for member in self.members if member.problem is None]
+            replicas = [replica for replica in self.replicas if replica.problem is None]
             if publication.adapter is not None:
-                await self._give(members, publication)
+                await self._give(replicas, publication)
                 self.current = publication
                 if in_flight:
-                    for member in members:
-                        member.break_off()
+                    for replica in replicas:
+                        replica.break_off()
             else:
-                self.current = publication  # From here on nobody begins with the old weights.
+                self.current = publication  # From here on no turn begins with the old weights.
                 if not in_flight:
-                    await self._drained(members)
-                await self._give(members, publication)
-            for member in members:
-                await member.tidy(publication)
+                    await self._drained(replicas)
+                await self._give(replicas, publication)
+            for replica in replicas:
+                await replica.tidy(publication)
         finally:
             self._publishing -= 1
             self._changed.set()
 
-    async def _drained(self, members: Iterable[Member]) -> None:
+    async def _drained(self, replicas: Iterable[Replica]) -> None:
         late = time.monotonic() + self.patience.drain
-        while any(member.active for member in members) and time.monotonic() < late:
+        while any(replica.active for replica in replicas) and time.monotonic() < late:
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 1.0)
 
-    def began(self, member: Member, request: Request) -> None:
-        """A sequence is given to a server."""
-        if not member.active:
-            member.server.heard = time.monotonic()
-        member.active.add(request)
+    def began(self, replica: Replica, request: Request) -> None:
+        """Count a sequence as active on a server."""
+        if not replica.active:
+            replica.server.heard = time.monotonic()
+        replica.active.add(request)
 
-    def ended(self, member: Member, request: Request) -> None:
-        """A sequence has left a server."""
-        member.active.discard(request)
-        if not member.active:
+    def ended(self, replica: Replica, request: Request) -> None:
+        """Remove a sequence from a server."""
+        replica.active.discard(request)
+        if not replica.active:
             self._changed.set()
 
     async def _give(
-        self, members: Sequence[Member], publication: Publication
+        self, replicas: Sequence[Replica], publication: Publication
     ) -> list[HudError | None]:
-        """Give weights to servers; returns why each could not take them, and draws no more until it can."""
+        """Load weights on servers; return each one's error. A server with an error samples no more until it is readmitted."""
         if publication.transfer is None:
-            found = await asyncio.gather(*(self._given(one, publication) for one in members))
+            found = await asyncio.gather(*(self._given(one, publication) for one in replicas))
         else:
-            found = await self._sent(members, publication)
-        for member in members:
-            self._affinity.forget(member)  # What it knows is other weights'.
+            found = await self._sent(replicas, publication)
+        for replica in replicas:
+            self._prefixes.forget(replica)  # Its cache holds keys of other weights.
         return list(found)
 
     async def _sent(
-        self, members: Sequence[Member], publication: Publication
+        self, replicas: Sequence[Replica], publication: Publication
     ) -> list[HudError | None]:
-        """Send tensors to servers, which all take part or get none: those that are gone are left out."""
-        found = await asyncio.gather(*(self._alive(member) for member in members))
-        sound = [one for one, why in zip(members, found, strict=True) if why is None]
+        """Send tensors to the servers that answer: all of them receive the weights, or none."""
+        found = await asyncio.gather(*(self._alive(replica) for replica in replicas))
+        sound = [one for one, why in zip(replicas, found, strict=True) if why is None]
         try:
             if sound:
                 await send(sound, publication)
         except HudError as error:
-            for member in sound:
-                await self._failed_to_take(member, error)
+            for replica in sound:
+                await self._failed_to_take(replica, error)
             found = [why or error for why in found]
         return list(found)
 
-    async def _alive(self, member: Member) -> HudError | None:
+    async def _alive(self, replica: Replica) -> HudError | None:
         try:
-            await member.server.health(self.patience.health)
+            await replica.server.health(self.patience.health)
         except HudError as error:
-            self._lose(member, str(error))
+            self._lose(replica, str(error))
             return error
         return None
 
-    async def _given(self, member: Member, publication: Publication) -> HudError | None:
-        """Give one server weights; returns why it could not take them."""
+    async def _given(self, replica: Replica, publication: Publication) -> HudError | None:
+        """Load weights on one server; return its error."""
         try:
-            await member.give(publication)
+            await replica.give(publication)
         except HudError as error:
-            await self._failed_to_take(member, error)
+            await self._failed_to_take(replica, error)
             return error
         return None
 
-    async def _failed_to_take(self, member: Member, error: HudError) -> None:
-        self._lose(member, str(error))  # With which weights it would go on is not known.
+    async def _failed_to_take(self, replica: Replica, error: HudError) -> None:
+        self._lose(replica, str(error))  # Its weights are unknown now.
         with suppress(HudError):
-            await member.server.resume()
+            await replica.server.resume()
 
     # -- servers that come and go -------------------------------------------------------------------
 
-    async def _look(self, member: Member) -> None:
-        """Look after a server, until cancelled."""
+    async def _look(self, replica: Replica) -> None:
+        """Check a server's health and weights, until cancelled."""
         while True:
             await asyncio.sleep(self.patience.look)
-            if member.problem is not None:
-                await self._join(member)
+            if replica.problem is not None:
+                await self._join(replica)
                 continue
-            if member.has is not self.current and not self._publishing:
-                # It came while others were given the newest weights.
-                self._lose(member, f"{member.server.url} has older weights.")
+            if replica.has is not self.current and not self._publishing:
+                # It joined while the newest weights were published.
+                self._lose(replica, f"{replica.server.url} has older weights.")
                 continue
-            silent = time.monotonic() - member.server.heard
-            waited_for = member.active and not member.changing.locked()
+            silent = time.monotonic() - replica.server.heard
+            waited_for = replica.active and not replica.changing.locked()
             if waited_for and silent > self.patience.silence:
                 self._lose(
-                    member,
-                    f"The vLLM server {member.server.url} has drawn nothing for {silent:.0f} s.",
+                    replica,
+                    f"The vLLM server {replica.server.url} has drawn nothing for {silent:.0f} s.",
                 )
                 continue
             try:
-                await member.server.health(self.patience.health)
-                await member.tidy(self.current)
+                await replica.server.health(self.patience.health)
+                await replica.tidy(self.current)
             except HudError as error:
-                self._lose(member, str(error))
+                self._lose(replica, str(error))
 
     async def _first(
-        self, members: Sequence[Member], publication: Publication
+        self, replicas: Sequence[Replica], publication: Publication
     ) -> list[HudError | None]:
-        """Give servers that are not drawing yet the weights, and have them draw; returns what was wrong with each."""
-        problems = await self._give(members, publication)
-        for member, problem in zip(members, problems, strict=True):
+        """Load the weights on servers that do not sample yet, and admit them; return each one's error."""
+        problems = await self._give(replicas, publication)
+        for replica, problem in zip(replicas, problems, strict=True):
             if problem is None:
-                member.problem = None
+                replica.problem = None
         self._changed.set()
         return problems
 
-    async def _join(self, member: Member) -> None:
-        """Take a server in, if it is what it should be."""
-        if await self._check(member) is not None:
+    async def _join(self, replica: Replica) -> None:
+        """Admit a server, if it is usable."""
+        if await self._check(replica) is not None:
             return
         publication = self.current
         assert publication is not None
         if publication.transfer is None:
-            await self._first([member], publication)
+            await self._first([replica], publication)
             return
 
         async def send_alone() -> None:
             if publication is self.current:
-                await self._first([member], publication)
+                await self._first([replica], publication)
 
         await publication.transfer.still(send_alone)
 
-    async def _check(self, member: Member) -> HudError | None:
-        """Ask a server what it is; returns what is wrong with it."""
-        member.has = None  # Whatever it had: it may have been started again.
+    async def _check(self, replica: Replica) -> HudError | None:
+        """Read a server's version and model; return what makes it unusable."""
+        replica.has = None  # It may have been restarted.
         try:
-            await self._ask(member)
+            await self._ask(replica)
         except HudError as error:
-            member.problem = str(error)
+            replica.problem = str(error)
             return error
         return None
 
-    async def _ask(self, member: Member) -> None:
-        server = member.server
+    async def _ask(self, replica: Replica) -> None:
+        server = replica.server
         try:
             version = await server.version()
             cards = await server.models()
@@ -320,19 +332,19 @@ class Fleet:
         bases = [card for card in cards if card.parent is None]
         if not bases:
             raise UsageError(f"The vLLM server {server.url} serves no model.")
-        member.model, member.max_context = bases[0].name, bases[0].max_context
+        replica.model, replica.max_context = bases[0].name, bases[0].max_context
 
-    def _lose(self, member: Member, problem: str) -> None:
-        if member.problem is None:
+    def _lose(self, replica: Replica, problem: str) -> None:
+        if replica.problem is None:
             log.error("%s It is asked again every %g s.", problem, self.patience.look)
-        member.problem = problem
-        member.has = None
-        self._affinity.forget(member)
-        member.break_off()
+        replica.problem = problem
+        replica.has = None
+        self._prefixes.forget(replica)
+        replica.break_off()
         self._changed.set()
 
     def _nobody(self) -> str:
         told = " ".join(
-            member.problem or f"{member.server.url} is busy." for member in self.members
+            replica.problem or f"{replica.server.url} is busy." for replica in self.replicas
         )
         return f"No vLLM server can draw now. {told}"

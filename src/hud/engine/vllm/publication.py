@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hud.engine.lora import LoraConfig, save_adapter
 from hud.engine.pretrained import save_decoder
-from hud.engine.vllm.server import Piece
+from hud.engine.vllm.server import Piece, completion_body
 from hud.engine.vllm.weight_transfer import Connect, Transfer
 
 if TYPE_CHECKING:
@@ -44,22 +44,9 @@ class Probe:
 
     def body(self, model: str) -> dict[str, Any]:
         """Return the request that asks a server the same."""
-        return {
-            "model": model,
-            "prompt": self.prompt,
-            "max_tokens": 1,
-            "temperature": PROBE_TEMPERATURE,
-            "top_p": 1.0,
-            "top_k": 0,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "ignore_eos": True,
-            "logprobs": PROBE_TOP,
-            "return_token_ids": True,
-            "return_tokens_as_token_ids": True,
-        }
+        return completion_body(
+            model, self.prompt, max_tokens=1, temperature=PROBE_TEMPERATURE, logprobs=PROBE_TOP
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One server of a fleet, and how it is given weights: as an adapter, as a folder, or as tensors with the others at once."""
+"""One server of a fleet, and how its weights are updated: by an adapter, a folder, or tensors sent to all servers at once."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefus
 from hud.errors import HudError, UsageError
 
 SETTLED_SECONDS = 0.05
-"""A paused server from which nothing came for so long has sent what it drew before."""
+"""A paused server that sent nothing for so long has sent everything that it sampled before."""
 
 
-class Member:
+class Replica:
     """A server of a fleet."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.model = ""
-        """What it calls the model."""
+        """The model's name there."""
         self.max_context: int | None = None
         self.has: Publication | None = None
-        """The weights that it draws with."""
-        self.problem: str | None = "it was not asked yet"
-        """Why it does not draw; None: it does."""
+        """The weights that it samples with."""
+        self.problem: str | None = "it was not checked yet"
+        """Why it does not sample; None: it does."""
         self.resting_until = 0.0
         self.active: set[Request] = set()
         self.epoch = 0
-        """Counts how often its streams were broken off: what comes from an older one is not taken."""
+        """How often its streams were cut; pieces of an older epoch are dropped."""
         self.adapters: set[str] = set()
-        """Those that we had it load."""
+        """Names of the adapters loaded from here."""
         self.changing = asyncio.Lock()
         """Held while its weights change."""
 
     def break_off(self) -> None:
-        """End every stream; their sequences go on elsewhere, or here, from the tokens that came."""
+        """Cut every stream; the sequences continue on any server from the tokens received."""
         self.epoch += 1
         self.server.break_off()
 
     async def give(self, publication: Publication) -> None:
-        """Give it weights, and see whether it has them. Raises `HudError` where it cannot take them."""
+        """Load weights and verify them by probes. Raises `HudError` where that fails."""
         async with self.changing:
             if self.has is publication:
                 return
@@ -55,7 +55,7 @@ class Member:
             self.has = publication
 
     async def tidy(self, current: Publication | None) -> None:
-        """Unload adapters that nobody draws with any more."""
+        """Unload adapters that no turn uses any more."""
         if self.active or self.changing.locked():
             return
         used = {one.adapter for one in (current, self.has) if one is not None}
@@ -73,7 +73,7 @@ class Member:
         await self._go_on(publication)
 
     async def _go_on(self, publication: Publication) -> None:
-        """Have a paused server continue with other weights, and write down from where."""
+        """Resume with other weights, and record on each active sequence where they took over."""
         await self._settled()
         for request in self.active:
             request.swap(publication.version)
@@ -104,7 +104,7 @@ class Member:
             raise UsageError(f"The vLLM server {self.server.url} is of no use: {mistake}.")
 
     async def _settled(self) -> None:
-        """Wait until what a paused server drew before has arrived."""
+        """Wait until all tokens sampled before the pause have arrived."""
         for _ in range(40):
             left = self.server.heard + SETTLED_SECONDS - time.monotonic()
             if left <= 0:
@@ -112,27 +112,27 @@ class Member:
             await asyncio.sleep(left)
 
 
-async def send(members: Sequence[Member], publication: Publication) -> None:
-    """Give several servers weights at once, as tensors: all of them take part, or none has them.
+async def send(replicas: Sequence[Replica], publication: Publication) -> None:
+    """Send weights to several servers at once, as tensors: all of them receive the weights, or none.
 
-    Raises `HudError`; what each of them then has is not known.
+    Raises `HudError`; each server's weights are then unknown.
     """
     transfer = publication.transfer
     assert transfer is not None
     async with AsyncExitStack() as stack:
-        for member in members:
-            await stack.enter_async_context(member.changing)
+        for replica in replicas:
+            await stack.enter_async_context(replica.changing)
         try:
-            await asyncio.gather(*(member.server.pause() for member in members))
-            sizes = await asyncio.gather(*(member.server.world_size() for member in members))
-            servers = [member.server for member in members]
+            await asyncio.gather(*(replica.server.pause() for replica in replicas))
+            sizes = await asyncio.gather(*(replica.server.world_size() for replica in replicas))
+            servers = [replica.server for replica in replicas]
             await transfer.send(servers, sizes, publication.version)
         except (HudError, TimeoutError) as error:
             transfer.drop()
-            for member in members:
+            for replica in replicas:
                 # Begun and not ended, an update would be in the way of the next.
                 with suppress(HudError):
-                    await member.server.transfer("finish_weight_update", None)
+                    await replica.server.transfer("finish_weight_update", None)
             if isinstance(error, ServerRefused):
                 raise _without(error, "VLLM_SERVER_DEV_MODE=1") from error
             if isinstance(error, TimeoutError):
@@ -140,14 +140,14 @@ async def send(members: Sequence[Member], publication: Publication) -> None:
                     f"The weights did not reach the vLLM servers within {LOAD_SECONDS:.0f} s."
                 ) from error
             raise
-        await asyncio.gather(*(member._go_on(publication) for member in members))
-        await asyncio.gather(*(member._probe(publication) for member in members))
-        for member in members:
-            member.has = publication
+        await asyncio.gather(*(replica._go_on(publication) for replica in replicas))
+        await asyncio.gather(*(replica._probe(publication) for replica in replicas))
+        for replica in replicas:
+            replica.has = publication
 
 
 def _without(error: ServerRefused, needed: str) -> UsageError:
-    """Return what a refusal of the API for weights means."""
+    """Return the error for a refused weight call, with the option that enables the API."""
     missing = error.code in (404, 405)
     cure = f" The server was started without {needed}: start it again with it." if missing else ""
     return UsageError(f"{error}{cure}")

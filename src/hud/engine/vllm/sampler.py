@@ -1,6 +1,6 @@
 """Turns that a fleet of vLLM servers draws: the `TurnSampler` of a policy whose weights are trained here.
 
-A thread of its own has the event loop on which servers are asked. A sequence whose server goes away is continued by another,
+A thread of its own has the event loop on which servers are turn. A sequence whose server goes away is continued by another,
 from the tokens that came: none is lost, and none is drawn twice.
 """
 
@@ -15,13 +15,13 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.vllm.fleet import Fleet, Patience
 from hud.engine.vllm.publication import Publication, Publisher
-from hud.engine.vllm.replica import Member
-from hud.engine.vllm.server import Piece, ServerLost, ServerRefused
-from hud.errors import ContextOverflow, HudError, InfrastructureFault, UsageError
+from hud.engine.vllm.replica import Replica
+from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, completion_body
+from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.outbound import Reach
 from hud.trace import SamplingParams
 
@@ -133,31 +133,19 @@ class VllmSampler:
                 self._wait_for(fleet.publish(publication, in_flight=in_flight))
             self._version = version
 
-    def submit(self, asked: Asked, listener: Callable[[], None]) -> Request:
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed` where it draws no more."""
         loop, fleet = self._loop, self._fleet
         if self._closed or loop is None or fleet is None:
-            raise SamplerClosed("The servers of this model are no longer asked.")
-        prompt = asked.prompt
-        if not prompt:
-            raise UsageError("The prompt is empty.")
-        if min(prompt) < 0 or max(prompt) >= self._vocab_size:
-            wrong = next(token for token in prompt if not 0 <= token < self._vocab_size)
-            raise UsageError(
-                f"The prompt holds the token id {wrong}; the model knows {self._vocab_size} tokens."
-            )
-        if asked.constraint is not None:
+            raise SamplerClosed("The servers of this model are no longer turn.")
+        if turn.constraint is not None:
             raise UsageError("vLLM servers are not asked for answers in a fixed form; ask without.")
         context = min(self._context, fleet.max_context or self._context)
-        room = context - len(prompt)
-        if room <= 0:
-            raise ContextOverflow(
-                f"The prompt has {len(prompt)} tokens; the model's context holds {context}."
-            )
+        room = room_after(turn.prompt, self._vocab_size, context, "the model's context")
         request = RemoteRequest(
-            **vars(asked),
-            uniforms=Uniforms(asked.params.seed),
-            most=asked.params.most_tokens(room),
+            **vars(turn),
+            uniforms=Uniforms(turn.params.seed),
+            most=turn.params.most_tokens(room),
             listener=listener,
             sampler=self,
         )
@@ -241,10 +229,10 @@ class VllmSampler:
     async def _draw(self, request: RemoteRequest, fleet: Fleet) -> None:
         try:
             for _ in range(MOST_ATTEMPTS):
-                member = await fleet.choose([*request.prompt, *request.token_ids])
-                reason = await self._attempt(request, member, fleet)
+                replica = await fleet.choose([*request.prompt, *request.token_ids])
+                reason = await self._attempt(request, replica, fleet)
                 if reason is not None:
-                    fleet.drew(member, [*request.prompt, *request.token_ids])
+                    fleet.drew(replica, [*request.prompt, *request.token_ids])
                     self._finish(request, reason)
                     return
             raise InfrastructureFault(
@@ -260,22 +248,22 @@ class VllmSampler:
         finally:
             self._requests.discard(request)
 
-    async def _attempt(self, request: RemoteRequest, member: Member, fleet: Fleet) -> str | None:
+    async def _attempt(self, request: RemoteRequest, replica: Replica, fleet: Fleet) -> str | None:
         """Draw on one server from the tokens that there are; returns how it ended, None where it was broken off."""
-        publication = member.has
+        publication = replica.has
         assert publication is not None
         if not request.token_ids:
             request.version, request.swaps = publication.version, []
         elif publication.version != _newest(request):
             request.swap(publication.version)
-        fleet.began(member, request)
+        fleet.began(replica, request)
         request.placed = True
-        epoch = member.epoch
+        epoch = replica.epoch
         try:
-            body = _body(request, publication.adapter or member.model, publication.salt)
-            async with aclosing(member.server.stream(body)) as pieces:
+            body = _body(request, publication.adapter or replica.model, publication.salt)
+            async with aclosing(replica.server.stream(body)) as pieces:
                 async for piece in pieces:
-                    if member.epoch != epoch:
+                    if replica.epoch != epoch:
                         return None
                     reason = _take(request, piece)
                     if request.followed and piece.token_ids:
@@ -286,13 +274,13 @@ class VllmSampler:
         except ServerRefused as error:
             if error.code != 404:
                 raise
-            await fleet.failed(member, error)
+            await fleet.failed(replica, error)
         except ServerLost as error:
-            if member.epoch == epoch:
-                await fleet.failed(member, error)
+            if replica.epoch == epoch:
+                await fleet.failed(replica, error)
         finally:
             request.placed = False
-            fleet.ended(member, request)
+            fleet.ended(replica, request)
         return None
 
     def _finish(self, request: Request, reason: str) -> None:
@@ -334,28 +322,21 @@ def _take(request: Request, piece: Piece) -> str | None:
 
 
 def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
-    """Return what a server is asked. All that a model's generation_config.json could change is said."""
+    """Return the completion request for what is left of a turn."""
     params = request.params
-    return {
-        "model": model,
-        "prompt": [*request.prompt, *request.token_ids],
-        "max_tokens": request.most - len(request.token_ids),
-        "temperature": params.effective_temperature,
-        "top_p": params.effective_top_p,
-        "top_k": params.top_k or 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "seed": _seed(params, request.token_ids),
-        "stop_token_ids": sorted(request.stop_ids),
-        "ignore_eos": True,  # What ends a turn is in `stop_token_ids`.
-        "logprobs": request.top,
-        "return_token_ids": True,
-        "return_tokens_as_token_ids": True,
+    return completion_body(
+        model,
+        request.ids,
+        max_tokens=request.most - len(request.token_ids),
+        temperature=params.effective_temperature,
+        top_p=params.effective_top_p,
+        top_k=params.top_k or 0,
+        seed=_seed(params, request.token_ids),
+        stop_token_ids=sorted(request.stop_ids),  # `ignore_eos` leaves the end of a turn to these.
+        logprobs=request.top,
         # Keys and values of other weights, or of a turn that weights were swapped under, have another salt.
-        "cache_salt": salt,
-    }
+        cache_salt=salt,
+    )
 
 
 def _seed(params: SamplingParams, drawn: Sequence[int]) -> int | None:

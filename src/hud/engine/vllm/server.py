@@ -70,6 +70,24 @@ class Piece:
     """Prompt tokens that were not computed, where the server tells it (--enable-prompt-tokens-details)."""
 
 
+def completion_body(model: str, prompt: list[int], **options: Any) -> dict[str, Any]:
+    """Return a completion request for token ids. Every setting that a model's generation_config.json could change is explicit."""
+    return {
+        "model": model,
+        "prompt": prompt,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+        **options,
+    }
+
+
 class Server:
     """A server at a URL. Belongs to the event loop of its `session`."""
 

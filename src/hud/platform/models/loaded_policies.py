@@ -23,7 +23,7 @@ from hud.engine.learn.options import TrainerOptions
 from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
-from hud.engine.sample.shared_base import Bases
+from hud.engine.sample.shared_base import SharedBases
 from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
 from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.models.vllm_servers import policy_on_servers
@@ -75,7 +75,7 @@ class Policies:
         self.registry = registry
         self._serving: dict[str, Serving] = {}
         self._pinned: OrderedDict[tuple[str, str | None], Policy] = OrderedDict()
-        self._bases = Bases()
+        self._bases = SharedBases()
         self._lock = threading.RLock()
         """Of the dictionaries; nothing slow is done under it."""
         self._loading: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from hud.engine.sample.request import Asked, Request, SamplerClosed
+from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.errors import NotFoundError
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.tokens import (
@@ -84,7 +84,7 @@ class InlineEngine:
         constraint = None
         if request.grammar is not None:
             constraint = await asyncio.to_thread(policy.constraint, request.grammar)
-        asked = Asked(
+        turn = Turn(
             prompt=request.prompt,
             params=request.params,
             stop_ids=request.stop_ids,
@@ -96,7 +96,7 @@ class InlineEngine:
         for _ in range(_ATTEMPTS):
             # Between the look and here it may have been unloaded.
             with suppress(SamplerClosed):
-                return policy.submit(asked, listener)
+                return policy.submit(turn, listener)
             policy = await self._policy(model, checkpoint)
         raise OverloadedError(f"{model.slug!r} comes and goes too fast; try again in a moment.")
 
@@ -154,7 +154,7 @@ class InlineEngine:
         return sum(wake.streams for wake in list(self._wakes.values()))
 
     async def start(self) -> None:
-        """Nothing: models are loaded when they are first asked."""
+        """Nothing: models are loaded on first use."""
 
     async def stop(self) -> None:
         """Give leases back, and stop every sampler."""

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from hud.engine.cpu_threads import use_at_most
-from hud.engine.sample.request import Drawn, Request
+from hud.engine.sample.request import Request, SampledTurn
 from hud.errors import HudError
 from hud.platform.config import PlatformConfig
 from hud.platform.leases.model_lease import work_for
@@ -209,7 +209,7 @@ class _Stream:
         return [drawn.cached, drawn.version, drawn.swaps]
 
 
-def _packed_end(outcome: Drawn | HudError | None) -> list[Any] | None:
+def _packed_end(outcome: SampledTurn | HudError | None) -> list[Any] | None:
     if outcome is None:
         return None
     if isinstance(outcome, HudError):
