@@ -1,9 +1,9 @@
-"""How many CPU threads torch works with: sampling and training of small models differ.
+"""CPU threads of sampling and training, which differ for small models.
 
 A decode step of a small model is many tiny operations, and handing each to a second thread costs more than it
 brings: measured on two cores with 0.8 million parameters, 18,600 tokens/s on one thread, 10,000 on two. A packed
-training pass is few large ones: 13,500 tokens/s on one, 22,200 on two. Whoever sets OMP_NUM_THREADS decides alone, and
-HUD_SAMPLERS how many processes sample a small model.
+training pass is few large ones: 13,500 tokens/s on one, 22,200 on two. OMP_NUM_THREADS overrides all of it, and
+HUD_SAMPLERS sets how many processes sample a small model.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SMALL_PARAMETERS = 20_000_000
 weights than it computes with: one process with all threads is better."""
 
 MOST_PROCESSES = 8
-"""Most processes that sample a small model where nobody says how many: each takes some 200 MB, and sequences are few."""
+"""Default limit on the processes that sample a small model: each takes some 200 MB, and sequences are few."""
 
 MOST_PASSES = 8
 """Most training passes of a small model at the same time: each holds a gradient of its own, of up to 80 MB."""
 
 TURN_SECONDS = 0.0005
-"""How long a thread may hold the interpreter's lock where training passes want it."""
+"""Longest time for which a thread may hold the interpreter's lock during training passes."""
 
 T = TypeVar("T")
 
@@ -40,11 +40,11 @@ _most = torch.get_num_threads()
 _on_all = ThreadPoolExecutor(1, "hud-compute")
 _here = threading.local()
 _under_way: list[None] = []
-"""As many as there are batches of passes that are computed now."""
+"""One entry for each batch of passes that is computed now."""
 
 
 def use_at_most(count: int) -> None:
-    """Leave the machine's other cores to others: from here on no work asks for more than this many."""
+    """Limit the threads of all later work, to leave cores to other processes."""
     global _most
     _most = count
 
@@ -58,7 +58,7 @@ def for_sampling(parameters: int) -> None:
 
 
 def sampling_processes(parameters: int) -> int:
-    """Return how many processes, of one thread each, a decoder of that many parameters is best sampled by."""
+    """Return how many processes, of one thread each, sample a decoder of so many parameters fastest."""
     if parameters > SMALL_PARAMETERS:
         return 1
     wanted = settings.load().samplers
@@ -73,11 +73,11 @@ def for_training() -> None:
 
 
 def on_all_cores(work: Callable[[], T]) -> T:
-    """Return what `work` returns, which the one thread of this process that computes with several others does.
+    """Run `work` in the one thread of this process that computes with OpenMP helpers; return its result.
 
-    OpenMP keeps helpers for each thread that ever wanted any. Once there are more threads than cores, they go to sleep after
+    OpenMP keeps helpers for each thread that ever used any. Once there are more threads than cores, they go to sleep after
     every operation: on two cores, a pass of 2,200 tokens through 3.3 million parameters then takes 0.56 s instead of 0.37 s.
-    Settings that torch keeps for each thread, such as `no_grad`, are for `work` itself to make.
+    `work` itself sets what torch keeps for each thread, such as `no_grad`.
     """
     if "OMP_NUM_THREADS" in os.environ or getattr(_here, "on_all", False):
         return work()
@@ -94,17 +94,17 @@ def _with_helpers(work: Callable[[], T]) -> T:
 
 
 def passes_at_once(parameters: int) -> int:
-    """Return how many training passes, of one thread each, are best computed at the same time."""
+    """Return how many training passes, of one thread each, to compute at the same time."""
     if parameters > SMALL_PARAMETERS or "OMP_NUM_THREADS" in os.environ:
         return 1
     return min(_most, MOST_PASSES)
 
 
 def in_parallel(works: Sequence[Callable[[], T]]) -> Iterator[T]:
-    """Yield what each of `works` returns, in their order; threads that use one core each compute them.
+    """Yield the results of `works`, in their order, computed by threads of one core each.
 
-    Threads that have nothing to say to one another lose nothing where others want the cores too. Helpers of OpenMP wait for
-    each other in every operation: beside one busy process, a pass of 0.3 s then takes seconds.
+    Independent threads lose little where other processes use the cores too. Helpers of OpenMP wait for each other in every
+    operation: next to one busy process, a pass of 0.3 s then takes seconds.
     """
     pool = _beside(min(_most, MOST_PASSES))
     futures = deque(pool.submit(work) for work in works)
@@ -114,20 +114,20 @@ def in_parallel(works: Sequence[Callable[[], T]]) -> Iterator[T]:
             yield futures.popleft().result()  # No longer held here: it may be large.
     finally:
         _under_way.pop()
-        # Whoever stops early may change the weights next.
+        # A caller that stops early may change the weights next.
         for future in futures:
             future.cancel()
         wait(futures)
 
 
 def passes_under_way() -> bool:
-    """Return True while training passes are computed side by side."""
+    """Return True while training passes are computed in parallel."""
     return bool(_under_way)
 
 
 @cache
 def _beside(count: int) -> ThreadPoolExecutor:
-    # They ask for the interpreter's lock after each operation, which the loop that plays rollouts holds for as long as it may.
+    # They need the interpreter's lock after each operation, which the loop of rollouts holds as long as it may.
     sys.setswitchinterval(min(sys.getswitchinterval(), TURN_SECONDS))
     return ThreadPoolExecutor(count, "hud-pass", initializer=_use, initargs=(1,))
 
@@ -137,5 +137,5 @@ def _use(count: int) -> None:
         torch.set_num_threads(count)
 
 
-# Helpers are for those who ask for them here; anything else is done by the thread that needs it.
+# All other work is done without helpers, by the thread that needs it.
 _use(1)

@@ -1,4 +1,4 @@
-"""LoRA adapters (arXiv 2106.09685): a trained low-rank term beside a frozen linear layer.
+"""LoRA adapters (arXiv 2106.09685): a trained low-rank term added to a frozen linear layer.
 
     y = x Wᵀ + b + (alpha / rank) · x Aᵀ Bᵀ        A: (rank, in), B: (out, rank), B = 0 at the start
 
@@ -40,7 +40,7 @@ class LoraConfig:
     targets: tuple[str, ...] = DEFAULT_TARGETS
     """Last parts of the names of the linear layers that get one."""
     seed: int = 0
-    """Of the random A matrices."""
+    """Seed of the random A matrices."""
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -50,12 +50,12 @@ class LoraConfig:
 
     @property
     def scale(self) -> float:
-        """What the low-rank term is multiplied by."""
+        """Factor of the low-rank term."""
         return self.alpha / self.rank
 
 
 class LoraLinear(nn.Module):
-    """A frozen linear layer with a trained low-rank term; stands where the layer stood."""
+    """A frozen linear layer with a trained low-rank term, in the layer's place."""
 
     def __init__(self, base: nn.Linear, config: LoraConfig, generator: torch.Generator) -> None:
         super().__init__()

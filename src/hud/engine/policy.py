@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 
 class TurnSampler(Protocol):
-    """What draws turns with the weights of a policy: in this process (`SamplerPool`), or on servers (`VllmSampler`)."""
+    """Samples turns with the weights of a policy: in this process (`SamplerPool`, `ForkSampler`) or on servers (`VllmSampler`)."""
 
     version: str | None
-    """The checkpoint whose weights draw; setting it says that they have changed."""
+    """The checkpoint of the sampled weights; set after they have changed."""
 
     @property
     def load(self) -> int:
-        """Sequences on their way, and those that wait."""
+        """Active and waiting sequences."""
         ...
 
     @property
     def closed(self) -> bool:
-        """True once it draws no more."""
+        """True once no turn is accepted."""
         ...
 
     def queue_length(self) -> int:
-        """Return how many sequences wait that somebody still wants."""
+        """Return how many waiting sequences are not abandoned."""
         ...
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
@@ -57,20 +57,20 @@ class TurnSampler(Protocol):
         ...
 
     def exclusive(self, *, in_flight: bool = False) -> AbstractContextManager[None]:
-        """Let weights change inside the block; see `Policy.exclusive`."""
+        """Allow changes of the weights inside the block; see `Policy.exclusive`."""
         ...
 
     def revive(self) -> None:
-        """Draw again, where it failed or was closed."""
+        """Sample again, after a failure or `close`."""
         ...
 
     def close(self) -> None:
-        """Draw no more."""
+        """Stop sampling."""
         ...
 
 
 class Policy:
-    """A decoder, its chat format and its sampler. Whoever trains it changes the weights in place."""
+    """A decoder, its chat format and its sampler. Training changes the weights in place."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class Policy:
         slots: int = 64,
         samplers: TurnSampler | None = None,
     ) -> None:
-        """`samplers` draws with the decoder's weights; None: it is sampled here."""
+        """`samplers` samples with the decoder's weights; None: a `SamplerPool`."""
         self.decoder = decoder
         self.chat = chat
         self._samplers = samplers or SamplerPool(decoder, slots=slots, version=checkpoint)
 
     @property
     def sampler(self) -> Sampler:
-        """What draws in this process, of a policy that is sampled here."""
+        """The sampler in this process, of a policy that is sampled here."""
         assert isinstance(self._samplers, SamplerPool)
         return self._samplers.own.sampler
 
@@ -99,7 +99,7 @@ class Policy:
 
     @property
     def turns(self) -> int:
-        """Sequences on their way, and those that wait."""
+        """Active and waiting sequences."""
         return self._samplers.load
 
     @classmethod
@@ -130,16 +130,16 @@ class Policy:
         self._samplers.version = checkpoint
 
     def beside(self) -> Sequence[PassWorker]:
-        """Return the processes with these weights that compute training passes now, if there are any; see `Trainer`."""
+        """Return the worker processes that compute training passes now, if any; see `Trainer`."""
         return self._samplers.beside() if isinstance(self._samplers, SamplerPool) else ()
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Keep sampling still while the weights change, and forget what was computed with the old ones.
+        """Pause sampling while the weights change, and drop the keys and values of the old ones.
 
-        What is in flight goes on with a copy of the old weights, where there is room for that; else it is finished first.
-        With `in_flight` it waits for nothing but the decode step: turns on their way are continued by the new weights, over
-        the keys and values of the old ones (PipelineRL, arXiv 2509.19128), and it stands on each from which token on.
+        Active turns continue with a copy of the old weights, where there is memory for that; else they are finished first.
+        With `in_flight` only the running decode step is finished: active turns continue with the new weights, over the keys
+        and values of the old ones (PipelineRL, arXiv 2509.19128), and record from which token on.
         Blocks the calling thread, so call it off the event loop.
         """
         with self._samplers.exclusive(in_flight=in_flight):
@@ -152,7 +152,7 @@ class Policy:
         *,
         stopped: Callable[[list[int]], bool] | None = None,
     ) -> SampledTurn:
-        """Draw one turn; see `Sampler.submit`."""
+        """Sample one turn; see `Sampler.submit`."""
         turn = Turn(prompt=prompt, params=params, stop_ids=self.chat.stop_ids, stopped=stopped)
         return await wait_for_turn(lambda listener: self.submit(turn, listener))
 
@@ -161,19 +161,19 @@ class Policy:
         return self._samplers.submit(turn, listener)
 
     def queue_length(self) -> int:
-        """Return how many sequences wait that somebody still wants."""
+        """Return how many waiting sequences are not abandoned."""
         return self._samplers.queue_length()
 
     def revive(self) -> None:
-        """Sample again with the same weights, where the sampler failed or was closed."""
+        """Sample again with the same weights, after a failure or `close`."""
         self._samplers.revive()
 
     def constraint(self, grammar: str) -> Constraint:
-        """Return a grammar that binds one sequence. Raises `UsageError` for one that is none."""
+        """Return a grammar that binds one sequence. Raises `UsageError` for an invalid one."""
         return grammars_of(self.chat.folder, self.chat.end_id).compile(grammar)
 
     def chat_model(self, name: str) -> PolicyChatModel:
-        """Return the policy as a model that agents can ask."""
+        """Return the policy as a `ChatModel` for agents."""
         return PolicyChatModel(name, self)
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class Policy:
 
 
 class PolicyChatModel:
-    """`ChatModel` without anything in between."""
+    """A `ChatModel` that samples from a policy in this process."""
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
@@ -197,7 +197,7 @@ class PolicyChatModel:
         continuation: Continuation | None = None,
         trace_id: str | None = None,
     ) -> Completion:
-        """Draw the assistant's next turn. A truncated distribution (top-p, top-k) gives no sample to train on."""
+        """Sample the assistant's next turn. A truncated distribution (top-p, top-k) gives no sample to train on."""
         del trace_id
         chat = self.policy.chat
         effort = params.reasoning_effort

@@ -1,8 +1,7 @@
-"""Decoders outside our family, computed by `transformers` and attended by us.
+"""Decoders outside the Llama, Qwen2 and Qwen3 families: `transformers` models with our attention.
 
-Any causal language model whose attention goes through `transformers`' attention interface runs here: its own
-code projects, rotates and mixes; what its tokens attend to is our packed packing or our cache. So it samples with
-continuous batching and trains on packed sequences like the others, more slowly.
+Any causal language model that uses `transformers`' attention interface runs here. Attention is that of our packed sequences or
+of our key-value cache, so the model samples with continuous batching and trains on packed sequences, more slowly than ours.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def load_transformers(
 ) -> TransformersDecoder:
     """Load a model that `transformers` knows. Raises `StoreError` for one that it cannot load."""
     progress: Any = logging
-    progress.disable_progress_bar()  # Ours tell of whole runs; these would break them.
+    progress.disable_progress_bar()  # It would break our own progress display.
     try:
         # Code that comes with weights is not run.
         causal: Any = AutoModelForCausalLM.from_pretrained(
@@ -136,7 +135,7 @@ def _attention(
     scaling: float | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """What `transformers` calls for each layer: q (1, heads, N, D), k and v (1, kv_heads, N, D)."""
+    """Attention of one layer, called by `transformers`: q (1, heads, N, D), k and v (1, kv_heads, N, D)."""
     del attention_mask, settings
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     if scaling is not None:

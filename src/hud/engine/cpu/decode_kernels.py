@@ -39,9 +39,9 @@ ROWS = 96
 
 
 DecodeInputs = tuple[Floats, Floats, Floats, Floats, float, float, Any, Any, Floats, Floats]
-"""What every forward pass is given: the embedding (V, H); cosines and sines (C, D / 2) of every position's angles; the scales
-(layers, heads + kv_heads, D) of queries and keys; what is added to squares before a norm, and to those of queries and keys, which
-are not normalized where it is below 0; the matrices and biases of queries, keys and values, of what was attended to, of gates and
+"""Inputs of every forward pass: the embedding (V, H); cosines and sines (C, D / 2) of every position's angles; the scales
+(layers, heads + kv_heads, D) of queries and keys; epsilons for the sums of squares of a norm, and of the norms of queries and keys,
+below 0 where these are not normalized; the matrices and biases of queries, keys and values, of what was attended to, of gates and
 ups, and of what leaves them, each for all layers at once, biases without columns where there are none; and the cache: keys
 (layers, pages, kv_heads, D, T) and values (layers, pages, kv_heads, T, D), T being a multiple of `COLUMNS`."""
 

@@ -1,4 +1,4 @@
-"""What small models are sampled with on a CPU: a copy of their weights, laid out for one call of compiled code.
+"""The fused decoder: a copy of a small model's weights, laid out for one call of compiled code, for sampling on a CPU.
 
 A forward pass of a small model over a few tokens is many tiny operations, and starting them costs more than computing them.
 Hence here
@@ -9,7 +9,7 @@ Hence here
 - adapters (LoRA) are added to the weights that they adapt;
 - all layers are one call (`decode_kernels`), which reads each matrix in the order in which it lies in memory.
 
-The results are the decoder's own up to the rounding of fp32. What is laid out is a copy: `refresh` makes it anew.
+The results are the decoder's up to the rounding of fp32. `refresh` copies the weights again.
 """
 
 from __future__ import annotations

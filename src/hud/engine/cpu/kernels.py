@@ -1,9 +1,9 @@
-"""What torch has no single operation for, compiled for this machine's CPU by numba: the small parts of a decode step.
+"""The small operations of a decode step, compiled by numba for this machine's CPU.
 
-torch takes each of them apart into many operations, which cost more to start than to compute, and reads keys and values as
-far as the longest row of a batch. Here one call does each, reads what a row has and no more, and holds no lock of the
-interpreter meanwhile. All work on fp32 arrays in C order, in one thread. Compiled code is kept beside this file, or in the
-user's cache folder: only the first process on a machine waits some seconds for it.
+torch computes each by many operations, which cost more to start than to compute, and reads keys and values as far as the longest
+row of a batch. Here one call does each, reads only what a row has, and releases the interpreter's lock. All work on fp32 arrays in
+C order, in one thread. Compiled code is cached next to this file, or in the user's cache folder: only the first process on a
+machine waits some seconds for it.
 """
 
 from __future__ import annotations

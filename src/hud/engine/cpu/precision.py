@@ -1,4 +1,4 @@
-"""Which type this machine computes a model fastest in."""
+"""The dtype in which this machine computes a model fastest."""
 
 from __future__ import annotations
 

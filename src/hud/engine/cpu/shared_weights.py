@@ -1,4 +1,4 @@
-"""A copy of weights in memory that other processes compute with: what is learned here is copied there between two steps."""
+"""A copy of a decoder's weights in shared memory, for worker processes; updated between two steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINE = 64
 
 @dataclass(frozen=True)
 class Placed:
-    """Where one parameter lies."""
+    """The place of one parameter in shared memory."""
 
     name: str
     shape: tuple[int, ...]
@@ -34,13 +34,13 @@ class Placed:
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
     def within(self, memory: Tensor) -> Tensor:
-        """Return the tensor that lies there in `memory` (bytes,) uint8."""
+        """Return the tensor at this place in `memory` (bytes,) uint8."""
         return memory[self.offset : self.offset + self.nbytes].view(self.dtype).view(self.shape)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What another process needs, beside the memory, to make the same decoder."""
+    """The shape of a decoder and the places of its parameters, from which another process makes the same decoder."""
 
     config: DecoderConfig
     lora: LoraConfig | None
@@ -48,16 +48,16 @@ class Plan:
     size: int
 
     def tensors(self, descriptor: int) -> list[Tensor]:
-        """Return one for each parameter, in memory of this size."""
+        """Return a tensor for each parameter, in the shared memory of a descriptor."""
         memory = _mapped(descriptor, self.size)
         return [one.within(memory) for one in self.parameters]
 
     @classmethod
     def of(cls, decoder: Decoder) -> Plan:
-        """Lay out a decoder's parameters, one after the other, each as far into a cache line as it lies now."""
+        """Place a decoder's parameters one after the other, each at its present offset within a cache line."""
         placed, offset = [], 0
         for name, parameter in decoder.named_parameters():
-            # A file's weights may begin at any byte; here only whole numbers can be looked at.
+            # A file's weights may begin at any byte; a view needs whole numbers.
             begins = parameter.data_ptr() // parameter.itemsize * parameter.itemsize
             offset += (begins - offset) % _LINE
             one = Placed(name, tuple(parameter.shape), parameter.dtype, offset)
@@ -69,7 +69,7 @@ class Plan:
 class SharedWeights:
     """A copy of a decoder's parameters, in memory that has a file descriptor.
 
-    A copy, and not the parameters themselves: an optimizer may hold on to the memory that they were in when it began.
+    A copy, because an optimizer may keep the memory in which the parameters were when it was made.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -80,7 +80,7 @@ class SharedWeights:
 
     @torch.no_grad()
     def refresh(self, decoder: nn.Module) -> bool:
-        """Copy the parameters as they are now; False where they are others than those that were laid out."""
+        """Copy the present parameters; False where their names, shapes or dtypes have changed."""
         found = dict(decoder.named_parameters())
         laid_out = {(one.name, one.shape, one.dtype) for one in self.plan.parameters}
         if {(name, tuple(one.shape), one.dtype) for name, one in found.items()} != laid_out:
@@ -90,12 +90,12 @@ class SharedWeights:
         return True
 
     def close(self) -> None:
-        """Give the descriptor back; the memory stays as long as somebody computes with it."""
+        """Close the descriptor; the memory stays as long as a process maps it."""
         os.close(self.descriptor)
 
 
 def decoder_over(plan: Plan, descriptor: int) -> Decoder:
-    """Return a decoder that computes with somebody else's parameters."""
+    """Return a decoder over the shared parameters of a descriptor."""
     with torch.device("meta"):
         decoder = CpuDecoder(plan.config)
     if plan.lora is not None:
@@ -118,7 +118,7 @@ def _lora_of(decoder: nn.Module) -> LoraConfig | None:
 
 
 def shared_memory(size: int) -> int:
-    """Return the descriptor of `size` bytes that lie in no folder, and take no room before they are written."""
+    """Return the descriptor of `size` bytes of anonymous memory, allocated when written."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("hud")
     else:

@@ -1,7 +1,7 @@
-"""A process that samples beside its parent, or computes training passes: `python -m hud.engine.cpu.worker FD FD FD`.
+"""A worker process that samples and computes training passes: `python -m hud.engine.cpu.worker FD FD FD`.
 
-The first descriptor is its end of a pipe to the parent (`side_process`), the second the parent's weights, and the third room for
-gradients of them. It ends when the pipe does.
+The descriptors are its end of a pipe to the parent (`worker_process`), the parent's weights, and memory for their gradients. It
+ends when the pipe does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hud.learning.losses.config import LossConfig
 
 
 class Worker:
-    """Answers one parent."""
+    """Executes the messages of one parent."""
 
     def __init__(self, parent: Connection, weights: int, gradients: int) -> None:
         self._parent = parent
@@ -35,23 +35,23 @@ class Worker:
         self._sampler = SwappingSampler(decoder_over(plan, weights), slots=slots, version=version)
         self._passes: SimpleQueue[tuple[PackedPass, LossConfig | None, bool]] = SimpleQueue()
         self._trained = decoder_over(plan, weights).requires_grad_(True)
-        """The same weights, of which there are gradients."""
+        """The same weights, for training passes."""
         self._gradients = plan.tensors(gradients)
         self._requests: dict[int, tuple[Request, int]] = {}
-        """By number: a sequence on its way, and how much of it was told."""
+        """By number: an active request, and how many of its tokens were sent."""
         self._lock = threading.Lock()
         self._answering = threading.Lock()
         """A long message is written in parts."""
         self._woken = threading.Event()
         self._still: ExitStack | None = None
-        """What is left when weights have changed."""
+        """The pause of the sampler while weights change."""
 
     def _first(self) -> tuple[Plan, int, str | None]:
         first: tuple[Plan, int, str | None] = self._parent.recv()
         return first
 
     def work(self) -> None:
-        """Answer until the parent is gone, or says that it was all."""
+        """Execute messages until the pipe ends."""
         for work in (self._tell, self._compute):
             threading.Thread(target=work, name="hud-work", daemon=True).start()
         self._answer(("ready",))
@@ -101,7 +101,7 @@ class Worker:
                 try:
                     found = self._pass(batch, loss, checkpointed)
                 except Exception:
-                    self._answer(("failed",))  # The parent computes it again, and says why.
+                    self._answer(("failed",))  # The parent computes it again, and raises its error.
                 else:
                     self._answer(("passed", *found))
         finally:
@@ -110,7 +110,7 @@ class Worker:
     def _pass(
         self, batch: PackedPass, loss: LossConfig | None, checkpointed: bool
     ) -> tuple[np.ndarray, dict[str, float], list[bool] | None]:
-        """Compute a pass; its gradients are put where the parent finds them. Returns which those are, beside the rest."""
+        """Compute a pass, and write its gradients to shared memory. Returns logprobs, metrics and which gradients there are."""
         if loss is None:
             return logprobs_pass(self._trained, batch).logprobs.numpy(), {}, None
         self._trained.checkpointed = checkpointed
@@ -122,7 +122,7 @@ class Worker:
         return found.logprobs.numpy(), found.sums, [one is not None for one in gradients]
 
     def _tell(self) -> None:
-        """Send what was drawn since the last time, of all sequences at once."""
+        """Send the tokens sampled since the last message, of all sequences at once."""
         with suppress(OSError):
             while self._woken.wait():
                 self._woken.clear()
@@ -135,7 +135,7 @@ class Worker:
             known = list(self._requests.items())
         news: list[tuple[Any, ...]] = []
         for number, (request, seen) in known:
-            # First: once it has ended, everything that was drawn is there to be seen.
+            # Read first: once it has ended, all its tokens are in the lists.
             outcome = request.outcome
             end = len(request.logprobs)
             if outcome is None and (end == seen or not request.followed):
@@ -161,18 +161,18 @@ class Worker:
 
 
 def _said(outcome: SampledTurn | InfrastructureFault | None) -> str | InfrastructureFault | None:
-    """Return why a sequence ended; what it drew was told before."""
+    """Return the end of a sequence without its tokens, which were sent before."""
     return outcome.finish_reason if isinstance(outcome, SampledTurn) else outcome
 
 
 def main() -> None:
-    """Be the side process of the one that started this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear.
+    """Run a worker for the parent process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     parent, *memory = map(int, sys.argv[1:])
     process = Worker(Connection(parent), *memory)
     with suppress(EOFError, OSError):
         process.work()
-    os._exit(0)  # Nobody is left to answer to: a thread in the middle of a step is not waited for.
+    os._exit(0)  # The parent is gone: do not wait for a thread in the middle of a step.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A process that samples, or computes training passes, as its parent sees it; see `side_work` for the other end."""
+"""The parent's side of a worker process that samples and computes training passes; see `worker` for the other side."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from hud.errors import InfrastructureFault
 from hud.learning.losses.config import LossConfig
 
 STILL_SECONDS = 600.0
-"""How long turns on their way may take to end before weights are changed."""
+"""Time-out for active turns to end before a change of weights."""
 SHORT_TOKENS = 8_192
-"""A prompt up to this long fits into what a pipe takes that says it takes more: Linux says so while three quarters are free."""
+"""Longest prompt that is written to a writable pipe at once: Linux reports one as writable while three quarters are free."""
 
 
 @dataclass(eq=False, kw_only=True)
 class WorkerRequest(Request):
-    """One sequence on its way in another process."""
+    """A turn in a worker process."""
 
     number: int
     abandoning: Callable[[int], None] = field(repr=False)
 
     def abandon(self) -> None:
-        """Want no more of it."""
+        """Cancel, in the worker too."""
         self.abandoned = True
         if self.outcome is None:
             self.abandoning(self.number)
 
 
 class WorkerProcess:
-    """Computes in a process of its own, on one thread, with weights that are this process's to change."""
+    """A process that computes on one thread, with weights that this process changes."""
 
     def __init__(self, weights: SharedWeights, *, slots: int, version: str | None) -> None:
         self._connection, theirs = Pipe()
@@ -58,7 +58,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hud.engine.cpu.worker", *map(str, passed)],
                 pass_fds=passed,
-                # Of MKL's own setting torch thinks more.
+                # torch prefers MKL's own setting.
                 env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
             )
@@ -67,18 +67,18 @@ class WorkerProcess:
             theirs.close()
             os.close(room)
         self.ready = threading.Event()
-        """Set once it draws, and when it never will."""
+        """Set once it samples, and when it never will."""
         self.alive = True
         self._requests: dict[int, WorkerRequest] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._computing = threading.Lock()
-        """Held while a pass is computed there: there is room for one's gradients."""
+        """Held while a pass is computed: there is memory for one pass's gradients."""
         self._passed: Future[PassResult] | None = None
         self._still = threading.Event()
         self._outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._behind = 0
-        """Messages in the outbox, and in the hands of who sends them."""
+        """Messages in the outbox or being sent."""
         self._order = threading.Lock()
         self._takes_more = select.poll()
         self._takes_more.register(self._connection, select.POLLOUT)
@@ -88,7 +88,7 @@ class WorkerProcess:
 
     @property
     def load(self) -> int:
-        """Sequences on their way, and those that wait."""
+        """Active and waiting sequences."""
         return len(self._requests)
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
@@ -112,7 +112,7 @@ class WorkerProcess:
     def compute(
         self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool
     ) -> PassResult:
-        """Return what a pass finds, computed there; see `one_pass.PassWorker`."""
+        """See `training_pass.PassWorker`."""
         with self._computing:
             passed: Future[PassResult] = Future()
             with self._lock:
@@ -123,28 +123,28 @@ class WorkerProcess:
             return passed.result()
 
     def pause(self, *, in_flight: bool) -> None:
-        """Begin to keep it still; `wait_still` returns when it is."""
+        """Begin to pause sampling; `wait_still` returns when it is paused."""
         self._still.clear()
         self._post(("pause", in_flight))
 
     def wait_still(self) -> None:
-        """Wait until it is still, or gone. Raises `InfrastructureFault` where that takes too long."""
+        """Wait until it is paused, or has ended. Raises `InfrastructureFault` after `STILL_SECONDS`."""
         if not self._still.wait(STILL_SECONDS):
             raise InfrastructureFault(
                 f"A sampling process did not come to rest within {STILL_SECONDS:.0f} seconds."
             )
 
     def set_version(self, version: str | None) -> None:
-        """Name the weights anew, while it is still."""
+        """Rename the weights, while it is paused."""
         self._post(("version", version))
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue sampling."""
         self._post(("resume",))
 
     def close(self) -> None:
-        """End it; whoever waits is told."""
-        self._process.kill()  # It has nothing to save.
+        """Kill the process; unfinished requests end with an `InfrastructureFault`."""
+        self._process.kill()  # It holds no state.
         self._process.wait()
         with suppress(OSError):
             self._connection.close()
@@ -157,14 +157,14 @@ class WorkerProcess:
             self._post(("abandon", number))
 
     def _post(self, message: tuple[Any, ...], *, short: bool = False) -> None:
-        """Send a message after those before it. Nobody waits here: the other end may be busy with a step.
+        """Send a message after those before it, without blocking: the worker may be busy with a step.
 
-        A short one goes straight into the pipe if that has room: waking a thread for it costs several times as much, where
-        every core is busy sampling.
+        A short one is written to the pipe directly if that has room: waking a thread costs several times as much where every
+        core is busy.
         """
         with self._order:
             if short and not self._behind and self._takes_more.poll(0):
-                with suppress(OSError):  # The end of the process is told by who receives.
+                with suppress(OSError):  # The receiving thread handles the end of the process.
                     self._connection.send(message)
                 return
             self._behind += 1
@@ -224,7 +224,7 @@ class WorkerProcess:
     ) -> None:
         gradients = None
         if there is not None:
-            # Copies: the next pass is computed while these are added up.
+            # Copies: the next pass overwrites the shared memory.
             gradients = [
                 one.clone() if is_there else None
                 for one, is_there in zip(self._gradients, there, strict=True)
@@ -239,13 +239,13 @@ class WorkerProcess:
             passed.set_exception(InfrastructureFault(f"A training pass was not computed: {why}"))
 
     def _asked_pass(self) -> Future[PassResult] | None:
-        """Return what waits for the pass under way; whoever gets it answers."""
+        """Take the future of the running pass; its taker settles it."""
         with self._lock:
             passed, self._passed = self._passed, None
         return passed
 
     def _end(self) -> None:
-        """Tell everybody who waits that it is over."""
+        """End all waiting: requests, passes and pauses."""
         with self._lock:
             self.alive = False
             lost = list(self._requests.values())

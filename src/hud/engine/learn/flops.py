@@ -1,9 +1,8 @@
-"""What a training pass has to compute, from the architecture and the packed lengths; and what the device can.
+"""Floating-point operations of a training pass, from the architecture and the packed lengths; and the device's peak.
 
-Counted is what the mathematics asks for: matrix products over the tokens of a pass, logits and the end of the last
-layer where a token is predicted, attention over the keys that each token sees. Layers that are computed a second time
-to save memory, and padding, are not: model FLOPs, as in PaLM (arXiv 2204.02311), but with causal attention at its true
-half.
+Model FLOPs, as in PaLM (arXiv 2204.02311), but with causal attention at its true half: matrix products over the tokens of a pass,
+logits and the end of the last layer where a token is predicted, attention over the keys that each token sees. Recomputed layers
+and padding do not count.
 """
 
 from __future__ import annotations

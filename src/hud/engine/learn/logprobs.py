@@ -20,7 +20,7 @@ the whole vocabulary's weights and adds to their gradient, which costs more than
 
 
 class PackedDecoder(Protocol):
-    """What a pass asks of a decoder. `prefixes` is None unless the decoder says that it `shares_prefixes`."""
+    """The part of a decoder that a pass uses. `prefixes` is None unless the decoder `shares_prefixes`."""
 
     def hidden_packed(
         self,

@@ -28,15 +28,15 @@ BUCKET = 1 << 26
 
 @dataclass
 class Slot:
-    """One trained parameter, or this rank's part of it."""
+    """One trained parameter, or this rank's shard of it."""
 
     name: str
     parameter: nn.Parameter
-    """What the model computes with; of several ranks, its shape is that of all parts together."""
+    """The model's parameter; with several ranks, its shape is that of the whole tensor."""
     value: Tensor
-    """This rank's part of it, in the same memory."""
+    """This rank's shard of it, in the same memory."""
     master: Kept
-    """What is updated: the value itself in fp32 or fp64; a copy in fp32 where the model computes in less."""
+    """The updated tensor: the value itself in fp32 or fp64, else an fp32 copy."""
     copied: bool
     """True when the master is not the value itself."""
     gradient: Tensor | None = None
@@ -51,7 +51,7 @@ class Slot:
 
 
 class AdamW:
-    """The moments and the step count of some parameters."""
+    """AdamW's moments and step count of named parameters."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class AdamW:
                 key = f"{kind}/{name}"
                 if key not in shapes:
                     return None
-                # A copy: whoever gave the state may go on with it.
+                # A copy: the caller may continue to use the state.
                 return self._ranks.shard(state.get(key), slot.parameter, slot.master_dtype).clone()
 
             first, second = taken("first"), taken("second")
@@ -225,7 +225,7 @@ class AdamW:
         return Slot(name, parameter, value, held, copied)
 
     def _gradient(self, slot: Slot) -> Tensor | None:
-        """Return this rank's part of what was accumulated."""
+        """Return this rank's shard of the accumulated gradient."""
         if slot.copied:
             return slot.gradient
         return None if slot.parameter.grad is None else self._ranks.local(slot.parameter.grad)
@@ -247,11 +247,11 @@ class AdamW:
             slot.value.copy_(master)
 
     def _norm(self, mine: float) -> float:
-        """Return the norm over all ranks' parts."""
+        """Return the norm over all ranks' shards."""
         return math.hypot(*self._ranks.gather(mine))
 
     def _refuse(self, slots: list[tuple[Slot, Tensor]]) -> None:
-        """Forget a gradient that is not finite, and say where it is not."""
+        """Drop a gradient that is not finite, and raise `ConflictError` naming the parameters."""
         mine = {slot.name for slot, grad in slots if not bool(torch.isfinite(grad).all())}
         everywhere = set().union(*self._ranks.gather(mine))
         broken = [slot.name for slot, _ in slots if slot.name in everywhere]

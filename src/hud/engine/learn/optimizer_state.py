@@ -1,4 +1,4 @@
-"""How the optimizer keeps its tensors between two steps: as they are, in eight bits, or in the host's memory.
+"""Storage of the optimizer state between two steps: as it is, in eight bits, or in the host's memory.
 
 Eight bits hold blocks of 256 numbers, each as a code times the largest magnitude of its block (Dettmers et al.,
 arXiv 2110.02861, with codes of our own):
@@ -29,10 +29,10 @@ NOTHING = 1e-28
 
 @dataclass(frozen=True)
 class OptimizerOptions:
-    """How much memory the optimizer takes, and where."""
+    """Size and place of the optimizer state."""
 
     states: Literal["float32", "8bit"] = "float32"
-    """Of the two moments: 8 bytes for each weight, or 2."""
+    """Storage of the two moments: 8 bytes for each weight, or 2."""
     offload: bool = False
     """Keep moments, and fp32 copies of weights that compute in less, in the host's memory, not the device's."""
 

@@ -1,4 +1,4 @@
-"""What a trainer is told about memory and speed; nothing here changes what is learned, but for rounding."""
+"""Memory and speed options of a trainer; they change results by rounding only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hud.engine.learn.optimizer_state import OptimizerOptions
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """How a trainer computes."""
+    """Memory and speed of a trainer."""
 
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
     compile_layers: bool = False

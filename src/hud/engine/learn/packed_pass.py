@@ -29,7 +29,7 @@ class PackedPass:
     """Some datums laid end to end, on the trainer's device."""
 
     datums: tuple[int, ...]
-    """Which datums of the batch, in the order in which they lie here; none: a pass without meaning."""
+    """Indices of the packed datums in the batch, in order; none: a pass only for collectives."""
     input_ids: Tensor
     """(L,) int64: the rows, end to end."""
     positions: Tensor

@@ -1,4 +1,4 @@
-"""What the passes of one training call found, on one rank or on all of them."""
+"""Measurements of the passes of one training call, on one rank or on all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hud.learning.losses.action_tokens import MAX_LOG_RATIO
 
 @dataclass
 class Measured:
-    """What passes were about, and what was measured in them."""
+    """Measurements of some passes, summed."""
 
     sums: dict[str, float] = field(default_factory=dict)
     """Over sampled tokens."""

@@ -1,4 +1,4 @@
-"""What a trainer's steps cost: time, work and memory since the last one."""
+"""Time, work and memory of a trainer's optimizer steps."""
 
 from __future__ import annotations
 

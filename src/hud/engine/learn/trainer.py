@@ -1,7 +1,7 @@
 """The trainer: gradients of a loss over datums, and optimizer steps, on a decoder that may be sampling too.
 
-Knows datums, losses and weights. Knows nothing of text, rewards, checkpoints' folders or who else uses the
-weights: the caller makes sure that nobody samples while `optim_step` or `load_state_dict` changes them.
+Knows datums, losses and weights; nothing of text, rewards or checkpoint folders. The caller pauses sampling while `optim_step`
+or `load_state_dict` changes the weights.
 
     trainer = Trainer(decoder, lora=LoraConfig(rank=8))
     metrics = trainer.forward_backward(batch.datums, "ppo", {"epsilon": 0.2})
@@ -54,7 +54,7 @@ PASS_TOKENS = 4096
 """Most tokens computed at once; a longer sequence goes alone."""
 
 APART_FROM = 512
-"""Fewest tokens of a pass for which it is worth to compute it beside others."""
+"""Fewest tokens of a pass that is computed in parallel with others."""
 
 
 class Trainer:
@@ -71,13 +71,13 @@ class Trainer:
         ranks: Ranks | None = None,
         beside: Callable[[], Sequence[PassWorker]] = tuple,
     ) -> None:
-        """`reference` is the policy that KL is taken to. With LoRA it may be left out: the base is it.
+        """`reference`: the reference policy of KL terms; with LoRA the base by default.
 
-        `beside` returns the processes that compute passes of a small model now, if there are any; `Policy.exclusive` sees to
-        it that they have the weights.
+        `beside` returns the worker processes that compute passes of a small model now, if any; `Policy.exclusive` keeps their
+        weights up to date.
 
-        With several `ranks`, the decoders are parts of it, and every rank calls every method with the same arguments:
-        `load_state_dict` alone needs the state on the first only. All get the same answers, but for `state_dict`.
+        With several `ranks`, the decoders are sharded, and every rank calls every method with the same arguments;
+        `load_state_dict` needs the state on the first only. All return the same, but for `state_dict`.
         """
         self.decoder = decoder
         self.lora = lora
@@ -105,13 +105,13 @@ class Trainer:
             first.device, decoder.dtype if isinstance(decoder, Decoder) else first.dtype
         )
         self._at_once = 1
-        """Passes computed at the same time. One of adapters may be switched off meanwhile; a foreign one keeps what it likes."""
+        """Passes computed at the same time. 1 with adapters, which a pass of the reference disables, and with `transformers` models."""
         plain = isinstance(decoder, Decoder) and isinstance(reference, Decoder | None)
         plain = plain and lora is None and not options.compile_layers
         if plain and first.device.type == "cpu" and self._ranks.count == 1:
             self._at_once = passes_at_once(sum(one.numel() for one in decoder.parameters()))
         self.last_logprobs: list[Floats] = []
-        """What `forward` would have returned for the datums of the last `forward_backward`."""
+        """Logprobs of the datums of the last `forward_backward`; see `forward`."""
         # Since the last step; divisions by them wait for it.
         self._action_tokens = 0
         self._sequences = 0
@@ -140,9 +140,10 @@ class Trainer:
         *,
         num_substeps: int = 1,
     ) -> dict[str, float]:
-        """Add the gradient of a loss over `datums` to what is accumulated; return what was measured.
+        """Add the gradient of a loss over `datums` to what is accumulated; return its metrics.
 
-        `num_substeps` asks for at least that many passes; it never changes the gradient.
+        `num_substeps`: at least so many passes; it never changes the gradient. Raises `ConflictError` for a loss that is not
+        finite.
         """
         loss = parse_loss(loss_fn, config)
         self._check_normalization(loss.normalization)
@@ -219,7 +220,7 @@ class Trainer:
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
     ) -> dict[str, float]:
-        """Apply what was accumulated and forget it; return what was measured.
+        """Apply the accumulated gradient, clear it and return the step's metrics.
 
         Raises `ConflictError`, with the weights untouched, where nothing was accumulated or the gradient is not
         finite.
@@ -247,7 +248,7 @@ class Trainer:
             self._forget()
 
     def zero_grad(self) -> None:
-        """Forget what was accumulated."""
+        """Clear the accumulated gradient."""
         self._optimizer.zero_grad()
         self._forget()
 
@@ -279,7 +280,7 @@ class Trainer:
         self._forget()
 
     def reset(self) -> None:
-        """Begin anew from the decoder's present weights: step 0 and no moments."""
+        """Start again from the decoder's present weights: step 0 and no moments."""
         self._optimizer.reset()
         self._forget()
 
@@ -290,7 +291,7 @@ class Trainer:
         self._meter.reset()
 
     def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
-        """Lay out this rank's passes: as many as every other's, so that all of them meet in each layer."""
+        """Pack this rank's passes: as many as every other's, for the collectives of each layer."""
         share = getattr(self.decoder, "shares_prefixes", False)
         used = [number for number, datum in enumerate(datums) if datum.actions]
         check(datums, used)
@@ -312,7 +313,7 @@ class Trainer:
     def _each(
         self, passes: Sequence[PackedPass], loss: LossConfig | None
     ) -> Iterator[tuple[PackedPass, PassResult]]:
-        """Yield every pass with what it finds, several computed at the same time where that is better.
+        """Yield every pass with its result, several computed at the same time where that is faster.
 
         Without a loss that is the logprobs alone.
         """
@@ -320,7 +321,7 @@ class Trainer:
             for batch in passes:
                 yield batch, self._compute(partial(self._one_pass, batch, loss))
             return
-        # Beside a loop that plays rollouts, threads of its process wait for the interpreter's lock after every operation.
+        # In the process of the rollouts' loop, threads would wait for the interpreter's lock after every operation.
         sides = [] if loss is not None and loss.needs_reference else self._beside()
         work: Compute = self._one_pass
         if sides and 2 * len(sides) >= min(self._at_once, len(passes)):
@@ -338,7 +339,7 @@ class Trainer:
         return gradient_pass(self.decoder, batch, loss, reference, trained=trained)
 
     def _collect(self, batch: PackedPass, found: PassResult, measured: Measured) -> None:
-        """Add the gradient of a pass, and what was measured, in the order of the passes."""
+        """Accumulate the gradient and the metrics of a pass; called in the order of the passes."""
         for parameter, gradient in zip(self._trained, found.gradients or (), strict=False):
             if gradient is None:
                 continue
@@ -356,7 +357,7 @@ class Trainer:
         self._meter.add(len(batch.input_ids), flops)
 
     def _compute(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, computed with all that this rank has."""
+        """Return the result of `work`, computed with all cores or the GPU of this rank."""
         if self._device.type == "cpu" and self._ranks.count == 1:
             return on_all_cores(work)
         for_training()

@@ -1,4 +1,4 @@
-"""One training pass: the logprobs of what was sampled, and the gradient of a loss of them."""
+"""One training pass: the logprobs of the sampled tokens, and the gradient of a loss of them."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PassResult:
-    """What one pass gave."""
+    """The result of one pass."""
 
     logprobs: Tensor
     """(N,) of the sampled tokens."""
     sums: dict[str, float]
-    """What was measured, over sampled tokens."""
+    """Metrics, summed over sampled tokens."""
     gradients: Sequence[Tensor | None] | None = None
-    """Of what is trained; None where they are in `grad` already."""
+    """Gradients of the trained parameters; None where they are in `grad` already."""
 
 
 Compute = Callable[[PackedPass, LossConfig | None], PassResult]
-"""What computes a pass; without a loss its logprobs alone."""
+"""Computes a pass; without a loss its logprobs alone."""
 
 
 class PassWorker(Protocol):
-    """A process beside this one that has the weights as they are now."""
+    """A worker process with the present weights."""
 
     def compute(
         self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool
     ) -> PassResult:
-        """Return what a pass finds there; without a loss its logprobs alone.
+        """Compute a pass; without a loss its logprobs alone.
 
         Raises `InfrastructureFault` where it fails there, or the process has ended.
         """
@@ -60,13 +60,13 @@ def gradient_pass(
     *,
     trained: Sequence[Tensor] | None = None,
 ) -> PassResult:
-    """Return what a pass finds, with the gradients of `trained`; None: they are added to each parameter's `grad`.
+    """Compute a pass and the gradients of `trained`; None: they are added to each parameter's `grad`.
 
     `reference` (N,) are the logprobs of the policy that KL is taken to, for losses that need them.
     """
     logprobs, entropy = pass_logprobs(decoder, batch, entropy=loss.needs_entropy)
     if not batch.datums:
-        # It only keeps the other ranks company.
+        # Only for the collectives of the other ranks.
         (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
         return PassResult(logprobs.detach(), {})
     tokens = batch.tokens(logprobs, entropy, reference)
@@ -90,7 +90,7 @@ def logprobs_pass(decoder: AnyDecoder, batch: PackedPass) -> PassResult:
 
 
 def on_first_free(sides: Sequence[PassWorker], here: Compute, *, checkpointed: bool) -> Compute:
-    """Return what computes a pass in the first of `sides` that is free, and `here` where that fails: then it says why."""
+    """Return a function that computes a pass in the first free worker of `sides`, and by `here` where that fails."""
     free: SimpleQueue[PassWorker] = SimpleQueue()
     for side in sides:
         free.put(side)

@@ -1,4 +1,4 @@
-"""The adapters of many forks of one base, side by side, so that each row of a batch may be computed with another.
+"""The adapters of many forks of one base, concatenated, so that each row of a batch is computed with its own (multi-LoRA).
 
     y = x Wᵀ + ((x Aᵀ) ∘ M) Bᵀ
 
@@ -24,21 +24,21 @@ from hud.engine.lora import LoraLinear
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 _COLUMNS = 64
-"""Columns that are made at first; there are twice as many whenever they do not suffice."""
+"""Initial columns; doubled whenever they do not suffice."""
 
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """One version of one fork's adapter, as the bank holds it. What is computed with it is of no use to any other."""
+    """One version of one fork's adapter in the bank. Its keys and values are of no use to any other."""
 
     version: str | None
-    """The checkpoint that it is."""
+    """Its checkpoint."""
     columns: tuple[int, int] = field(default=(0, 0), repr=False)
-    """Where its columns begin and end."""
+    """First column, and the one after the last."""
 
 
 class AdapterBank:
-    """A decoder that computes each row with that row's adapter. Nothing may be computing while `put` or `drop` is called."""
+    """A decoder that computes each row with that row's adapter. No pass may run during `put` or `drop`."""
 
     def __init__(self, base: Decoder) -> None:
         self.decoder = sharing(base, base.parameters())
@@ -50,7 +50,7 @@ class AdapterBank:
 
     @torch.no_grad()
     def put(self, version: str | None, layers: Mapping[str, LoraLinear]) -> Adapter:
-        """Copy the adapter that wraps the layers of a fork, by their names, into the bank."""
+        """Copy the adapter of a fork's wrapped layers, by their names, into the bank."""
         rank = max((layer.lora_A.shape[0] for layer in layers.values()), default=0)
         adapter = Adapter(version, self._room(rank))
         start, end = adapter.columns
@@ -64,12 +64,12 @@ class AdapterBank:
 
     @torch.no_grad()
     def drop(self, adapter: Adapter) -> None:
-        """Forget an adapter that nobody uses any more."""
+        """Remove an adapter that no sequence uses any more."""
         self._held.remove(adapter)
         start, end = adapter.columns
         self._scales[start:end] = 0
         for layer in self._layers.values():
-            # Whoever has these columns next may leave this layer as it is.
+            # The next adapter in these columns may not wrap this layer.
             layer.columns_out[:, start:end] = 0
 
     @property
@@ -78,7 +78,7 @@ class AdapterBank:
         return frozenset(self._held)
 
     def aim(self, rows: Sequence[Adapter | None], width: int = 1) -> None:
-        """Say which adapter each row of the next pass is computed with, `width` tokens to a row; None: the base alone."""
+        """Set the adapter of each row of the next pass, `width` tokens a row; None: the base alone."""
         used = [adapter for adapter in dict.fromkeys(rows) if adapter is not None]
         if not used:
             self._mask = None
@@ -98,7 +98,7 @@ class AdapterBank:
         return self._mask
 
     def _room(self, rank: int) -> tuple[int, int]:
-        """Return `rank` columns that are free, side by side."""
+        """Return `rank` free consecutive columns."""
         start = 0
         for first, end in sorted(adapter.columns for adapter in self._held):
             if first - start >= rank:
@@ -124,7 +124,7 @@ class AdapterBank:
 
 
 class _BankedLinear(nn.Module):
-    """A linear layer beside all adapters of it; stands where the layer stood."""
+    """A linear layer with all adapters of it, in the layer's place."""
 
     columns_in: Tensor
     """A: (C, in)"""

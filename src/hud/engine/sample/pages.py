@@ -1,7 +1,6 @@
-"""Which pages of the key-value cache are in use, and by how many.
+"""Reference counts of the key-value cache's pages.
 
-A page may be in several slots at once: those that begin with the same tokens share it. What sequences on their
-way need is pinned; everything else may be evicted.
+Slots with a common prefix share pages. Pages of active sequences are pinned; all others may be evicted.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from heapq import heapify, heappop, heappush
 
 
 class Pages:
-    """Reference counts of `count` pages. The lowest free one is given out first, so that those in use stay together."""
+    """Reference counts of `count` pages; the lowest free one is taken first."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -29,24 +28,24 @@ class Pages:
 
     @property
     def in_use(self) -> int:
-        """Pages that some slot holds, of sequences on their way or not."""
+        """Pages in some slot, of active sequences or not."""
         return self.count - len(self._free)
 
     @property
     def available(self) -> int:
-        """Pages that are free, or would be once everything was evicted that is not pinned."""
+        """Pages that are not pinned."""
         return self.count - self._pinned
 
     def users(self, page: int) -> int:
-        """Return how many references a page has."""
+        """Return the number of references to a page."""
         return self._users[page]
 
     def pinned(self, page: int) -> bool:
-        """Return True while a sequence on its way needs the page."""
+        """Return True while an active sequence needs the page."""
         return self._pins[page] > 0
 
     def take(self) -> int:
-        """Return a page that was free, with one reference to it. Raises `IndexError` where none is."""
+        """Return a free page, with one reference to it now. Raises `IndexError` where none is free."""
         page = heappop(self._free)
         self._users[page] = 1
         self.most_in_use = max(self.most_in_use, self.in_use)
@@ -65,7 +64,7 @@ class Pages:
             heappush(self._free, page)
 
     def pin(self, page: int) -> None:
-        """Keep a page, to which there is a reference, from being evicted."""
+        """Protect a referenced page from eviction."""
         assert self._users[page] > self._pins[page], f"page {page} is not held"
         self._pins[page] += 1
         self._pinned += self._pins[page] == 1

@@ -1,8 +1,8 @@
-"""Which conversation's keys and values lie in which pages of the cache, and what can be reused of them.
+"""The prefix cache: which token prefixes are in which pages of the key-value cache, for reuse by later prompts.
 
-A slot is one conversation's place: its tokens, and the pages that hold them in order. PrefixCache that begin with the same
-tokens share their whole pages; the last one of each, which may be written to, is its own. What idle slots hold stays
-until the pages are needed, and goes page by page from the end, the slot first that was idle longest.
+A slot holds one conversation's tokens and the pages that hold them in order. Slots with a common prefix share their whole pages;
+the last page of each, which may be written to, is its own. Idle slots keep their pages until these are needed, and lose them
+page by page from the end, the least recently used slot first.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import chain
 from hud.engine.sample.pages import Pages
 
 SHORTEST_SHARED = 16
-"""A shared beginning shorter than this is computed again."""
+"""A shorter common prefix is computed again."""
 MOST_IDLE = 1024
-"""Idle slots beyond this many are forgotten: each costs a look whenever a prompt is placed."""
+"""Most idle slots: each is compared with every prompt that is placed."""
 
 
 @dataclass(eq=False)
@@ -27,14 +27,14 @@ class Slot:
     tokens: list[int] = field(default_factory=list)
     """The ids whose keys and values it holds."""
     salt: object = None
-    """What its keys and values were computed with beside the base's weights: an adapter, or nothing."""
+    """The adapter that its keys and values were computed with; None: the base's weights."""
     stale: bool = False
-    """True while a sequence goes on here that older weights began: nobody else may use what it holds."""
+    """True while an active sequence holds keys of older weights: it is not shared."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a prompt goes, and how much of it is there already."""
+    """A slot for a prompt, and how many of its tokens are cached there."""
 
     slot: Slot
     cached: int
@@ -43,20 +43,20 @@ class Placement:
 
 
 class PrefixCache:
-    """The slots of one cache. Weights that change make everything in them worthless: `forget`."""
+    """The slots of one cache. After a change of weights, call `forget`."""
 
     def __init__(self, pages: Pages, page_tokens: int) -> None:
         self.pages = pages
         self.page_tokens = page_tokens
         self._busy: dict[Slot, None] = {}
         self._idle: dict[Slot, None] = {}
-        """The one that was idle longest first."""
+        """The least recently used first."""
 
     def place(self, ids: Sequence[int], ahead: int = 0, salt: object = None) -> Placement | None:
-        """Return a slot with pages for `ids`, marked busy; None where there are not enough for them and `ahead` more.
+        """Return a busy slot with pages for `ids`; None where there are not enough for them and `ahead` more tokens.
 
-        The last token is never taken as cached. A slot whose whole content begins the ids (the conversation's last turn)
-        is taken over; otherwise a new one shares what any slot has of them.
+        The last token never counts as cached. A slot that holds a prefix of the ids and nothing else (the conversation's last
+        turn) is taken over; otherwise a new slot shares the longest prefix that any slot holds.
         """
         source, cached = self._best(ids, salt)
         whole, rest = divmod(cached, self.page_tokens)
@@ -90,7 +90,7 @@ class PrefixCache:
         return min(count, len(slot.pages) * self.page_tokens - len(slot.tokens))
 
     def release(self, slot: Slot) -> None:
-        """Give a slot back; what it holds stays useful until its pages are needed."""
+        """Make a slot idle; its prefix may be reused until its pages are needed."""
         del self._busy[slot]
         for page in slot.pages:
             self.pages.unpin(page)
@@ -102,21 +102,21 @@ class PrefixCache:
             self._cut(next(iter(self._idle)), 0)
 
     def forget(self) -> None:
-        """Forget what the slots hold, those of sequences on their way once these end."""
+        """Drop all prefixes; those of active sequences once these end."""
         for slot in self._busy:
             slot.stale = True
         for slot in list(self._idle):
             self._cut(slot, 0)
 
     def reusable(self, ids: Sequence[int], salt: object = None) -> int:
-        """Return how many tokens of `ids`, computed with `salt`, would be found here."""
+        """Return how many leading tokens of `ids`, computed with `salt`, are cached."""
         return self._best(ids, salt)[1]
 
     def __iter__(self) -> Iterator[Slot]:
         return chain(self._busy, self._idle)
 
     def _best(self, ids: Sequence[int], salt: object) -> tuple[Slot | None, int]:
-        """Return the slot that holds most of the ids, and how many; one that can be taken over, where it holds as good as that."""
+        """Return the slot with the longest prefix of the ids, and its length; preferably one that can be taken over."""
         last = len(ids) - 1
         best, most = None, SHORTEST_SHARED - 1
         for slot in self:
@@ -141,7 +141,7 @@ class PrefixCache:
 
     def _own(self, page: int) -> tuple[int, int] | None:
         """Make the caller's reference to a page the only one; return what to copy for that."""
-        # Eviction may take away every other reference to it.
+        # Eviction may drop every other reference to it.
         while self.pages.users(page) > 1 and not self.pages.free and self._evict():
             pass
         if self.pages.users(page) == 1:
@@ -180,7 +180,7 @@ class PrefixCache:
 def shared_length(a: Sequence[int], b: Sequence[int], *, beyond: int = 0) -> int:
     """Return how many leading tokens `a` and `b` share; 0 where it is not more than `beyond`."""
     most = min(len(a), len(b))
-    # One look spares most comparisons of the whole beginning.
+    # One comparison spares most comparisons of a whole prefix.
     if most <= beyond or a[beyond] != b[beyond] or a[:beyond] != b[:beyond]:
         return 0
     low, high = beyond + 1, most

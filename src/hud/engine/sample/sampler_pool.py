@@ -1,11 +1,10 @@
-"""The samplers of one policy: one in this process and, where there is more than one core, one for each in processes of their own.
+"""The samplers of one policy: one in this process and, for a small model on several cores, one in a worker process for each core.
 
-A decode step of a small model is many tiny operations, which a second thread does not make faster (`threads`); a second
-process, with half of the sequences, does. This process's own then draws only what needs it: beside the tools, templates and
-records of all rollouts it would wait for the interpreter's lock again and again. The others compute with one copy of the
-weights, which is made anew whenever those have changed, and the trainer's passes are computed there too. A turn goes where the
-least is to be done for it: fewest sequences on their way, and most of its prompt known. Where training goes on meanwhile, half
-of them draw and the others compute passes: a decode step costs little more with twice the sequences.
+A decode step of a small model is many tiny operations, which a second thread does not make faster (`cpu_threads`); a second
+process, with half of the sequences, does. This process then samples only turns that need it, since it shares the interpreter's
+lock with the tools and templates of all rollouts. The workers compute with one copy of the weights, refreshed after every change,
+and compute training passes too. A turn goes to the sampler with the least work for it: fewest sequences, and most of its prompt
+cached. During training, half of the workers sample and the others compute passes.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
 
 BUSY_STEPS = 400
-"""Steps after which other processes are worth the seconds that they take to start."""
+"""Steps after which worker processes are worth the seconds that they take to start."""
 BUSY_SEQUENCES = 8
-"""Fewest sequences on their way that are worth being shared out."""
+"""Fewest active sequences for which workers are started."""
 TRAINING_SECONDS = 10.0
-"""How long after a turn that began beside training passes more of them are expected."""
+"""How long after a training pass further ones are expected."""
 TOKENS_PER_SEQUENCE = 32
-"""Prompt tokens whose computing holds up the others as much as one more sequence beside them."""
+"""Prompt tokens that cost as much as one more active sequence."""
 
 
 class SamplerPool:
-    """What draws with one decoder's weights, which change in place."""
+    """The `TurnSampler` of one decoder, whose weights change in place."""
 
     def __init__(self, decoder: AnyDecoder, *, slots: int, version: str | None = None) -> None:
         self.decoder = decoder
@@ -72,12 +71,12 @@ class SamplerPool:
 
     @property
     def load(self) -> int:
-        """Sequences on their way, and those that wait."""
+        """Active and waiting sequences."""
         return self.own.load + sum(side.load for side in self._sides)
 
     @property
     def closed(self) -> bool:
-        """True once it takes no more."""
+        """True once no turn is accepted."""
         return self.own.sampler.closed
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
@@ -100,7 +99,7 @@ class SamplerPool:
         return self.own.submit(turn, listener)
 
     def beside(self) -> list[WorkerProcess]:
-        """Return the other processes that compute training passes now: all, or those that do not draw meanwhile."""
+        """Return the workers that compute training passes now: all, or those that do not sample meanwhile."""
         sides = self._ready()
         if len(sides) < self._wanted:
             return []
@@ -108,12 +107,12 @@ class SamplerPool:
         return sides[self._half :] if drawing or self._training() else sides
 
     def queue_length(self) -> int:
-        """Return how many sequences wait that somebody still wants."""
+        """Return how many waiting sequences are not abandoned."""
         return self.own.sampler.queue_length()
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Keep sampling still while the weights change; see `Policy.exclusive`."""
+        """Pause sampling for a change of weights; see `Policy.exclusive`."""
         with self._changing:
             sides = [side for side in self._sides if side.alive]
             drawing = [side for side in sides if side.ready.is_set()]
@@ -121,7 +120,7 @@ class SamplerPool:
                 side.pause(in_flight=in_flight)
             try:
                 with self.own.exclusive(in_flight=in_flight):
-                    for side in drawing:  # One that is still starting hears of it before it draws.
+                    for side in drawing:  # One that is still starting pauses before its first turn.
                         side.wait_still()
                     yield
                     self._prefixes.clear()
@@ -132,11 +131,11 @@ class SamplerPool:
                     side.resume()
 
     def revive(self) -> None:
-        """Sample again with the same weights, where the sampler failed or was closed."""
+        """Replace a sampler that failed or was closed, with the same weights."""
         self.own.revive()
 
     def close(self) -> None:
-        """Stop sampling; whoever waits is told."""
+        """Stop sampling; unfinished requests end with an `InfrastructureFault`."""
         self._closed = True
         if self._starting is not None:
             self._starting.join()
@@ -147,7 +146,7 @@ class SamplerPool:
     # -- other processes ----------------------------------------------------------------------------
 
     def _start_sides(self) -> None:
-        """Start other processes, in the background, when there has been much to do for a while."""
+        """Start workers in the background, once there has been enough to sample."""
         self._sides = [side for side in self._sides if side.alive]
         if len(self._sides) >= self._wanted or self._starting is not None or self._closed:
             return
@@ -157,7 +156,7 @@ class SamplerPool:
         self._starting.start()
 
     def _ready(self) -> list[WorkerProcess]:
-        """Return the other processes that can be asked now."""
+        """Return the workers that accept turns."""
         return [side for side in self._sides if side.alive and side.ready.is_set()]
 
     def _start(self) -> None:
@@ -173,7 +172,7 @@ class SamplerPool:
             self._starting = None
 
     def _drop_sides(self) -> None:
-        """End the other processes, as where an adapter was put on the decoder, or its layers were replaced."""
+        """End the workers, as when an adapter was attached or layers were replaced."""
         if self._weights is None:
             return
         for side in self._sides:
@@ -185,7 +184,7 @@ class SamplerPool:
     # -- where a turn goes --------------------------------------------------------------------------
 
     def _training(self) -> bool:
-        """Return whether turns are drawn beside training passes, or were lately."""
+        """Return whether training passes are computed now, or were lately."""
         now = monotonic()
         if passes_under_way():
             self._training_until = now + TRAINING_SECONDS
@@ -193,7 +192,7 @@ class SamplerPool:
 
     @property
     def _half(self) -> int:
-        """How many other processes turns are shared out to beside training passes."""
+        """Number of workers that sample during training."""
         return -(-self._wanted // 2)
 
     def _cost(self, one: SwappingSampler | WorkerProcess, hashes: list[int]) -> float:

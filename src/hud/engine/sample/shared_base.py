@@ -1,8 +1,7 @@
-"""Forks of one base, each with an adapter: they share its weights in memory and are sampled in one batch.
+"""Forks of one base (multi-LoRA): policies with an adapter each, which share the base's weights and are sampled in one batch.
 
-Each fork trains adapters of its own, on a decoder of its own modules over the shared parameters. What is sampled with is a
-copy in the base's `AdapterBank`, one for each version: so a swap waits for nobody, and turns on their way end with the
-version that they began with.
+Each fork trains its adapter on a decoder of its own modules over the shared parameters. Sampling uses a copy in the base's
+`AdapterBank`, one for each version: a swap waits for no turn, and active turns end with the version that they began with.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class SharedBase:
-    """The weights below some forks, and the sampler of all of them."""
+    """The base weights of some forks, and their common sampler."""
 
     def __init__(self, decoder: Decoder, *, slots: int = 64) -> None:
         self.decoder = decoder.requires_grad_(False)
@@ -42,7 +41,7 @@ class SharedBase:
         self._lock = threading.RLock()
 
     def fork(self) -> ForkSampler:
-        """Return a new fork, whose decoder has no adapter yet. Raises `LookupError` where the last one has gone."""
+        """Return a new fork, whose decoder has no adapter yet. Raises `LookupError` once the last one was closed."""
         with self._lock:
             if self._forks or not self._over:
                 fork = ForkSampler(self, sharing(self.decoder, self.decoder.parameters()))
@@ -51,7 +50,7 @@ class SharedBase:
         raise LookupError("The base is closed.")
 
     def publish(self, fork: ForkSampler, version: str | None, *, in_flight: bool) -> None:
-        """Sample a fork with what its decoder has now; with `in_flight`, its turns on their way too."""
+        """Sample a fork with its decoder's present adapter; with `in_flight`, its active turns too."""
         with self._lock, self.sampler.between_steps():
             adapter = self.bank.put(version, lora_layers(fork.decoder))
             fork.adapter = adapter
@@ -61,11 +60,11 @@ class SharedBase:
                         request.adapter = adapter
                         request.swap(version)
                         if request.slot is not None:
-                            request.slot.stale = True  # Of two versions: of use to nobody else.
+                            request.slot.stale = True  # Of two versions: not to be shared.
             self._sweep()
 
     def leave(self, fork: ForkSampler) -> None:
-        """Let a fork go; with the last one the sampler ends."""
+        """Remove a fork; the last one closes the sampler."""
         with self._lock:
             self._forks.discard(fork)
             self._over = last = not self._forks
@@ -78,13 +77,13 @@ class SharedBase:
             self.sampler.close()
 
     def revive(self) -> None:
-        """Sample again, where the sampler failed."""
+        """Replace a sampler that failed."""
         with self._lock:
             if self.sampler.closed:
                 self.sampler = Sampler(self.bank.decoder, slots=self.slots, bank=self.bank)
 
     def _sweep(self) -> None:
-        """Drop adapters that nobody will draw with again."""
+        """Drop adapters that no turn will use again."""
         wanted = {fork.adapter for fork in self._forks}
         wanted |= {request.adapter for request in self.sampler.active}
         for adapter in self.bank.held - wanted:
@@ -92,7 +91,7 @@ class SharedBase:
 
 
 class SharedBases:
-    """The bases that this process has loaded; each is there as long as a fork of it is."""
+    """The bases that this process has loaded; each stays as long as a fork of it."""
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[Path, torch.dtype, str], SharedBase] = {}
@@ -115,21 +114,21 @@ class SharedBases:
 
 
 class ForkSampler:
-    """What draws one fork's turns; see `policy.TurnSampler`."""
+    """The `TurnSampler` of one fork."""
 
     def __init__(self, base: SharedBase, decoder: Decoder) -> None:
         self.base = base
         self.decoder = decoder
-        """Trained, not sampled with: publishing copies its adapter."""
+        """For training; publishing copies its adapter."""
         self.adapter: Adapter | None = None
-        """What turns that begin now are drawn with."""
+        """The adapter of turns that begin now."""
         self._changing = threading.RLock()
         self._in_flight = False
         self._published = False
 
     @property
     def version(self) -> str | None:
-        """The checkpoint whose weights draw; setting it says that they have changed."""
+        """The checkpoint of the sampled weights; setting it publishes the present ones."""
         return self.adapter.version if self.adapter is not None else None
 
     @version.setter
@@ -140,17 +139,17 @@ class ForkSampler:
 
     @property
     def load(self) -> int:
-        """Sequences on their way, and those that wait."""
+        """Active and waiting sequences."""
         sampler = self.base.sampler
         return sum(one.fork is self for one in [*sampler.active, *sampler.waiting])
 
     @property
     def closed(self) -> bool:
-        """True once it draws no more."""
+        """True once no turn is accepted."""
         return self.base.sampler.closed
 
     def queue_length(self) -> int:
-        """Return how many sequences wait that somebody still wants."""
+        """Return how many waiting sequences are not abandoned."""
         waiting = list(self.base.sampler.waiting)
         return sum(one.fork is self and not one.abandoned for one in waiting)
 
@@ -160,7 +159,7 @@ class ForkSampler:
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Let the fork's adapter change inside the block; see `Policy.exclusive`. Nobody's sampling waits for it."""
+        """Allow changes of the fork's adapter inside the block; see `Policy.exclusive`. No sampling waits for it."""
         with self._changing:
             self._in_flight, self._published = in_flight, False
             try:
@@ -171,9 +170,9 @@ class ForkSampler:
                 self._in_flight = False
 
     def revive(self) -> None:
-        """Draw again, where the sampler failed."""
+        """Replace a sampler that failed."""
         self.base.revive()
 
     def close(self) -> None:
-        """Draw no more."""
+        """Stop sampling."""
         self.base.leave(self)

@@ -1,7 +1,7 @@
-"""Drawing tokens: the distribution of each request, one draw, and the logprob of what was drawn.
+"""Token sampling: one token from the distribution of each request, and its logprob.
 
-The logprob is that of the distribution that was drawn from: fp32, temperature applied. Random numbers belong
-to the request, so what it draws does not depend on who else is in the batch.
+Logprobs are those of the distribution that was sampled: fp32, temperature applied. Random numbers belong to the request, so its
+tokens do not depend on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from hud.trace import SamplingParams
 
 _BLOCK = 64
-"""Random numbers made at a time."""
+"""Random numbers generated at a time."""
 _WIDTH = 128
 """Probabilities that are summed in one block."""
 
@@ -28,26 +28,26 @@ class Uniforms:
         self._seed = seed
         self._generator: np.random.Generator | None = None
         self._block: list[float] = []
-        """Numbers that were made, the next one last."""
+        """Numbers in store, the next one last."""
 
     def next(self) -> float:
-        """Return the next number, and go on."""
+        """Return the next number."""
         if not self._block:
             self._fill()
         return self._block.pop()
 
     def coming(self, count: int) -> list[float]:
-        """Return the next numbers, and stay before them; at most `_BLOCK`."""
+        """Return the next `count` numbers, at most `_BLOCK`, without consuming them."""
         if len(self._block) < count:
             self._fill()
         return self._block[: -count - 1 : -1]
 
     def skip(self, count: int) -> None:
-        """Go on behind numbers that `coming` returned."""
+        """Consume numbers that `coming` returned."""
         del self._block[len(self._block) - count :]
 
     def _fill(self) -> None:
-        # Not before: a turn that another process draws needs none here.
+        # Not before: a turn that another process samples needs none here.
         if self._generator is None:
             self._generator = np.random.Generator(np.random.Philox(self._seed))
         self._block[:0] = self._generator.random(_BLOCK).tolist()[::-1]
@@ -56,7 +56,7 @@ class Uniforms:
 def sample_tokens(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draw one token for each row of logits (B, V); returns the ids and their natural-log probabilities.
+    """Sample one token for each row of logits (B, V); returns the ids and their natural-log probabilities.
 
     A row with temperature 0 takes its likeliest token, with the logprob of temperature 1.
     """
@@ -73,13 +73,13 @@ def sample_tokens(
         greedy = torch.tensor([param.temperature == 0.0 for param in params], device=logits.device)
         ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), ids)
     chosen = cut.gather(-1, ids) - highest - total.log().float()
-    # One copy, as each waits for a GPU to be done; float64 holds ids exactly.
+    # One copy, as each waits for the GPU; float64 holds ids exactly.
     both = torch.cat((ids.double(), chosen.double()), dim=-1).T.tolist()
     return [int(token) for token in both[0]], both[1]
 
 
 def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the index (B, 1) at which the running sum of `mass` (B, V) passes `where` (B, 1) of all of it, and that sum.
+    """Return the index (B, 1) at which the running sum of `mass` (B, V) passes the fraction `where` (B, 1), and the sum.
 
     In float64, as in float32 a vocabulary's tail is lost in the rounding of the sum; and in two levels, so that float64 is
     for the sums of blocks and for one block alone. An index without mass is never returned.
@@ -99,7 +99,7 @@ def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _below(values: Tensor, limit: Tensor) -> Tensor:
-    """Return the values, none of them at the limit or past it: there the next index would have no mass."""
+    """Return the values, clamped below the limit: at it the next index would have no mass."""
     return torch.minimum(values, torch.nextafter(limit, torch.zeros_like(limit)))
 
 
@@ -114,7 +114,7 @@ def likeliest_tokens(
     logits = logits / temperatures[:, None]
     if any(param.truncates for param in params):
         logits = _cut(logits, params)
-    # Not log_softmax, whose sum over a large vocabulary is less exact than the one that was drawn from.
+    # Not log_softmax, whose sum over a large vocabulary is less exact than that of `sample_tokens`.
     logits = logits - logits.logsumexp(dim=-1, keepdim=True)
     logprobs, ids = logits.topk(min(count, logits.shape[-1]), dim=-1)
     return [
@@ -124,7 +124,7 @@ def likeliest_tokens(
 
 
 def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Return the logits with what top-k and top-p leave out at minus infinity."""
+    """Return the logits with tokens outside top-k and top-p at minus infinity."""
     ordered, order = logits.sort(dim=-1, descending=True)
     size = logits.shape[-1]
     most = torch.tensor([param.top_k or size for param in params], device=logits.device)

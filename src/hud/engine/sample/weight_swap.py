@@ -1,4 +1,4 @@
-"""A sampler whose weights change in place while it draws."""
+"""A sampler whose weights change in place."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
 
 HAND_OVER_BYTES = 1 << 30
-"""Most memory for a second cache and a copy of the weights that change, while turns are drawn to their end."""
+"""Most bytes for a second cache and a copy of the changing weights, while active turns are finished."""
 
 
 class SwappingSampler:
-    """The samplers of one decoder: the one that takes requests and, while turns are finished with old weights, that one."""
+    """The samplers of one decoder: one that accepts turns and, while older turns are finished with old weights, another."""
 
     def __init__(self, decoder: AnyDecoder, *, slots: int, version: str | None = None) -> None:
         self.decoder = decoder
@@ -28,7 +28,7 @@ class SwappingSampler:
         self.sampler = Sampler(decoder, slots=slots, version=version)
         self._changing = threading.RLock()
         self._retiring: Sampler | None = None
-        """Draws what it had begun when weights changed."""
+        """Finishes the turns that were active when the weights changed."""
 
     @property
     def version(self) -> str | None:
@@ -41,11 +41,11 @@ class SwappingSampler:
 
     @property
     def load(self) -> int:
-        """Sequences on their way, and those that wait."""
+        """Active and waiting sequences."""
         return len(self.sampler.active) + len(self.sampler.waiting)
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
-        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed` where it draws no more."""
+        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed`."""
         while True:
             sampler = self.sampler
             try:
@@ -53,11 +53,11 @@ class SwappingSampler:
             except SamplerClosed:
                 if sampler is self.sampler:
                     raise
-                # Another has taken over between the look and the asking.
+                # A successor took over meanwhile.
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Keep sampling still while the weights change; see `Policy.exclusive`."""
+        """Pause sampling for a change of weights; see `Policy.exclusive`."""
         with self._changing:
             if in_flight:
                 with self.sampler.between_steps():
@@ -73,7 +73,7 @@ class SwappingSampler:
                 self.sampler.slots.forget()
 
     def _successor(self) -> Sampler | None:
-        """Return a sampler that goes on while this one draws what it has begun; None where that is not worth it."""
+        """Return a sampler to continue with while this one finishes its active turns; None where that does not pay."""
         retiring = self._retiring is not None and bool(self._retiring.active)
         if retiring or not self.sampler.active or self._copy_bytes() > HAND_OVER_BYTES:
             return None
@@ -85,7 +85,7 @@ class SwappingSampler:
         return cache.keys.nbytes + cache.values.nbytes + sum(one.nbytes for one in changing)
 
     def revive(self) -> None:
-        """Sample again with the same weights, where the sampler failed or was closed."""
+        """Replace a sampler that failed or was closed, with the same weights."""
         if self.sampler.closed:
             self.sampler = Sampler(self.decoder, slots=self.slots, version=self.version)
 

@@ -1,4 +1,4 @@
-"""Weights as files that servers load, and how to tell from what a server draws that it has them."""
+"""A version of the weights as files that servers load, and probes that verify that a server has them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
 
 KEPT = 2
-"""Published folders that stay: what serves, and what was served before, for turns that are finished with it."""
+"""Published folders that are kept: the newest, and the one before, for turns that are finished with it."""
 PROBES = 4
 PROBE_TOKENS = 8
 PROBE_TEMPERATURE = 0.25
 """Far from 1, so that logprobs before and after it differ."""
 PROBE_TOP = 5
 MOST_GAP = 0.3
-"""Nats by which a server's logprobs may differ from ours: types and kernels do a tenth of it, other weights much more."""
+"""Nats by which a server's logprobs may differ from ours: dtypes and kernels cause a tenth of it, other weights much more."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A short prompt, and what the weights themselves say comes next."""
+    """A short prompt, and the logprobs of the next token under the published weights."""
 
     prompt: list[int]
     processed: Tensor
@@ -43,7 +43,7 @@ class Probe:
     """(V,) fp32 logprobs at temperature 1."""
 
     def body(self, model: str) -> dict[str, Any]:
-        """Return the request that asks a server the same."""
+        """Return the completion request of the same prompt."""
         return completion_body(
             model, self.prompt, max_tokens=1, temperature=PROBE_TEMPERATURE, logprobs=PROBE_TOP
         )
@@ -51,23 +51,23 @@ class Probe:
 
 @dataclass(frozen=True)
 class Publication:
-    """One version of the weights, as servers are given it."""
+    """One version of the weights for servers."""
 
     version: str | None
     folder: Path | None
     adapter: str | None
-    """The name that servers offer it under; None: it takes the place of their weights."""
+    """Name of the adapter on the servers; None: full weights."""
     probes: tuple[Probe, ...]
     transfer: Transfer | None = None
-    """What sends it, where servers do not load a folder."""
+    """Sends the weights as tensors, where servers do not load a folder."""
 
     @property
     def salt(self) -> str:
-        """What the prefix cache is salted with, so that no other version's keys are ever served."""
+        """Salt of the prefix cache, so that keys of another version are never reused."""
         return self.version or "base"
 
     def mistake(self, answers: list[Piece]) -> str | None:
-        """Return what is wrong with a server that answers the probes so, None where nothing is."""
+        """Return the error of a server with these answers to the probes, None where they match."""
         processed = raw = 0.0
         count = 0
         for probe, answer in zip(self.probes, answers, strict=True):
@@ -97,7 +97,7 @@ class Publication:
 
 
 class Publisher:
-    """Makes publications of the weights of one decoder."""
+    """Publishes the weights of one decoder."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Publisher:
         self._transfer = None if connect is None else Transfer(decoder, self.changing, connect)
 
     def publish(self, version: str | None) -> Publication:
-        """Return the weights as they are now, on disk; nobody may change them meanwhile."""
+        """Return the present weights, on disk; they must not change meanwhile."""
         if self._transfer is not None:
             return Publication(version, None, None, self._probes(), self._transfer)
         folder = self._find(version)

@@ -1,7 +1,7 @@
-"""Turns that a fleet of vLLM servers draws: the `TurnSampler` of a policy whose weights are trained here.
+"""The `TurnSampler` of a policy that is trained here and sampled by a fleet of vLLM servers.
 
-A thread of its own has the event loop on which servers are turn. A sequence whose server goes away is continued by another,
-from the tokens that came: none is lost, and none is drawn twice.
+Requests run on an event loop in a thread of its own. A sequence whose server is lost continues on another, from the tokens
+received: none is lost, and none is sampled twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hud.outbound import Reach
 from hud.trace import SamplingParams
 
 MOST_ATTEMPTS = 20
-"""Servers that one sequence may lose before it fails."""
+"""Attempts of one sequence, on servers that break off, before it fails."""
 CLOSE_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Servers:
-    """Where a model is sampled."""
+    """Addresses and credentials of a model's vLLM servers."""
 
     urls: tuple[str, ...]
     key: str | None = None
-    """What they want as `Authorization: Bearer`."""
+    """Their `Authorization: Bearer` token."""
     patience: Patience = field(default_factory=Patience)
     reach: Reach = field(default_factory=lambda: Reach(private=True))
     """Addresses at which they may be."""
@@ -46,27 +46,27 @@ class Servers:
 
 @dataclass(eq=False, kw_only=True)
 class RemoteRequest(Request):
-    """A sequence that a server draws."""
+    """A turn that a server samples."""
 
     sampler: VllmSampler
     drawing: asyncio.Task[None] | None = None
     placed: bool = False
-    """True while a server draws it."""
+    """True while a server samples it."""
 
     def abandon(self) -> None:
-        """Want no more of it: its server hears at once."""
+        """Cancel, on the server too."""
         super().abandon()
         if self.outcome is None:
             self.sampler.drop(self)
 
 
 class VllmSampler:
-    """Draws from servers what a decoder that is trained here would draw."""
+    """Samples on servers with the weights of a decoder that is trained here."""
 
     def __init__(
         self, servers: Servers, publisher: Publisher, vocab_size: int, context: int
     ) -> None:
-        """Nothing is asked before the first `publish`."""
+        """No server is contacted before the first `publish`."""
         self._servers = servers
         self._publisher = publisher
         self._vocab_size = vocab_size
@@ -93,23 +93,23 @@ class VllmSampler:
 
     @property
     def load(self) -> int:
-        """Sequences on their way, and those that wait."""
+        """Active and waiting sequences."""
         return len(self._requests)
 
     @property
     def closed(self) -> bool:
-        """True once it takes no more."""
+        """True once no turn is accepted."""
         return self._closed
 
     def queue_length(self) -> int:
-        """Return how many sequences wait for a server that somebody still wants."""
+        """Return how many sequences wait for a server and are not abandoned."""
         return sum(not request.placed and not request.abandoned for request in list(self._requests))
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Say whether weights that are published inside continue the turns on their way, or let them be finished.
+        """Set whether weights published inside continue active turns, or wait for their end.
 
-        The servers have weights of their own: they go on drawing while those here change.
+        The servers have weights of their own: they sample on while those here change.
         """
         with self._changing:
             before, self._in_flight = self._in_flight, in_flight
@@ -119,10 +119,10 @@ class VllmSampler:
                 self._in_flight = before
 
     def publish(self, version: str | None) -> None:
-        """Give the servers the weights as they are here now, under this name. Blocks.
+        """Load the present weights on the servers, under this name. Blocks.
 
-        The first time it raises `UsageError` for a server that is not what it should be, and `InfrastructureFault`
-        where none answers; later, servers that cannot take them are left alone until they can.
+        The first time it raises `UsageError` for a server of no use, and `InfrastructureFault` where none answers; later,
+        servers that fail to load them get no turns until they do.
         """
         with self._changing:
             publication = self._publisher.publish(version)
@@ -134,7 +134,7 @@ class VllmSampler:
             self._version = version
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
-        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed` where it draws no more."""
+        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed`, and what `room_after` raises."""
         loop, fleet = self._loop, self._fleet
         if self._closed or loop is None or fleet is None:
             raise SamplerClosed("The servers of this model are no longer turn.")
@@ -154,17 +154,17 @@ class VllmSampler:
         return request
 
     def drop(self, request: RemoteRequest) -> None:
-        """End a sequence that nobody wants any more."""
+        """Cancel an abandoned sequence."""
         if self._loop is not None and not self._closed:
             self._loop.call_soon_threadsafe(_cancel, request)
 
     def revive(self) -> None:
-        """Ask the servers again, where it was closed."""
+        """Connect again after `close`."""
         if self._closed:
             self.publish(self._version)
 
     def close(self) -> None:
-        """Ask no more; whoever waits is told."""
+        """Disconnect; unfinished requests end with `SamplerClosed`."""
         with self._changing:
             if self._closed or self._loop is None:
                 self._closed = True
@@ -249,7 +249,7 @@ class VllmSampler:
             self._requests.discard(request)
 
     async def _attempt(self, request: RemoteRequest, replica: Replica, fleet: Fleet) -> str | None:
-        """Draw on one server from the tokens that there are; returns how it ended, None where it was broken off."""
+        """Sample on one server, from the tokens so far; return the finish reason, None where the stream was cut."""
         publication = replica.has
         assert publication is not None
         if not request.token_ids:
@@ -303,7 +303,7 @@ def _newest(request: Request) -> str | None:
 
 
 def _take(request: Request, piece: Piece) -> str | None:
-    """Take what came; returns how the sequence ended, if it did. Tokens behind its end are left."""
+    """Append received tokens, up to the end of the turn; return the finish reason, if it ended."""
     if piece.cached_tokens is not None and not request.cached:
         request.cached = min(piece.cached_tokens, len(request.prompt))
     for place, token in enumerate(piece.token_ids):
@@ -318,7 +318,7 @@ def _take(request: Request, piece: Piece) -> str | None:
             return "length"
     if piece.finish_reason in ("stop", "length"):
         return piece.finish_reason
-    return None  # `abort`: it was thrown out, and goes on elsewhere.
+    return None  # `abort`: it continues on another server.
 
 
 def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
@@ -340,7 +340,7 @@ def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
 
 
 def _seed(params: SamplingParams, drawn: Sequence[int]) -> int | None:
-    """Return the seed of what is left to draw: the same random numbers must not be used twice in one sequence."""
+    """Return the seed of the remaining tokens: random numbers must not repeat within one sequence."""
     if params.seed is None:
         return None
     if not drawn:

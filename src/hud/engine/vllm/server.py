@@ -1,4 +1,4 @@
-"""One vLLM server over HTTP: what is asked of it, and what it answers. Knows no weights and no other server."""
+"""The HTTP API of one vLLM server. Knows no weights and no other server."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _TOKEN = re.compile(r"token_id:(\d+)")
 
 
 class ServerLost(InfrastructureFault):
-    """A server does not answer, broke off, or failed; another may draw the same."""
+    """A server does not answer, cut a stream, or failed; another may continue."""
 
 
 class ServerBusy(ServerLost):
-    """A server takes nothing new now: it is on its way out, or has too much to do. What it has begun goes on."""
+    """A server refuses new requests now: it shuts down or is overloaded. Running ones continue."""
 
 
 class ServerRefused(UsageError):
@@ -51,9 +51,9 @@ class Card:
 
     name: str
     root: str
-    """Where it was loaded from."""
+    """Path or name that it was loaded from."""
     parent: str | None
-    """Of an adapter: the model under it."""
+    """The base model of an adapter."""
     max_context: int | None
 
 
@@ -67,7 +67,7 @@ class Piece:
     """For each token, the likeliest ones at its place, likeliest first."""
     finish_reason: str | None
     cached_tokens: int | None
-    """Prompt tokens that were not computed, where the server tells it (--enable-prompt-tokens-details)."""
+    """Prompt tokens found in its cache, with --enable-prompt-tokens-details."""
 
 
 def completion_body(model: str, prompt: list[int], **options: Any) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Server:
         return str((await self._get("/version")).get("version", ""))
 
     async def health(self, seconds: float) -> None:
-        """Raise `ServerLost` unless the engine behind the server says in time that it lives."""
+        """Raise `ServerLost` unless the server answers its health check in time."""
         await self._ask("GET", "/health", seconds=seconds)
 
     async def models(self) -> list[Card]:
@@ -116,7 +116,7 @@ class Server:
         ]
 
     async def complete(self, body: Mapping[str, Any]) -> Piece:
-        """Return everything that was drawn for a request at once."""
+        """Return a completion that is not streamed."""
         answer = await self._ask("POST", "/v1/completions", body=body)
         piece = self._piece(_json(self.url, answer))
         if piece is None:
@@ -124,9 +124,9 @@ class Server:
         return piece
 
     async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Piece, None]:
-        """Yield what is drawn for a request, as it is drawn. Closing the iterator ends the request on the server.
+        """Yield sampled tokens as they come. Closing the iterator cancels the request on the server.
 
-        Raises `ServerLost` where it breaks off: everything that was yielded until then was drawn.
+        Raises `ServerLost` where the stream is cut; all tokens yielded before are valid.
         """
         whole = orjson.dumps({**body, "stream": True, "stream_options": {"include_usage": True}})
         headers = {**self._headers, "Content-Type": "application/json"}
@@ -151,18 +151,18 @@ class Server:
             raise ServerLost(_unreachable(self.url, error)) from error
 
     def break_off(self) -> None:
-        """Hang up on every stream: their readers hear `ServerLost`."""
+        """Close every stream: their readers get `ServerLost`."""
         for response in list(self._streams):
             response.close()
 
     # -- weights ------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        """Hold what is in flight where it is; it goes on after `resume`."""
+        """Pause running requests until `resume`."""
         await self._ask("POST", "/pause", params={"mode": "keep"}, seconds=LOAD_SECONDS)
 
     async def resume(self) -> None:
-        """Go on with what was held."""
+        """Continue paused requests."""
         await self._ask("POST", "/resume")
 
     async def reload(self, folder: str) -> None:
@@ -220,7 +220,7 @@ class Server:
             raise ServerLost(_unreachable(self.url, error)) from error
 
     async def _refuse(self, response: aiohttp.ClientResponse) -> None:
-        """Raise what a status that is no success means."""
+        """Raise the error of a status that is not a success."""
         code = response.status
         if code < HTTPStatus.MULTIPLE_CHOICES:
             return

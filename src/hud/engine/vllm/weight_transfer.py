@@ -28,7 +28,7 @@ class SendingEngine(Protocol):
     """The trainer's half: vLLM's `TrainerWeightTransferEngine`."""
 
     def send_weights(self) -> None:
-        """Give the servers the weights as they are; returns when they have them."""
+        """Send the present weights; returns when the servers have them."""
         ...
 
 
@@ -42,7 +42,7 @@ class SyncClient:
         self.servers, self.sizes = servers, sizes
         self._loop = loop
         self.version: str | None = None
-        """What the weights that come next are called."""
+        """Name of the next weights."""
 
     @property
     def world_size(self) -> int:
@@ -50,7 +50,7 @@ class SyncClient:
         return 1 + sum(self.sizes)
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Have every server join the group, each with ranks of its own."""
+        """Make every server join the group, each with ranks of its own."""
         offset = int(init_info.get("rank_offset", 1))
         bodies = []
         for size in self.sizes:
@@ -59,15 +59,15 @@ class SyncClient:
         self._call("init_weight_transfer_engine", bodies)
 
     def start_weight_update(self) -> None:
-        """Have every server be ready to take weights."""
+        """Prepare every server for new weights."""
         self._call("start_weight_update", [None] * len(self.servers))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Have every server take the tensors that are being sent."""
+        """Make every server receive the tensors that are being sent."""
         self._call("update_weights", [{"update_info": update_info}] * len(self.servers))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Have every server draw with what it took, under a name."""
+        """Make every server sample with the received weights, under a name."""
         body = {"weight_version": weight_version or self.version or "base"}
         self._call("finish_weight_update", [body] * len(self.servers))
 
@@ -106,9 +106,9 @@ class Transfer:
     async def send(
         self, servers: Sequence[Server], sizes: Sequence[int], version: str | None
     ) -> None:
-        """Give servers the weights. Raises `HudError`, and `TimeoutError` where it takes too long.
+        """Send the weights to servers. Raises `HudError`, and `TimeoutError` after `LOAD_SECONDS`.
 
-        Call it where nobody changes the weights: by whoever publishes them, or through `still`.
+        The weights must not change meanwhile: call it while publishing, or through `still`.
         """
         known = self._client
         if known is None or (list(known.servers), list(known.sizes)) != (
@@ -124,7 +124,7 @@ class Transfer:
         await asyncio.wait_for(_in_thread(lambda: self._send(client)), LOAD_SECONDS)
 
     async def still(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do `work` while nobody changes the weights; for servers that come between two publications."""
+        """Run `work` while the weights are locked; for servers that join between two publications."""
         entered, leave = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
 
@@ -141,7 +141,7 @@ class Transfer:
             leave.set()
 
     def drop(self) -> None:
-        """Begin with a new group the next time."""
+        """Form a new group the next time."""
         self._engine = self._client = None
 
     def _send(self, client: SyncClient) -> None:
