@@ -41,7 +41,7 @@ async def changed_at(policy, place, name):
     turn = asyncio.create_task(policy.sample(PROMPT, LONG, stopped=seen))
     await asyncio.to_thread(reached.wait, 10)
     swap = asyncio.create_task(asyncio.to_thread(change, policy, name))
-    await until(lambda: policy.sampler._held)  # It asks for the gap that comes now.
+    await until(lambda: policy.sampler._pauses[True])  # It asks for the gap that comes now.
     go_on.set()
     await swap
     return await turn
@@ -82,7 +82,7 @@ async def test_a_prompt_that_comes_while_such_a_turn_goes_on_copies_nothing_of_i
     turn = asyncio.create_task(policy.sample(PROMPT, LONG, stopped=held))
     await until(lambda: policy.sampler.active and len(policy.sampler.active[0].token_ids) >= 20)
     swap = asyncio.create_task(asyncio.to_thread(change, policy, "new"))
-    await until(lambda: policy.sampler._held)
+    await until(lambda: policy.sampler._pauses[True])
     beside = asyncio.create_task(policy.sample(PROMPT, LONG))
     await asyncio.sleep(0)
     release.set()
@@ -105,12 +105,12 @@ async def test_two_changes_before_the_next_token_count_as_one(policy):
     await asyncio.to_thread(reached.wait, 10)
 
     def twice():
-        with policy.sampler.between_steps():
+        with policy.sampler.exclusive(in_flight=True):
             policy.checkpoint = "one"
             policy.checkpoint = "two"
 
     swap = asyncio.create_task(asyncio.to_thread(twice))
-    await until(lambda: policy.sampler._held)
+    await until(lambda: policy.sampler._pauses[True])
     go_on.set()
     await swap
     assert (await turn).swaps == [(5, "two")]

@@ -111,7 +111,7 @@ async def test_many_long_sequences_never_take_more_than_the_budget(decoder, open
     assert (sampler.cache.keys.data_ptr(), sampler.cache.values.data_ptr()) == places
     assert after.most_bytes <= after.cache_bytes
     assert after.preemptions > 0
-    sampler.slots.forget()
+    sampler.prefix_cache.forget()
     assert sampler.statistics().pages_in_use == 0
 
 
@@ -258,7 +258,7 @@ class Swap:
         await changing
 
     def _until_held(self):
-        while not self.sampler._held:
+        while not self.sampler._pauses[True]:
             time.sleep(0.001)
 
 
@@ -274,7 +274,7 @@ async def test_weights_that_change_in_flight_compute_preempted_sequences_anew(op
     swap = Swap(sampler)
 
     def change():
-        with sampler.between_steps():
+        with sampler.exclusive(in_flight=True):
             spoil(decoder)
             sampler.set_version("new")
 
@@ -367,6 +367,6 @@ def test_whoever_comes_and_goes_is_drawn_from_the_right_distribution(pages, slot
 
     asyncio.run(play())
     with sampler.exclusive():  # Until those who were given up have gone.
-        sampler.slots.forget()
+        sampler.prefix_cache.forget()
         assert sampler.statistics().pages_in_use == 0
     sampler.close()

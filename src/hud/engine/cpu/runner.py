@@ -80,7 +80,7 @@ class CpuRunner(Runner):
         most = min(AT_ONCE, int(AT_ONCE_SECONDS / (seconds * max(1.0, len(batch) / before))))
         for request in requests:
             needed = min(most, request.most - len(request.token_ids))
-            found = scheduler.slots.grow(request.place, needed)
+            found = scheduler.prefix_cache.grow(request.place, needed)
             most = most if found >= needed else found
         self._count = max(1, most)
 

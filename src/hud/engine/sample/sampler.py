@@ -69,8 +69,8 @@ class Sampler:
         self.max_context = size.max_context
         runner = runner_type(decoder, bank)
         self.cache = runner.cache_type(config, size, dtype, decoder.device)
-        self.slots = PrefixCache(Pages(size.pages), size.page_tokens)
-        self._scheduler = Scheduler(self.slots, slots)
+        self.prefix_cache = PrefixCache(Pages(size.pages), size.page_tokens)
+        self._scheduler = Scheduler(self.prefix_cache, slots)
         self._runner = runner(decoder, self.cache, slots, bank)
         self._stale = True
         """True where the weights may have changed since the runner's last `refresh`."""
@@ -80,10 +80,8 @@ class Sampler:
         self.steps = 0
         """Forward passes so far."""
         self._changed = threading.Condition()
-        self._paused = 0
-        """Above 0: no request is admitted."""
-        self._held = 0
-        """Above 0: no step begins."""
+        self._pauses = [0, 0]
+        """Callers in `exclusive`: while there are some, no request is admitted; in flight, no step begins."""
         self._closed = False
         self._retired = False
         self._resting = True
@@ -124,36 +122,24 @@ class Sampler:
         return room_after(prompt, self.decoder.config.vocab_size, self.max_context, limit)
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Pause sampling once active sequences have ended; waiting ones wait. For changing weights."""
+    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
+        """Pause sampling for a change of weights, once active sequences have ended or, `in_flight`, between two steps."""
         with self._changed:
-            self._paused += 1
-            self._changed.wait_for(lambda: not self.active or self._closed)
+            self._pauses[in_flight] += 1
+            self._changed.wait_for(
+                lambda: self._closed or (self._resting if in_flight else not self.active)
+            )
         try:
             yield
         finally:
             with self._changed:
                 self._stale = True
-                self._paused -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def between_steps(self) -> Iterator[None]:
-        """Pause sampling between two steps; active sequences continue afterwards."""
-        with self._changed:
-            self._held += 1
-            self._changed.wait_for(lambda: self._resting or self._closed)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._stale = True
-                self._held -= 1
+                self._pauses[in_flight] -= 1
                 self._changed.notify_all()
 
     def hand_over(self, successor: Sampler, decoder: AnyDecoder) -> None:
         """Finish active sequences with `decoder`, a copy; `successor` takes over the waiting ones."""
-        with self.between_steps(), self._changed:
+        with self.exclusive(in_flight=True), self._changed:
             self.decoder = decoder
             self._runner.use(decoder)
             self._retired = True
@@ -188,11 +174,11 @@ class Sampler:
     def set_version(self, version: str | None) -> None:
         """Rename the weights after they changed, and drop what the cache holds of the old ones.
 
-        Active sequences (see `between_steps`) keep theirs, and record where the new weights took over.
+        Active sequences (see `exclusive`) keep theirs, and record where the new weights took over.
         """
         with self._changed:
             self.version = version
-            self.slots.forget()
+            self.prefix_cache.forget()
             self._stale = True
             for request in self.active:
                 request.swap(version)
@@ -232,8 +218,8 @@ class Sampler:
         """Wait until there is something to do; False once there never will be again."""
         with self._changed:
             self._resting = True
-            if self._held or not self.active:
-                self._changed.notify_all()  # For `exclusive` and `between_steps`.
+            if self._pauses[True] or not self.active:
+                self._changed.notify_all()  # For `exclusive`.
             self._changed.wait_for(self._due)
             self._resting = False
             if not self.active:
@@ -245,8 +231,8 @@ class Sampler:
             return not self._closed and bool(self.active or not self._retired)
 
     def _due(self) -> bool:
-        wanted = self.active or self._retired or (self.waiting and not self._paused)
-        return self._closed or bool(wanted and not self._held)
+        wanted = self.active or self._retired or (self.waiting and not self._pauses[False])
+        return self._closed or bool(wanted and not self._pauses[True])
 
     def _step(self) -> None:
         """Compute prompts within the budget, then a decode step of all sequences whose prompt is whole."""
@@ -261,7 +247,7 @@ class Sampler:
     def _prefill(self, budget: int) -> int:
         """Admit requests and compute prompt chunks; return how many tokens were computed, at most `budget`."""
         with self._changed:
-            newcomers = not self._paused and not self._stale
+            newcomers = not self._pauses[False] and not self._stale
             for placement in self._scheduler.admit(self.version, newcomers=newcomers):
                 if placement.copied is not None:
                     self.cache.copy(*placement.copied)
@@ -270,7 +256,7 @@ class Sampler:
         for batch in batches:
             count = sum(one.count for one in batch)
             computed += count
-            self._scheduler.counts.prefilled += count
+            self._scheduler.prefilled += count
             self._take(self._runner.step(batch))
             self.steps += 1
         return computed
@@ -283,7 +269,7 @@ class Sampler:
                 return
             self._runner.reserve(batch, self._scheduler)
         # Of a prompt that was found whole in the cache, the last token is computed here.
-        self._scheduler.counts.prefilled += sum(not one.request.token_ids for one in batch)
+        self._scheduler.prefilled += sum(not one.request.token_ids for one in batch)
         sampled = self._runner.decode(batch)
         self._take(sampled)
         self.steps += max(len(ids) for _, ids, _ in sampled)

@@ -21,15 +21,6 @@ PASS_SCORES = 1 << 25
 """Most pairs of a new token and a key in one forward pass, a limit on the memory of their mask."""
 
 
-@dataclass
-class Counts:
-    """See `SamplerStatistics`."""
-
-    prefilled: int = 0
-    reused: int = 0
-    preemptions: int = 0
-
-
 @dataclass(frozen=True)
 class SamplerStatistics:
     """Totals of a sampler, and the state of its cache."""
@@ -60,14 +51,14 @@ class Chunk:
 class Scheduler:
     """The queue, and the active sequences."""
 
-    def __init__(self, slots: PrefixCache, most: int) -> None:
-        self.slots = slots
+    def __init__(self, prefix_cache: PrefixCache, most: int) -> None:
+        self.prefix_cache = prefix_cache
         self.most = most
         """Most active sequences at a time."""
         self.waiting: deque[Request] = deque()
         self.active: list[Request] = []
         """Admitted sequences, the oldest first. One without a slot was preempted, and continues when there is room."""
-        self.counts = Counts()
+        self.prefilled = self.reused = self.preemptions = 0
 
     def admit(self, version: str | None, *, newcomers: bool) -> list[Placement]:
         """Give slots to preempted sequences and then, while there is room and `newcomers` are let in, to waiting ones.
@@ -112,7 +103,7 @@ class Scheduler:
         for request in self.active:
             # A request before this one may have preempted it.
             while request.slot is not None and request.missing == 1:
-                if self.slots.grow(request.slot):
+                if self.prefix_cache.grow(request.slot):
                     break
                 self._preempt(next(one for one in reversed(self.active) if one.slot is not None))
         return [Chunk(one, 1) for one in self.active if one.slot is not None and one.missing == 1]
@@ -126,13 +117,15 @@ class Scheduler:
         """Remove an active sequence; what its slot holds may be reused."""
         self.active.remove(request)
         if request.slot is not None:
-            self.slots.release(request.slot)
+            self.prefix_cache.release(request.slot)
 
     def statistics(self, cache: KVCache) -> SamplerStatistics:
         """Return the totals so far, and how much of the cache is in use."""
-        pages = self.slots.pages
+        pages = self.prefix_cache.pages
         return SamplerStatistics(
-            **vars(self.counts),
+            prefilled=self.prefilled,
+            reused=self.reused,
+            preemptions=self.preemptions,
             pages=pages.count,
             pages_in_use=pages.in_use,
             cache_bytes=cache.nbytes,
@@ -141,19 +134,19 @@ class Scheduler:
 
     def _place(self, request: Request, placed: list[Placement]) -> bool:
         """Give a sequence a slot, if there are pages for it and, next to other sequences, one more to grow into."""
-        ahead = min(self.slots.page_tokens, request.most - len(request.token_ids))
+        ahead = min(self.prefix_cache.page_tokens, request.most - len(request.token_ids))
         shared = any(one.slot is not None for one in self.active)
         adapter = request.adapter
         if adapter is None and request.fork is not None:
             adapter = request.fork.adapter
-        placement = self.slots.place(request.ids, ahead=ahead if shared else 0, salt=adapter)
+        placement = self.prefix_cache.place(request.ids, ahead=ahead if shared else 0, salt=adapter)
         if placement is None:
             return False
         request.adapter = adapter
         request.slot = placement.slot
         if not request.preempted:
             request.cached = placement.cached
-        self.counts.reused += placement.cached
+        self.reused += placement.cached
         placed.append(placement)
         return True
 
@@ -169,13 +162,16 @@ class Scheduler:
             if shared >= len(other.slot.tokens) + SHORTEST_SHARED:
                 coming = shared
         coming = min(coming, len(request.prompt) - 1)
-        return coming > 0 and coming >= self.slots.reusable(request.prompt, salt) + SHORTEST_SHARED
+        return (
+            coming > 0
+            and coming >= self.prefix_cache.reusable(request.prompt, salt) + SHORTEST_SHARED
+        )
 
     def _preempt(self, request: Request) -> None:
-        self.slots.release(request.place)
+        self.prefix_cache.release(request.place)
         request.slot = None
         request.preempted += 1
-        self.counts.preemptions += 1
+        self.preemptions += 1
 
 
 def take_turn(waiting: deque[Request], active: Sequence[Request]) -> Request:

@@ -51,7 +51,7 @@ class SharedBase:
 
     def publish(self, fork: ForkSampler, version: str | None, *, in_flight: bool) -> None:
         """Sample a fork with its decoder's present adapter; with `in_flight`, its active turns too."""
-        with self._lock, self.sampler.between_steps():
+        with self._lock, self.sampler.exclusive(in_flight=True):
             adapter = self.bank.put(version, lora_layers(fork.decoder))
             fork.adapter = adapter
             if in_flight:
@@ -69,7 +69,7 @@ class SharedBase:
             self._forks.discard(fork)
             self._over = last = not self._forks
             if not last:
-                with self.sampler.between_steps():
+                with self.sampler.exclusive(in_flight=True):
                     for request in [*self.sampler.active, *self.sampler.waiting]:
                         if request.fork is fork:
                             request.abandon()

@@ -59,18 +59,13 @@ class SwappingSampler:
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
         """Pause sampling for a change of weights; see `Policy.exclusive`."""
         with self._changing:
-            if in_flight:
-                with self.sampler.between_steps():
-                    yield
-                    self.sampler.slots.forget()
-                return
-            successor = self._successor()
-            with (successor or self.sampler).exclusive():
+            successor = None if in_flight else self._successor()
+            with (successor or self.sampler).exclusive(in_flight=in_flight):
                 if successor is not None:
                     self._retiring, self.sampler = self.sampler, successor
                     self._retiring.hand_over(successor, copied(self.decoder))
                 yield
-                self.sampler.slots.forget()
+                self.sampler.prefix_cache.forget()
 
     def _successor(self) -> Sampler | None:
         """Return a sampler to continue with while this one finishes its active turns; None where that does not pay."""
