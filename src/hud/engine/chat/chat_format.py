@@ -31,7 +31,7 @@ _ROLES = {
 
 
 class ChatFormat:
-    """How one model's conversations become token ids, and its output a message."""
+    """One model's conversion of conversations to token ids, and of its output to messages."""
 
     def __init__(
         self, folder: Path, config: DecoderConfig, *, tool_call_parser: str | None = None

@@ -61,12 +61,12 @@ class ChatTemplate:
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Where templates are run: one comes with somebody's weights, and must not reach into this process."""
+    """The sandbox of templates: they come with downloaded weights, and must not reach into this process."""
 
     concat = staticmethod(joined)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return `message.role` as jinja2 does, which first asks the dictionary for an attribute and hears an exception."""
+        """Return `message.role` as jinja2 does, without its first attempt at an attribute, whose exception is slow."""
         if type(obj) is not dict or hasattr(dict, attribute):
             return super().getattr(obj, attribute)
         if attribute in obj:

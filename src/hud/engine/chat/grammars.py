@@ -1,4 +1,4 @@
-"""Grammars that bind what may be drawn: after each token only those stay possible that can still become a sentence.
+"""Constrained sampling: after each token, only tokens that can still lead to a sentence of the grammar may follow.
 
 A grammar is llguidance's Lark. It knows one tokenizer; what grammars are for is its callers' business.
 """
@@ -44,7 +44,7 @@ class Constraint:
         logits.masked_fill_(forbidden, float("-inf"))
 
     def take(self, token: int) -> None:
-        """Go on behind a drawn token; where the grammar cannot, nothing but the end may follow."""
+        """Advance by a sampled token; where the grammar cannot, only the end may follow."""
         self._over = (
             self._over or self._matcher.is_stopped() or not self._matcher.consume_token(token)
         )

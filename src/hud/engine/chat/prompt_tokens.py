@@ -29,7 +29,7 @@ class PromptTokenizer:
 
     Control tokens are the added tokens that are special, those that the template's source spells, and those that are written
     like marks of a conversation (`<|...|>`, `<think>`, `<tool_call>`). Other added tokens (Gemma's runs of newlines and HTML
-    tags) are text, whoever writes them.
+    tags) are text, in the template too.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: str) -> None:
@@ -54,7 +54,7 @@ class PromptTokenizer:
         return list(ids) if _within(controls, text.own) else self._separated.encode(text)
 
     def _encode(self, text: str) -> tuple[tuple[int, ...], tuple[Span, ...]]:
-        """Return the ids of text, and where its control tokens stand, whoever wrote them."""
+        """Return the ids of text, and the spans of its control tokens, the callers' included."""
         encoding = _encoding(self.tokenizer, text)
         ids = encoding.ids
         places = compress(range(len(ids)), map(self._controls.__contains__, ids))
@@ -93,7 +93,7 @@ class _SeparatedTokenizer:
         self._tokenizer.add_tokens(respelled)
         made = [self._tokenizer.token_to_id(added.content) for added in respelled]
         self._ids = dict(zip(made, known, strict=True))
-        """Of this tokenizer's added tokens: the ids that the model knows them by."""
+        """The model's ids of this tokenizer's added tokens."""
         self._own = {own for own, token in self._ids.items() if token in controls}
 
     def encode(self, text: TemplateText) -> list[int]:
@@ -119,7 +119,7 @@ class _SeparatedTokenizer:
         return ids
 
     def _fill_gaps(self, secret: str, count: int) -> None:
-        """Let the ids of `count` added tokens begin behind the vocabulary's last: they begin at its size, and it may have gaps."""
+        """Fill gaps in the vocabulary, so that the ids of `count` added tokens, which begin at its size, are free."""
         model = self._tokenizer.model
         size = self._tokenizer.get_vocab_size(with_added_tokens=False)
         if all(model.id_to_token(size + place) is None for place in range(count)):

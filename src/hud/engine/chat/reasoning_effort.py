@@ -1,4 +1,4 @@
-"""How a chat template is told how much its model is to reason.
+"""Reasoning effort: the variables by which a chat template controls its model's reasoning.
 
 Two variables are known among the families: `enable_thinking` (Qwen3 and those after its manner), true or false, and
 `reasoning_effort` (gpt-oss), a word. Which of them a template reads is found in the template itself.
@@ -20,7 +20,7 @@ _EFFORTS: tuple[str, ...] = get_args(ReasoningEffort)
 
 @dataclass(frozen=True)
 class ReasoningSwitch:
-    """What one template reads of a reasoning effort."""
+    """The variables of a reasoning effort that one template reads."""
 
     folder: Path
     thinking: bool
@@ -31,11 +31,11 @@ class ReasoningSwitch:
     """It compares something with the word "none". gpt-oss's does not, and would write the word into the prompt."""
 
     def takes(self, effort: str) -> bool:
-        """True where the template can be told this effort."""
+        """True where the template has a variable for this effort."""
         return self.thinking or self._writes(effort)
 
     def refuse(self, effort: str) -> None:
-        """Raise `UsageError` for an effort that there is not, or that the template cannot be told."""
+        """Raise `UsageError` for an unknown effort, or one for which the template has no variable."""
         if effort not in _EFFORTS:
             raise UsageError(
                 f"reasoning_effort must be one of {', '.join(_EFFORTS)}, not {effort!r}."

@@ -84,7 +84,7 @@ def attend_gradient(
     to_k: Floats,
     to_v: Floats,
 ) -> None:
-    """Add gradients to `to_k` and `to_v`, and write those of the queries asked for into `to_q`.
+    """Add gradients to `to_k` and `to_v`, and write those of the queries in `spans` into `to_q`.
 
     g (T, H, D) is the gradient of `out`; everything else is what `attend` took, and wrote. With weights p and scores s,
     dv = pᵀ g,  ds = p (g vᵀ - Σ g out),  dq = ds k / √D,  dk = dsᵀ q / √D.

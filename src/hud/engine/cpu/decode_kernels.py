@@ -118,7 +118,7 @@ def draw_on(
     logprobs: Doubles,
     counts: Integers,
 ) -> None:
-    """Draw up to K tokens for each of N rows, one after the other, into `drawn` and `logprobs` (N, K), `counts` (N,) of each.
+    """Sample up to K tokens for each of N rows, one after the other, into `drawn` and `logprobs` (N, K), `counts` (N,) of each.
 
     A row ends after `most` (N,) tokens, and with a token of which `ends` (V,) is true; where `until_end`, all of them end with
     the first one. `ids` (N,), `positions` (N,) and `tables` (N, P) are those of the tokens that rows end with now; they are

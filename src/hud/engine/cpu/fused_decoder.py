@@ -151,7 +151,7 @@ class FusedDecoder:
         return logits[:, : self.config.vocab_size]
 
     def _ends_of(self, stop_ids: frozenset[int]) -> Flags:
-        """Return for each token of the vocabulary (V,) whether it is one of these: mostly those that were asked for last."""
+        """Return for each token of the vocabulary (V,) whether it is a stop id; cached for the last set of ids."""
         known, ends = self._ends
         if known != stop_ids:
             ends = np.isin(np.arange(self.config.vocab_size), list(stop_ids))
@@ -164,7 +164,7 @@ class FusedDecoder:
             angles = torch.outer(torch.arange(2.0 * furthest + 1), self._rotary)
             self._cos, self._sin = angles.cos().numpy(), angles.sin().numpy()
         values = cache.values.numpy()
-        # Nobody else looks into this cache: the keys of a page lie there as the columns of a matrix.
+        # This cache is the fused decoder's alone: the keys of a page lie in it as the columns of a matrix.
         keys = cache.keys.numpy().reshape(*values.shape[:3], values.shape[4], values.shape[3])
         return (
             self._embedding,

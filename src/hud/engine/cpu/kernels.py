@@ -32,8 +32,8 @@ BLOCK = 64
 def compiled(function: Function) -> Function:
     """Return a function's compiled form. Sums may be taken in any order; infinities and NaN keep their meaning.
 
-    What is kept is compiled again when the function's file changes, and not when one does whose functions it calls: whoever
-    changes those touches the files that import them.
+    Cached code is compiled again when the function's file changes, and not when a file changes whose functions it calls: after
+    a change of those, touch the files that import them.
     """
     options: dict[str, Any] = {
         "nogil": True,

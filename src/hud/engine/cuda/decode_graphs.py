@@ -65,7 +65,7 @@ class DecodeGraphs:
         self._sizes = batch_sizes(most)
         device, size = cache.keys.device, cache.size
         columns = -(-size.max_context // size.page_tokens)
-        # A graph reads and writes where it did when it was recorded. Rows that nobody uses have the page that nobody reads.
+        # A graph reads and writes the memory of its recording. Unused rows have the padding page.
         self._ids = torch.zeros(most, dtype=torch.long, device=device)
         self._starts = torch.zeros(most, dtype=torch.long, device=device)
         self._tables = torch.full((most, columns), size.pages, device=device)
@@ -126,7 +126,7 @@ class DecodeGraphs:
 
 
 def batch_sizes(most: int) -> list[int]:
-    """Return the batch sizes to record, so that few rows are computed for nobody: 1, 2, 4, 8, 16, then steps of 16."""
+    """Return the batch sizes to record, so that few rows are unused: 1, 2, 4, 8, 16, then steps of 16."""
     sizes = [1, 2, 4, 8, *range(16, most, 16)]
     return [*(size for size in sizes if size < most), most]
 
@@ -136,13 +136,13 @@ def rows_of(
     tables: Sequence[Sequence[int]],
     starts: Sequence[int],
     size: int,
-    nobodys: int,
+    padding: int,
 ) -> Tensor:
-    """Return (size, 2 + P): each row's token, how many tokens are before it, and its pages; the page `nobodys` fills up."""
+    """Return (size, 2 + P): each row's token, how many tokens are before it, and its pages; the page `padding` fills up."""
     widest = max(map(len, tables))
     rows = [
-        [token, start, *pages, *[nobodys] * (widest - len(pages))]
+        [token, start, *pages, *[padding] * (widest - len(pages))]
         for token, start, pages in zip(ids, starts, tables, strict=True)
     ]
-    rows += [[0, 0, *[nobodys] * widest]] * (size - len(rows))
+    rows += [[0, 0, *[padding] * widest]] * (size - len(rows))
     return torch.tensor(rows)

@@ -303,7 +303,7 @@ def open_trainer(
     options: TrainerOptions | None = None,
     beside: Callable[[], Sequence[PassWorker]] = tuple,
 ) -> AnyTrainer:
-    """Return the trainer of a decoder: that of all ranks where this process leads some, else its own, with those `beside` it."""
+    """Return the trainer of a decoder: distributed where this process leads other ranks, else its own."""
     if _lead is None:
         return Trainer(decoder, lora=lora, options=options, beside=beside)
     if not isinstance(decoder, Decoder):

@@ -17,7 +17,7 @@ from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.lora import LoraConfig
 
 _SIDES = {"cuda": 8192}
-"""Of the square matrices whose product is timed; on a CPU smaller ones show the same."""
+"""Side of the square matrices whose product is timed; on a CPU smaller ones suffice."""
 _SIDE = 512
 _TRIALS = 5
 

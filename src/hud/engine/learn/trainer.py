@@ -257,7 +257,7 @@ class Trainer:
         return self._optimizer.gradients()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return everything beside the weights that the next step depends on, as flat named tensors.
+        """Return everything except the weights that the next step depends on, as flat named tensors.
 
         With the weights themselves and this, training continues bit for bit on the CPU. What was accumulated
         since the last step is not part of it. However many ranks wrote it, it is that of one, and the first has it.

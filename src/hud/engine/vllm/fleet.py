@@ -82,7 +82,7 @@ class Fleet:
             if isinstance(problem, UsageError):
                 raise problem
         if all(replica.problem is not None for replica in self.replicas):
-            raise InfrastructureFault(self._nobody())
+            raise InfrastructureFault(self._unavailable())
         for replica in self.replicas:
             if replica.problem is not None:
                 log.warning("%s It is asked again every %g s.", replica.problem, self.patience.look)
@@ -126,7 +126,7 @@ class Fleet:
             if self._publishing:
                 late = now + self.patience.server  # Loading has time-outs of its own.
             elif now > late:
-                raise InfrastructureFault(self._nobody())
+                raise InfrastructureFault(self._unavailable())
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(1.0, self.patience.look))
@@ -343,7 +343,7 @@ class Fleet:
         replica.break_off()
         self._changed.set()
 
-    def _nobody(self) -> str:
+    def _unavailable(self) -> str:
         told = " ".join(
             replica.problem or f"{replica.server.url} is busy." for replica in self.replicas
         )

@@ -178,7 +178,7 @@ class VllmSampler:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hud-vllm", daemon=True)
         self._thread.start()
-        # Connections that nobody closes complain when the interpreter is taken apart.
+        # Open connections complain when the interpreter shuts down.
         atexit.register(self.close)
         self._fleet = Fleet(
             self._servers.urls, self._servers.key, self._servers.patience, self._servers.reach

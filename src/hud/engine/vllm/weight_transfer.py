@@ -219,7 +219,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
             work()
         except BaseException as error:
             failure = error
-        with suppress(RuntimeError):  # A loop that is closed has nobody waiting on it.
+        with suppress(RuntimeError):  # The loop may be closed by then.
             loop.call_soon_threadsafe(settle, failure)
 
     threading.Thread(target=run, name="hud-transfer", daemon=True).start()

@@ -245,7 +245,7 @@ class MarkedTurn(BufferedTurn):
         self._searched = 0
 
     def _say_all_but(self, strip: StrippedText, marks: tuple[str, ...], final: bool) -> bool:
-        """Say everything except what could begin one of `marks`."""
+        """Report all buffered text except what could begin one of `marks`."""
         keep = 0 if final else max((held_back(self._buffer, mark) for mark in marks), default=0)
         end = len(self._buffer) - keep
         self._say(strip, self._buffer[:end])
