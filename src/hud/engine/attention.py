@@ -48,7 +48,6 @@ class Packing:
         self.index = row * self.longest + torch.arange(len(row), device=device) - starts[row]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
-        """See the module."""
         grouped = q.shape[1] != k.shape[1]
         q, k, v = self.pad(q), self.pad(k), self.pad(v)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
@@ -97,7 +96,6 @@ class SharedPacking:
         self._added: Tensor | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
-        """See the module."""
         border = self.border
         queries, continued = q.tensor_split(
             (border,)

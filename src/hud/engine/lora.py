@@ -151,23 +151,6 @@ def merge(decoder: nn.Module) -> None:
         setattr(decoder.get_submodule(parent), last, layer.base)
 
 
-def merged_state(decoder: nn.Module) -> dict[str, Tensor]:
-    """Return the decoder's weights under their own names, adapters folded in; the decoder stays as it is."""
-    layers = lora_layers(decoder)
-    state: dict[str, Tensor] = {}
-    for name, tensor in decoder.state_dict().items():
-        parent, _, last = name.rpartition(".")
-        if parent in layers:
-            continue  # lora_A, lora_B
-        owner, _, inner = parent.rpartition(".")
-        if inner == "base" and owner in layers:
-            merged = last == "weight"
-            state[f"{owner}.{last}"] = layers[owner].merged_weight() if merged else tensor
-        else:
-            state[name] = tensor
-    return state
-
-
 def save_adapter(decoder: nn.Module, config: LoraConfig, folder: Path, *, base: str = "") -> None:
     """Write `adapter_model.safetensors` and `adapter_config.json` into an existing folder."""
     tensors = {

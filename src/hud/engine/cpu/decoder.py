@@ -34,7 +34,6 @@ class CpuLayer(Layer):
         packing: AnyPacking,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """See `Layer.packed`."""
         if not self._in_chunks(x):
             return super().packed(x, cos, sin, packing, rows)
         q, k, v = _projected(self.self_attn, x, self.input_layernorm, cos, sin)
@@ -64,7 +63,6 @@ class CpuDecoder(Decoder):
     layer_type = CpuLayer
 
     def packing(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyPacking:
-        """See `Decoder.packing`."""
         one_core = by_one_core(self.model.embed_tokens.weight)
         head = self.config.head_dim if one_core else None
         return packing_of(cu_seqlens, prefixes, one_core_head=head)

@@ -73,7 +73,6 @@ class Unpadded:
         return found
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
-        """See the module."""
         grouped = q.shape[1] != k.shape[1]
         later = self._later(q)
         reach = later.shape[1] - BLOCK
@@ -126,7 +125,6 @@ class OneCore:
         self.whole = np.stack([np.arange(count), self.starts[:-1], self.starts[1:]], axis=1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
-        """See the module."""
         spans = self.whole if rows is None else self.spans(rows.numpy())
         attended: Tensor = Attended.apply(q, k, v, self.starts, self.prefixes, spans)  # type: ignore[no-untyped-call]
         return chosen(rows, attended)

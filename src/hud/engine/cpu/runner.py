@@ -41,7 +41,6 @@ class CpuRunner(Runner):
         return self._fused
 
     def refresh(self) -> None:
-        """See `Runner.refresh`."""
         assert isinstance(self.decoder, Decoder)
         if self._fused is None:
             self._fused = FusedDecoder(self.decoder)
@@ -51,14 +50,12 @@ class CpuRunner(Runner):
     def last_hidden(
         self, ids: Sequence[list[int]], tables: Sequence[list[int]], starts: Sequence[int]
     ) -> Tensor:
-        """See `Runner.last_hidden`."""
         hidden = self.fused.run(ids, tables, starts, self.cache)
         if len(hidden) == len(ids):
             return hidden
         return hidden[[end - 1 for end in accumulate(map(len, ids))]]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """See `Runner.logits`."""
         return self.fused.logits(hidden)
 
     def reserve(self, batch: Sequence[Chunk], scheduler: Scheduler) -> None:
@@ -85,7 +82,6 @@ class CpuRunner(Runner):
         self._count = max(1, most)
 
     def decode(self, batch: Sequence[Chunk]) -> Sampled:
-        """See `Runner.decode`."""
         began = perf_counter()
         sampled = (
             self._sample_ahead([one.request for one in batch]) if self._count else self.step(batch)

@@ -112,7 +112,6 @@ class WorkerProcess:
     def compute(
         self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool
     ) -> PassResult:
-        """See `training_pass.PassWorker`."""
         with self._computing:
             passed: Future[PassResult] = Future()
             with self._lock:

@@ -30,8 +30,8 @@ def compile_layers(decoder: AnyDecoder) -> None:
             "Only models of the Llama, Qwen2 and Qwen3 families are compiled; make this one without --compile-layers."
         )
     # All layers share the compiled code; the number of tokens is a symbol in it, so that no batch compiles it anew.
-    before = torch.compile(_before, dynamic=True)
-    after = torch.compile(_after, dynamic=True)
+    before = torch.compile(_projected, dynamic=True)
+    after = torch.compile(Layer.finish, dynamic=True)
 
     def packed(
         layer: Layer,
@@ -50,9 +50,5 @@ def compile_layers(decoder: AnyDecoder) -> None:
         layer.packed = partial(packed, layer)  # type: ignore[method-assign]
 
 
-def _before(layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _projected(layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return layer.self_attn.project(layer.input_layernorm(x), cos, sin)
-
-
-def _after(layer: Layer, x: Tensor, attended: Tensor) -> Tensor:
-    return layer.finish(x, attended)

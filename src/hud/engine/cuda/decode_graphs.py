@@ -32,7 +32,6 @@ class GraphCache(KVCache):
         ends: Sequence[int],
         width: int,
     ) -> Tensor:
-        """See `KVCache.aim`."""
         self._step = None
         return super().aim(tables, starts, ends, width)
 
@@ -48,7 +47,6 @@ class GraphCache(KVCache):
         return starts
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
-        """See `KVCache.attend`."""
         if self._step is None:
             return super().attend(layer, q)
         from hud.engine.cuda.paged_attention import paged_attention  # Needs triton.

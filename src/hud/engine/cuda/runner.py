@@ -29,20 +29,17 @@ class CudaRunner(Runner):
         self.use(decoder)
 
     def use(self, decoder: AnyDecoder) -> None:
-        """See `Runner.use`."""
         super().use(decoder)
         assert isinstance(decoder, Decoder)
         assert isinstance(self.cache, GraphCache)
         self._graphs = DecodeGraphs(decoder, self.cache, self.most)
 
     def refresh(self) -> None:
-        """See `Runner.refresh`."""
         self._graphs.check()
 
     def last_hidden(
         self, ids: Sequence[list[int]], tables: Sequence[list[int]], starts: Sequence[int]
     ) -> Tensor:
-        """See `Runner.last_hidden`."""
         if max(map(len, ids)) > 1:
             return super().last_hidden(ids, tables, starts)
         return self._graphs.run([row[0] for row in ids], tables, starts)

@@ -6,7 +6,7 @@ chunks that are computed again in the backward pass: the logits of a whole batch
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,32 +14,16 @@ from torch.utils.checkpoint import checkpoint
 
 from hud.engine.learn.packed_pass import PackedPass
 
+if TYPE_CHECKING:
+    from hud.engine.pretrained import AnyDecoder
+
 LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Most logits (tokens x vocabulary) held at a time: 64 MiB in fp32, about a CPU's cache; on a GPU 1 GiB: each chunk reads
 the whole vocabulary's weights and adds to their gradient, which costs more than it computes below some thousand tokens."""
 
 
-class PackedDecoder(Protocol):
-    """The part of a decoder that a pass uses. `prefixes` is None unless the decoder `shares_prefixes`."""
-
-    def hidden_packed(
-        self,
-        input_ids: Tensor,
-        positions: Tensor,
-        cu_seqlens: Tensor,
-        prefixes: Tensor | None = None,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        """Return (L, H), the final hidden states of sequences laid end to end, or (N, H) of `rows` (N,) alone."""
-        ...
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return (N, V)."""
-        ...
-
-
 def pass_logprobs(
-    decoder: PackedDecoder, batch: PackedPass, *, entropy: bool = False
+    decoder: AnyDecoder, batch: PackedPass, *, entropy: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Return (N,) fp32 logprobs of the sampled tokens and, where asked for, entropies of their distributions."""
     hidden = decoder.hidden_packed(
@@ -47,7 +31,7 @@ def pass_logprobs(
     )
     targets, temperatures = batch.targets, batch.temperatures
     most = LOGITS_AT_ONCE.get(hidden.device.type, LOGITS_AT_ONCE["cpu"])
-    rows = max(1, most // _vocabulary(decoder))
+    rows = max(1, most // decoder.config.vocab_size)
     if len(targets) <= rows:
         return _logprobs(decoder, hidden, targets, temperatures, entropy)
     parts = [
@@ -68,7 +52,7 @@ def pass_logprobs(
 
 
 def _logprobs(
-    decoder: PackedDecoder,
+    decoder: AnyDecoder,
     hidden: Tensor,
     targets: Tensor,
     temperatures: Tensor | None,
@@ -107,8 +91,3 @@ class _TokenLogprobs(torch.autograd.Function):
         found = mass * (-gradient[:, None] / total)
         found.scatter_add_(-1, targets[:, None], gradient[:, None])
         return found, None
-
-
-def _vocabulary(decoder: PackedDecoder) -> int:
-    config = getattr(decoder, "config", None)
-    return int(getattr(config, "vocab_size", 0) or 32_000)

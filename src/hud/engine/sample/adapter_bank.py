@@ -45,7 +45,8 @@ class AdapterBank:
         self._capacity = _COLUMNS
         self._held: set[Adapter] = set()
         self._layers: dict[str, _BankedLinear] = {}
-        self._mask: Tensor | None = None
+        self.mask: Tensor | None = None
+        """(N, C): each adapter's scale, where its rows meet its columns; None where no row has an adapter."""
         self._scales = torch.zeros(_COLUMNS, device=base.device)
 
     @torch.no_grad()
@@ -81,7 +82,7 @@ class AdapterBank:
         """Set the adapter of each row of the next pass, `width` tokens a row; None: the base alone."""
         used = [adapter for adapter in dict.fromkeys(rows) if adapter is not None]
         if not used:
-            self._mask = None
+            self.mask = None
             return
         table = torch.zeros(len(used) + 1, self._capacity)
         for number, adapter in enumerate(used):
@@ -90,12 +91,7 @@ class AdapterBank:
         places = {adapter: number for number, adapter in enumerate(used)}
         which = torch.tensor([len(used) if one is None else places[one] for one in rows])
         mask = table[which].to(self._scales.device) * self._scales
-        self._mask = mask if width == 1 else mask.repeat_interleave(width, dim=0)
-
-    @property
-    def mask(self) -> Tensor | None:
-        """(N, C): each adapter's scale, where its rows meet its columns; None where no row has an adapter."""
-        return self._mask
+        self.mask = mask if width == 1 else mask.repeat_interleave(width, dim=0)
 
     def _room(self, rank: int) -> tuple[int, int]:
         """Return `rank` free consecutive columns."""

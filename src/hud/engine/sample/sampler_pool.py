@@ -71,16 +71,13 @@ class SamplerPool:
 
     @property
     def load(self) -> int:
-        """Active and waiting sequences."""
         return self.own.load + sum(side.load for side in self._sides)
 
     @property
     def closed(self) -> bool:
-        """True once no turn is accepted."""
         return self.own.sampler.closed
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
-        """Queue one turn; see `Sampler.submit`."""
         self.own.sampler.check(turn.prompt)
         # Grammars and stops that are text live in this process.
         here = turn.constraint is not None or turn.stopped is not None
@@ -107,12 +104,10 @@ class SamplerPool:
         return sides[self._half :] if drawing or self._training() else sides
 
     def queue_length(self) -> int:
-        """Return how many waiting sequences are not abandoned."""
         return self.own.sampler.queue_length()
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Pause sampling for a change of weights; see `Policy.exclusive`."""
         with self._changing:
             sides = [side for side in self._sides if side.alive]
             drawing = [side for side in sides if side.ready.is_set()]
@@ -131,7 +126,6 @@ class SamplerPool:
                     side.resume()
 
     def revive(self) -> None:
-        """Replace a sampler that failed or was closed, with the same weights."""
         self.own.revive()
 
     def close(self) -> None:

@@ -77,7 +77,6 @@ class SharedBase:
             self.sampler.close()
 
     def revive(self) -> None:
-        """Replace a sampler that failed."""
         with self._lock:
             if self.sampler.closed:
                 self.sampler = Sampler(self.bank.decoder, slots=self.slots, bank=self.bank)
@@ -139,22 +138,18 @@ class ForkSampler:
 
     @property
     def load(self) -> int:
-        """Active and waiting sequences."""
         sampler = self.base.sampler
         return sum(one.fork is self for one in [*sampler.active, *sampler.waiting])
 
     @property
     def closed(self) -> bool:
-        """True once no turn is accepted."""
         return self.base.sampler.closed
 
     def queue_length(self) -> int:
-        """Return how many waiting sequences are not abandoned."""
         waiting = list(self.base.sampler.waiting)
         return sum(one.fork is self and not one.abandoned for one in waiting)
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
-        """Queue one turn; see `Sampler.submit`."""
         return self.base.sampler.submit(replace(turn, fork=self), listener)
 
     @contextmanager
@@ -170,9 +165,7 @@ class ForkSampler:
                 self._in_flight = False
 
     def revive(self) -> None:
-        """Replace a sampler that failed."""
         self.base.revive()
 
     def close(self) -> None:
-        """Stop sampling."""
         self.base.leave(self)

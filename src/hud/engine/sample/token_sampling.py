@@ -60,18 +60,14 @@ def sample_tokens(
 
     A row with temperature 0 takes its likeliest token, with the logprob of temperature 1.
     """
-    logits = logits.float()
-    temperatures = [param.temperature or 1.0 for param in params]
-    if any(temperature != 1.0 for temperature in temperatures):
-        logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
-    cut = _cut(logits, params) if any(param.truncates for param in params) else logits
+    cut = _adjusted(logits, params)
     highest = cut.amax(dim=-1, keepdim=True)
     mass = torch.sub(cut, highest).exp_()
     where = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None]
     ids, total = _inverse_transform(mass, where)
     if any(param.temperature == 0.0 for param in params):
         greedy = torch.tensor([param.temperature == 0.0 for param in params], device=logits.device)
-        ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), ids)
+        ids = torch.where(greedy[:, None], cut.argmax(dim=-1, keepdim=True), ids)
     chosen = cut.gather(-1, ids) - highest - total.log().float()
     # One copy, as each waits for the GPU; float64 holds ids exactly.
     both = torch.cat((ids.double(), chosen.double()), dim=-1).T.tolist()
@@ -107,13 +103,7 @@ def likeliest_tokens(
     logits: Tensor, params: Sequence[SamplingParams], count: int
 ) -> list[list[tuple[int, float]]]:
     """Return, for each row of logits (B, V), its `count` likeliest tokens and their logprobs, likeliest first."""
-    logits = logits.float()
-    temperatures = torch.tensor(
-        [param.temperature or 1.0 for param in params], device=logits.device
-    )
-    logits = logits / temperatures[:, None]
-    if any(param.truncates for param in params):
-        logits = _cut(logits, params)
+    logits = _adjusted(logits, params)
     # Not log_softmax, whose sum over a large vocabulary is less exact than that of `sample_tokens`.
     logits = logits - logits.logsumexp(dim=-1, keepdim=True)
     logprobs, ids = logits.topk(min(count, logits.shape[-1]), dim=-1)
@@ -121,6 +111,15 @@ def likeliest_tokens(
         list(zip(row, values, strict=True))
         for row, values in zip(ids.tolist(), logprobs.tolist(), strict=True)
     ]
+
+
+def _adjusted(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Return fp32 logits after temperature, with tokens outside top-k and top-p at minus infinity."""
+    logits = logits.float()
+    temperatures = [param.temperature or 1.0 for param in params]
+    if any(temperature != 1.0 for temperature in temperatures):
+        logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
+    return _cut(logits, params) if any(param.truncates for param in params) else logits
 
 
 def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:

@@ -41,7 +41,6 @@ class SwappingSampler:
 
     @property
     def load(self) -> int:
-        """Active and waiting sequences."""
         return len(self.sampler.active) + len(self.sampler.waiting)
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
@@ -57,7 +56,6 @@ class SwappingSampler:
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Pause sampling for a change of weights; see `Policy.exclusive`."""
         with self._changing:
             successor = None if in_flight else self._successor()
             with (successor or self.sampler).exclusive(in_flight=in_flight):
@@ -80,12 +78,10 @@ class SwappingSampler:
         return cache.keys.nbytes + cache.values.nbytes + sum(one.nbytes for one in changing)
 
     def revive(self) -> None:
-        """Replace a sampler that failed or was closed, with the same weights."""
         if self.sampler.closed:
             self.sampler = Sampler(self.decoder, slots=self.slots, version=self.version)
 
     def close(self) -> None:
-        """Stop sampling."""
         self.sampler.close()
         if self._retiring is not None:
             self._retiring.close()

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
@@ -50,14 +50,24 @@ class Patience:
     """Until new weights are loaded although turns with the old ones are not finished."""
 
 
+@dataclass(frozen=True)
+class Servers:
+    """Addresses and credentials of a model's vLLM servers."""
+
+    urls: tuple[str, ...]
+    key: str | None = None
+    """Their `Authorization: Bearer` token."""
+    patience: Patience = field(default_factory=Patience)
+    reach: Reach = field(default_factory=lambda: Reach(private=True))
+    """Addresses at which they may be."""
+
+
 class Fleet:
     """The servers of one model."""
 
-    def __init__(
-        self, urls: Sequence[str], key: str | None, patience: Patience, reach: Reach
-    ) -> None:
-        self._urls, self._key, self._reach = urls, key, reach
-        self.patience = patience
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self.patience = servers.patience
         self.replicas: list[Replica] = []
         self.current: Publication | None = None
         """The newest weights."""
@@ -72,8 +82,10 @@ class Fleet:
 
         Raises `UsageError` where a server is of no use (its version, its model), `InfrastructureFault` where none answers.
         """
-        self._session = guarded_session(self._reach, read_bufsize=1 << 18)
-        self.replicas = [Replica(Server(url, self._session, self._key)) for url in self._urls]
+        self._session = guarded_session(self._servers.reach, read_bufsize=1 << 18)
+        self.replicas = [
+            Replica(Server(url, self._session, self._servers.key)) for url in self._servers.urls
+        ]
         self.current = publication
         problems = await asyncio.gather(*(self._check(replica) for replica in self.replicas))
         sound = [one for one, why in zip(self.replicas, problems, strict=True) if why is None]

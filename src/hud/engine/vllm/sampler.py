@@ -12,17 +12,16 @@ import hashlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.vllm.fleet import Fleet, Patience
+from hud.engine.vllm.fleet import Fleet, Servers
 from hud.engine.vllm.publication import Publication, Publisher
 from hud.engine.vllm.replica import Replica
 from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, completion_body
 from hud.errors import HudError, InfrastructureFault, UsageError
-from hud.outbound import Reach
 from hud.trace import SamplingParams
 
 MOST_ATTEMPTS = 20
@@ -30,18 +29,6 @@ MOST_ATTEMPTS = 20
 CLOSE_SECONDS = 10.0
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Servers:
-    """Addresses and credentials of a model's vLLM servers."""
-
-    urls: tuple[str, ...]
-    key: str | None = None
-    """Their `Authorization: Bearer` token."""
-    patience: Patience = field(default_factory=Patience)
-    reach: Reach = field(default_factory=lambda: Reach(private=True))
-    """Addresses at which they may be."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -93,12 +80,10 @@ class VllmSampler:
 
     @property
     def load(self) -> int:
-        """Active and waiting sequences."""
         return len(self._requests)
 
     @property
     def closed(self) -> bool:
-        """True once no turn is accepted."""
         return self._closed
 
     def queue_length(self) -> int:
@@ -180,9 +165,7 @@ class VllmSampler:
         self._thread.start()
         # Open connections complain when the interpreter shuts down.
         atexit.register(self.close)
-        self._fleet = Fleet(
-            self._servers.urls, self._servers.key, self._servers.patience, self._servers.reach
-        )
+        self._fleet = Fleet(self._servers)
         self._closed = False
         try:
             self._wait_for(self._fleet.open(publication))

@@ -80,12 +80,10 @@ class BufferedTurn:
         self._out: list[Piece] = []
 
     def take(self, text: str) -> list[Piece]:
-        """See `TurnParser.take`."""
         self._buffer += text
         return self._advance(False)
 
     def end(self) -> list[Piece]:
-        """See `TurnParser.end`."""
         return self._advance(True)
 
     def _advance(self, final: bool) -> list[Piece]:
