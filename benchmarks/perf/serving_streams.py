@@ -106,9 +106,9 @@ async def beside_training(platform: Parts, model: ModelRecord, trained: ModelRec
     async def train() -> float:
         started = perf_counter()
         for _ in range(2):
-            await platform.engine.train(trained, "forward-backward", batch)
+            await platform.engine.call(trained, batch)
             step = OptimStepRequest(learning_rate=1e-4)
-            await platform.engine.train(trained, "optim-step", step)
+            await platform.engine.call(trained, step)
         done.set()
         return (perf_counter() - started) / 2
 

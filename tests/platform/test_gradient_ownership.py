@@ -12,7 +12,7 @@ from tests.platform.serving.test_serving_training import a_pass, a_step, ask, ba
 from hud.client import connect, disconnect
 from hud.client.presence import process_started
 from hud.errors import ConflictError
-from hud.platform.serving.training import CloseRequest, HoldRequest, OpenRequest
+from hud.learning.training_calls import CloseRequest, HoldRequest, OpenRequest
 from hud.platform.training import session as session_module
 from hud.platform.training.trained_model import TrainedModel
 from hud.train import TrainingClient
@@ -122,31 +122,31 @@ async def test_moving_the_head_takes_a_gradient_away_and_its_client_is_told(home
 async def test_clients_without_a_name_accumulate_and_step_as_ever(tmp_path):
     async with engine_of(tmp_path, "inline") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "forward-backward", a_pass(0))
-        await ask(engine, model, "forward-backward", a_pass(1))
-        made = await ask(engine, model, "optim-step", a_step())
+        await ask(engine, model, a_pass(0))
+        await ask(engine, model, a_pass(1))
+        made = await ask(engine, model, a_step())
         assert platform.registry.tree.get(made["checkpoint_id"]).num_datums == 4
 
 
 async def test_the_same_key_of_another_client_is_another_pass(tmp_path):
     async with engine_of(tmp_path, "inline") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "forward-backward", a_pass(0, "p"), FIRST)
-        await ask(engine, model, "forward-backward", a_pass(0, "p"), SECOND)
-        made = await ask(engine, model, "optim-step", a_step("s"), SECOND)
+        await ask(engine, model, a_pass(0, "p"), FIRST)
+        await ask(engine, model, a_pass(0, "p"), SECOND)
+        made = await ask(engine, model, a_step("s"), SECOND)
         assert platform.registry.tree.get(made["checkpoint_id"]).num_datums == 2
 
 
 async def test_a_batch_that_was_sent_for_a_step_already_taken_is_not_learned_again(tmp_path):
     async with engine_of(tmp_path, "inline") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "forward-backward", a_pass(0), FIRST)
-        made = await ask(engine, model, "optim-step", a_step("s"), FIRST)
+        await ask(engine, model, a_pass(0), FIRST)
+        made = await ask(engine, model, a_step("s"), FIRST)
         # A script that was killed before it heard the answer begins that step again.
-        await ask(engine, model, "forward-backward", a_pass(0), SECOND)
-        assert await ask(engine, model, "optim-step", a_step("s"), SECOND) == made
-        await ask(engine, model, "forward-backward", a_pass(1), SECOND)
-        made = await ask(engine, model, "optim-step", a_step("t"), SECOND)
+        await ask(engine, model, a_pass(0), SECOND)
+        assert await ask(engine, model, a_step("s"), SECOND) == made
+        await ask(engine, model, a_pass(1), SECOND)
+        made = await ask(engine, model, a_step("t"), SECOND)
         assert platform.registry.tree.get(made["checkpoint_id"]).num_datums == 2
 
 
@@ -154,34 +154,34 @@ async def test_a_batch_that_was_sent_for_a_step_already_taken_is_not_learned_aga
 async def test_only_the_client_whose_gradient_died_with_the_engine_is_refused(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "forward-backward", a_pass(0), FIRST)
+        await ask(engine, model, a_pass(0), FIRST)
         await killed(engine, model)
-        await ask(engine, model, "forward-backward", a_pass(0), SECOND)
-        assert (await ask(engine, model, "optim-step", a_step(), SECOND))["step"] == 1
+        await ask(engine, model, a_pass(0), SECOND)
+        assert (await ask(engine, model, a_step(), SECOND))["step"] == 1
         # It is told also after another death, and only once.
         await killed(engine, model)
         with pytest.raises(ConflictError, match="send the whole batch again"):
-            await ask(engine, model, "forward-backward", a_pass(1), FIRST)
-        await ask(engine, model, "forward-backward", a_pass(1), FIRST)
-        assert (await ask(engine, model, "optim-step", a_step(), FIRST))["step"] == 2
+            await ask(engine, model, a_pass(1), FIRST)
+        await ask(engine, model, a_pass(1), FIRST)
+        assert (await ask(engine, model, a_step(), FIRST))["step"] == 2
 
 
 async def test_a_run_has_the_session_to_itself_and_begins_with_nothing(tmp_path):
     async with engine_of(tmp_path, "inline") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "forward-backward", a_pass(0), FIRST)
-        opened = await ask(engine, model, "open", OpenRequest(alone=True), SECOND)
+        await ask(engine, model, a_pass(0), FIRST)
+        opened = await ask(engine, model, OpenRequest(alone=True), SECOND)
         assert opened["discarded"]["passes"] == 1
         assert opened["discarded"]["client"] == FIRST.process
         with pytest.raises(ConflictError, match="process 2 on box"):
-            await ask(engine, model, "forward-backward", a_pass(0), FIRST)
-        await ask(engine, model, "forward-backward", a_pass(1), SECOND)
-        made = await ask(engine, model, "optim-step", a_step(), SECOND)
+            await ask(engine, model, a_pass(0), FIRST)
+        await ask(engine, model, a_pass(1), SECOND)
+        made = await ask(engine, model, a_step(), SECOND)
         assert platform.registry.tree.get(made["checkpoint_id"]).num_datums == 2
-        await ask(engine, model, "close", CloseRequest(alone=True), SECOND)
+        await ask(engine, model, CloseRequest(alone=True), SECOND)
         # It is the whole batch that it sends now; it was told in between that it could not.
         with pytest.raises(ConflictError, match="send the whole batch again"):
-            await ask(engine, model, "forward-backward", a_pass(0), FIRST)
+            await ask(engine, model, a_pass(0), FIRST)
 
 
 async def test_a_training_run_that_is_gone_or_silent_holds_nobody_up(tmp_path, monkeypatch):
@@ -190,25 +190,25 @@ async def test_a_training_run_that_is_gone_or_silent_holds_nobody_up(tmp_path, m
     async with engine_of(tmp_path, "inline") as (platform, model):
         engine = platform.engine
         # On another machine: its signs of life keep it.
-        await ask(engine, model, "open", OpenRequest(alone=True), SECOND)
+        await ask(engine, model, OpenRequest(alone=True), SECOND)
         clock.now += session_module.OWNER_SECONDS
-        assert await ask(engine, model, "hold", HoldRequest(), SECOND) == {"held": True}
-        assert await ask(engine, model, "hold", HoldRequest(), FIRST) == {"held": False}
+        assert await ask(engine, model, HoldRequest(), SECOND) == {"held": True}
+        assert await ask(engine, model, HoldRequest(), FIRST) == {"held": False}
         clock.now += session_module.OWNER_SECONDS
         with pytest.raises(ConflictError, match="being trained by another run"):
-            await ask(engine, model, "forward-backward", a_pass(0), FIRST)
+            await ask(engine, model, a_pass(0), FIRST)
         clock.now += 1
-        await ask(engine, model, "forward-backward", a_pass(0), FIRST)
+        await ask(engine, model, a_pass(0), FIRST)
         # On this machine: killed, it is gone at once.
         process = await asyncio.create_subprocess_exec("sleep", "60")
         host, started = socket.gethostname(), process_started(process.pid)
         run = Contributor(f"trainer/{host}/{process.pid}/{started}/abc", "hud train")
-        await ask(engine, model, "open", OpenRequest(alone=True), run)
+        await ask(engine, model, OpenRequest(alone=True), run)
         with pytest.raises(ConflictError, match="hud train"):
-            await ask(engine, model, "open", OpenRequest(alone=True), SECOND)
+            await ask(engine, model, OpenRequest(alone=True), SECOND)
         process.kill()
         await process.wait()
-        await ask(engine, model, "open", OpenRequest(alone=True), SECOND)
+        await ask(engine, model, OpenRequest(alone=True), SECOND)
 
 
 async def test_checkpoints_are_listed_with_the_step_that_is_being_taken(home, monkeypatch):

@@ -12,6 +12,7 @@ from hud.client import connect, disconnect
 from hud.errors import InfrastructureFault, PlatformError, UsageError
 from hud.eval import Taskset
 from hud.platform.models.records import VllmConfig
+from hud.platform.serving.calls import ForgetModel
 from hud.trace import SamplingParams
 from hud.train.config import TrainConfig
 from hud.train.loop import train
@@ -215,7 +216,7 @@ async def test_the_gateway_streams_what_servers_draw(tmp_path, kind):
             assert (end.finish_reason, end.version) == ("length", None)
             with pytest.raises(UsageError, match="fixed form"):
                 await drawn(platform.engine, model, request(8, grammar='start: "a"'))
-            await platform.engine.forget(model)
+            await platform.engine.call(model, ForgetModel())
 
 
 def test_the_command_line_gives_and_takes_servers(home, capsys):

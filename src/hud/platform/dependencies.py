@@ -19,6 +19,7 @@ from hud.platform.parts import Parts
 from hud.platform.secrets import Secrets
 from hud.platform.serving.tokens import TokenEngine
 from hud.platform.store import Store
+from hud.platform.training.optimizer_steps import StepsInFlight
 
 
 def part(choose: Callable[[Parts], object]) -> Any:
@@ -72,5 +73,6 @@ ConfigPart = Annotated[PlatformConfig, part(lambda parts: parts.config)]
 StorePart = Annotated[Store, part(lambda parts: parts.store)]
 KeysPart = Annotated[Keys, part(lambda parts: parts.keys)]
 EnginePart = Annotated[TokenEngine, part(lambda parts: parts.engine)]
+Steps = Annotated[StepsInFlight, part(lambda parts: parts.steps)]
 StoppingPart = Annotated[asyncio.Event, part(lambda parts: parts.stopping)]
 RuntimeSessionsPart = Annotated[RuntimeSessions, part(lambda parts: parts.runtime_sessions)]

@@ -11,9 +11,13 @@ The weights live in the platform; this needs no torch, except for `forward_backw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
 
 from hud.client import Client, connect
+from hud.learning import training_calls as calls
+from hud.learning.training_calls import Call
 from hud.learning.wire_types import (
     AdvantageOptions,
     BackwardRequest,
@@ -38,12 +42,12 @@ from hud.train.custom_loss import CustomLoss, checked_loss
 from hud.train.inputs import Prepared, TrainingWarning, prepare, warn_without_signal
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from hud.eval.run import Run
 
 __all__ = ["TrainingClient", "TrainingWarning"]
 
+Q = TypeVar("Q", bound=BaseModel)
+A = TypeVar("A", bound=BaseModel)
 Trajectories = Sequence["Run | TrainInput"]
 
 
@@ -144,7 +148,7 @@ class TrainingClient:
         # Our extensions: sent only where they differ from the defaults, for servers that do not know them.
         usual = {"save": save, "in_flight": not in_flight, "allow_empty": not allow_empty}
         unsaid = {name for name, is_usual in usual.items() if is_usual}
-        return OptimStepResult.model_validate(await self._train("optim-step", request, unsaid))
+        return await self._call(calls.OPTIM_STEP, request, unsaid)
 
     async def step(
         self,
@@ -203,7 +207,7 @@ class TrainingClient:
         """
         prepared = await self._prepare(trajectories, group_size, group_ids)
         request = ForwardRequest(**_batch(prepared, group_size, reward_scale, advantages))
-        result = ForwardResult.model_validate(await self._train("forward", request))
+        result = await self._call(calls.FORWARD, request)
         for datum in result.data:
             datum.traj_idx = prepared.order[datum.traj_idx]
         return result
@@ -221,7 +225,7 @@ class TrainingClient:
             weights=[list(row) for row in weights],
             metrics=metrics or {},
         )
-        return ForwardBackwardResult.model_validate(await self._train("backward", request))
+        return await self._call(calls.BACKWARD, request)
 
     async def forward_backward_custom(
         self,
@@ -255,36 +259,27 @@ class TrainingClient:
 
         Another client whose gradient it was gets a `ConflictError` at its next call.
         """
-        path = f"/v1/models/{await self.model_id()}/train/discard"
-        answer = await self._platform.post(path, headers=self.contributor.headers, retry=True)
-        found = answer["discarded"]
-        return None if found is None else DiscardedGradient.model_validate(found)
+        return (await self._call(calls.DISCARD, calls.DiscardRequest(), retry=True)).discarded
 
     async def open(self, *, alone: bool = False) -> OpenedSession:
         """Begin with nothing accumulated and an empty sampler cache.
 
         With `alone`, other clients are refused until `close`, or until this process is gone.
         """
-        path = f"/v1/models/{await self.model_id()}/train/open"
-        headers = self.contributor.headers
-        return OpenedSession.model_validate(
-            await self._platform.post(path, {"alone": alone}, headers=headers, retry=True)
-        )
+        return await self._call(calls.OPEN, calls.OpenRequest(alone=alone), retry=True)
 
     async def hold(self) -> bool:
         """Keep a session that was opened `alone` while nothing is trained for minutes; returns whether it is this client's."""
-        path = f"/v1/models/{await self.model_id()}/train/hold"
-        answer = await self._platform.post(path, headers=self.contributor.headers, retry=True)
-        return bool(answer["held"])
+        return (await self._call(calls.HOLD, calls.HoldRequest(), retry=True)).held
 
     async def close(self) -> None:
         """Give back the session that this client opened `alone`, and the model's lease."""
-        path = f"/v1/models/{await self.model_id()}/train/close"
-        await self._platform.post(path, {"alone": True}, headers=self.contributor.headers)
+        await self._call(calls.CLOSE, calls.CloseRequest(alone=True))
 
     async def available_losses(self) -> list[str]:
         """Return the names that `loss_fn` may take."""
-        return LossesResult.model_validate(await self._get_train("losses")).losses
+        path = f"/v1/models/{await self.model_id()}/train/losses"
+        return LossesResult.model_validate(await self._platform.get(path)).losses
 
     async def checkpoints(self) -> list[CheckpointResponse]:
         """Return the model's checkpoints, oldest first."""
@@ -356,15 +351,17 @@ class TrainingClient:
             num_substeps=num_substeps,
             idempotency_key=idempotency_key,
         )
-        return ForwardBackwardResult.model_validate(await self._train("forward-backward", request))
+        return await self._call(calls.FORWARD_BACKWARD, request)
 
-    async def _train(self, call: str, request: BaseModel, unsaid: set[str] | None = None) -> Any:
-        path = f"/v1/models/{await self.model_id()}/train/{call}"
+    async def _call(
+        self, call: Call[Q, A], request: Q, unsaid: set[str] | None = None, *, retry: bool = False
+    ) -> A:
+        path = f"/v1/models/{await self.model_id()}/train/{call.name}"
         body = request.model_dump(exclude_none=True, exclude=unsaid)
-        return await self._platform.post(path, body, headers=self.contributor.headers)
-
-    async def _get_train(self, call: str) -> Any:
-        return await self._platform.get(f"/v1/models/{await self.model_id()}/train/{call}")
+        headers = self.contributor.headers
+        return call.answer.model_validate(
+            await self._platform.post(path, body, headers=headers, retry=retry)
+        )
 
 
 def _batch(

@@ -41,8 +41,8 @@ async def test_each_is_trained_for_itself(tmp_path, kind):
         asked = request(seed=1)
         before = await drawn(engine, one, asked), await drawn(engine, other, asked)
         assert before[0][0] == before[1][0]
-        await ask(engine, one, "forward-backward", a_pass())
-        stepped = await ask(engine, one, "optim-step", a_step())
+        await ask(engine, one, a_pass())
+        stepped = await ask(engine, one, a_step())
         one = platform.registry.model(one.id)
         after = await drawn(engine, one, asked), await drawn(engine, other, asked)
         assert after[0][3].version == stepped["checkpoint_id"]

@@ -9,8 +9,9 @@ from tests.platform.serving.engine_server import drawn, engine_of, request
 from tests.platform.serving.test_serving_streams import until
 from tests.platform.serving.test_serving_training import a_pass, a_step, ask
 
+from hud.learning.training_calls import CloseRequest
+from hud.platform.serving.calls import MoveHead
 from hud.platform.serving.tokens import TokenDelta
-from hud.platform.serving.training import REQUESTS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -26,15 +27,15 @@ async def test_fifty_moves_under_load_lose_no_request_and_mix_nothing(tmp_path, 
         # What each checkpoint draws by itself.
         expected = {None: (await drawn(engine, model, request(40, **greedy)))[0]}
         for step in range(3):
-            await ask(engine, model, "forward-backward", a_pass(step))
-            made = await ask(engine, model, "optim-step", a_step())
+            await ask(engine, model, a_pass(step))
+            made = await ask(engine, model, a_step())
             head = platform.registry.model("m")
             expected[made["checkpoint_id"]] = (await drawn(engine, head, request(40, **greedy)))[0]
         assert len({tuple(ids) for ids in expected.values()}) == 4, (
             "each must be told from the others"
         )
         if not training:
-            await engine.train(model, "close", REQUESTS["close"]())
+            await engine.call(model, CloseRequest())
         moving, versions = True, []
 
         async def load(place):
@@ -58,7 +59,7 @@ async def test_fifty_moves_under_load_lose_no_request_and_mix_nothing(tmp_path, 
             nonlocal moving
             try:
                 for place, checkpoint in zip(range(MOVES), itertools.cycle(expected), strict=False):
-                    await engine.set_head(platform.registry.model("m"), checkpoint)
+                    await engine.call(platform.registry.model("m"), MoveHead(checkpoint=checkpoint))
                     # From now on it is what serves: a request that comes after the move is drawn from it.
                     head = await asyncio.to_thread(platform.registry.model, "m")
                     assert (await drawn(engine, head, request(4)))[3].version == checkpoint

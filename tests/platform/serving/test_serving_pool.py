@@ -11,6 +11,7 @@ from tests.platform.serving.test_serving_training import a_pass, a_step, ask
 
 from hud.client.presence import process_started
 from hud.platform.serving import pool
+from hud.platform.serving.calls import ForgetModel
 from hud.platform.serving.tokens import EngineDownError
 
 pytestmark = pytest.mark.timeout(180)
@@ -62,16 +63,16 @@ async def test_the_process_that_was_idle_longest_makes_room_and_loses_nothing(tm
     slugs = "one", "two", "three"
     async with engine_of(tmp_path, "worker", *slugs, engines=2) as (platform, one, two, three):
         engine = platform.engine
-        await ask(engine, one, "forward-backward", a_pass())
-        await ask(engine, one, "optim-step", a_step(save=False))
+        await ask(engine, one, a_pass())
+        await ask(engine, one, a_step(save=False))
         first, second = engine.engine_of(one).pid, await pid_of(engine, two)
         third = await pid_of(engine, three)
         await ended(first)
         assert engine.engine_of(two).pid == second
         assert len({first, second, third}) == 3
         # A step that no checkpoint stood for was kept as it went; the next one builds on it.
-        await ask(engine, one, "forward-backward", a_pass(1))
-        assert (await ask(engine, one, "optim-step", a_step()))["step"] == 2
+        await ask(engine, one, a_pass(1))
+        assert (await ask(engine, one, a_step()))["step"] == 2
 
 
 async def test_a_process_that_nobody_asks_is_ended_and_comes_back_when_asked(tmp_path, monkeypatch):
@@ -94,5 +95,5 @@ async def test_what_was_started_before_anybody_asked_is_the_first_models(tmp_pat
 async def test_a_removed_models_process_ends(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         pid = await pid_of(platform.engine, model)
-        await asyncio.wait_for(platform.engine.forget(model), 30)
+        await asyncio.wait_for(platform.engine.call(model, ForgetModel()), 30)
         assert process_started(pid) is None

@@ -16,10 +16,11 @@ from tests.platform.serving.engine_server import SIZES, TEXTS, drawn, engine_of,
 from tests.platform.serving.test_serving_streams import revived, until
 
 from hud.errors import ConflictError, NotFoundError
+from hud.learning.training_calls import OpenRequest
 from hud.learning.wire_types import BackwardRequest, ForwardBackwardRequest, OptimStepRequest
 from hud.platform.serving import remote
+from hud.platform.serving.calls import ForgetModel, MoveHead
 from hud.platform.serving.tokens import EngineDownError
-from hud.platform.serving.training import OpenRequest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.train import TrajectoryPayload, TrajectorySample
 
@@ -67,8 +68,8 @@ def a_step(key=None, **fields):
     return OptimStepRequest(learning_rate=1e-2, idempotency_key=key, **fields)
 
 
-async def ask(engine, model, call, body, *client):
-    return json.loads(await engine.train(model, call, body, *client))
+async def ask(engine, model, body, *client):
+    return json.loads(await engine.call(model, body, *client))
 
 
 async def killed(engine, model):
@@ -86,19 +87,19 @@ async def test_a_step_in_the_other_process_moves_what_it_serves(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
         before = await drawn(engine, model, request(seed=1, temperature=0))
-        done = await ask(engine, model, "forward-backward", a_pass())
+        done = await ask(engine, model, a_pass())
         assert done["num_datums"] == 2
-        made = await ask(engine, model, "optim-step", a_step("one"))
+        made = await ask(engine, model, a_step("one"))
         record = platform.registry.model("m")
         assert record.head_checkpoint_id == made["checkpoint_id"]
         after = await drawn(engine, record, request(seed=1))
         assert (before[3].version, after[3].version) == (None, made["checkpoint_id"])
-        assert await ask(engine, model, "optim-step", a_step("one")) == made
+        assert await ask(engine, model, a_step("one")) == made
         with pytest.raises(ConflictError, match="Nothing was accumulated"):
-            await ask(engine, model, "optim-step", a_step("two"))
+            await ask(engine, model, a_step("two"))
         with pytest.raises(NotFoundError, match="no forward pass"):
-            await ask(engine, model, "backward", BackwardRequest(forward_id="x", weights=[]))
-        await engine.set_head(record, None)
+            await ask(engine, model, BackwardRequest(forward_id="x", weights=[]))
+        await engine.call(record, MoveHead(checkpoint=None))
         again = await drawn(engine, platform.registry.model("m"), request(seed=1, temperature=0))
         assert again[0] == before[0]
 
@@ -107,14 +108,14 @@ async def test_a_step_in_the_other_process_moves_what_it_serves(tmp_path):
 async def test_a_gradient_that_died_with_its_engine_is_missed_and_not_half_applied(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "forward-backward", a_pass(0))
+        await ask(engine, model, a_pass(0))
         await killed(engine, model)
         with pytest.raises(ConflictError, match="send the whole batch again"):
-            await ask(engine, model, "forward-backward", a_pass(1))
+            await ask(engine, model, a_pass(1))
         # Told once; then the batch is whole again.
-        await ask(engine, model, "forward-backward", a_pass(0))
-        await ask(engine, model, "forward-backward", a_pass(1))
-        made = await ask(engine, model, "optim-step", a_step())
+        await ask(engine, model, a_pass(0))
+        await ask(engine, model, a_pass(1))
+        made = await ask(engine, model, a_step())
         assert made["step"] == 1
         node = platform.registry.tree.get(made["checkpoint_id"])
         assert node.num_datums == 4
@@ -124,12 +125,12 @@ async def test_a_gradient_that_died_with_its_engine_is_missed_and_not_half_appli
 async def test_a_step_whose_gradient_died_is_refused(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "forward-backward", a_pass())
+        await ask(engine, model, a_pass())
         await killed(engine, model)
         with pytest.raises(ConflictError, match="send the whole batch again"):
-            await ask(engine, model, "optim-step", a_step("one"))
-        await ask(engine, model, "forward-backward", a_pass())
-        assert (await ask(engine, model, "optim-step", a_step("one")))["step"] == 1
+            await ask(engine, model, a_step("one"))
+        await ask(engine, model, a_pass())
+        assert (await ask(engine, model, a_step("one")))["step"] == 1
 
 
 @pytest.mark.slow
@@ -138,12 +139,12 @@ async def test_after_a_kill_between_steps_training_goes_on(tmp_path):
         engine = platform.engine
         made = []
         for step in range(3):
-            await ask(engine, model, "forward-backward", a_pass(step))
-            made.append(await ask(engine, model, "optim-step", a_step(f"step:{step}")))
+            await ask(engine, model, a_pass(step))
+            made.append(await ask(engine, model, a_step(f"step:{step}")))
             await killed(engine, model)
             # Every step that was answered is answered again, and not taken again.
             for place, one in enumerate(made):
-                assert await ask(engine, model, "optim-step", a_step(f"step:{place}")) == one
+                assert await ask(engine, model, a_step(f"step:{place}")) == one
         assert [one["step"] for one in made] == [1, 2, 3]
         assert len(platform.registry.tree.nodes(model)) == 3
 
@@ -152,11 +153,11 @@ async def test_a_request_is_known_on_the_way_to_the_head_and_not_on_other_branch
     async with engine_of(tmp_path, "inline") as (platform, model):
         engine = platform.engine
         for key in ("a", "b"):
-            await ask(engine, model, "forward-backward", a_pass())
-            await ask(engine, model, "optim-step", a_step(key))
-        await engine.set_head(model, None)
-        await ask(engine, model, "forward-backward", a_pass())
-        await ask(engine, model, "optim-step", a_step("a"))
+            await ask(engine, model, a_pass())
+            await ask(engine, model, a_step(key))
+        await engine.call(model, MoveHead(checkpoint=None))
+        await ask(engine, model, a_pass())
+        await ask(engine, model, a_step("a"))
         assert len(platform.registry.tree.nodes(model)) == 3
 
 
@@ -165,15 +166,13 @@ async def test_killed_at_any_moment_of_a_step_it_is_taken_once(tmp_path, monkeyp
     monkeypatch.setattr(remote, "LONGEST_WAIT_SECONDS", 0.2)
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
-        await ask(engine, model, "open", OpenRequest())
+        await ask(engine, model, OpenRequest())
         steps, kills = 5, 0
         for step in range(steps):
             while True:
                 try:
-                    await ask(engine, model, "forward-backward", a_pass(step))
-                    call = asyncio.create_task(
-                        ask(engine, model, "optim-step", a_step(f"step:{step}"))
-                    )
+                    await ask(engine, model, a_pass(step))
+                    call = asyncio.create_task(ask(engine, model, a_step(f"step:{step}")))
                     if kills <= step:
                         await asyncio.sleep(0.005 * step)
                         kills += 1
@@ -183,7 +182,7 @@ async def test_killed_at_any_moment_of_a_step_it_is_taken_once(tmp_path, monkeyp
                 except EngineDownError:
                     await revived(engine, model)
                     try:
-                        made = await ask(engine, model, "optim-step", a_step(f"step:{step}"))
+                        made = await ask(engine, model, a_step(f"step:{step}"))
                         break
                     except ConflictError:
                         pass  # It had not been saved; the batch is sent again.
@@ -201,8 +200,8 @@ async def test_a_stop_keeps_steps_that_were_not_saved_yet(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
         for _ in range(2):
-            await ask(engine, model, "forward-backward", a_pass())
-            await ask(engine, model, "optim-step", a_step(save=False))
+            await ask(engine, model, a_pass())
+            await ask(engine, model, a_step(save=False))
     async with engine_of(tmp_path, "inline") as (platform, model):
         assert model.head_checkpoint_id is not None
         assert platform.registry.tree.get(model.head_checkpoint_id).step == 2
@@ -211,10 +210,10 @@ async def test_a_stop_keeps_steps_that_were_not_saved_yet(tmp_path):
 
 async def test_what_our_own_engine_trains_may_be_removed(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
-        await ask(platform.engine, model, "open", OpenRequest())
+        await ask(platform.engine, model, OpenRequest())
         assert platform.registry.leases.holder(model.id).pid == platform.engine.engine_of(model).pid
         platform.registry.of(LOCAL_TEAM).remove(model.id)
-        await platform.engine.forget(model)
+        await platform.engine.call(model, ForgetModel())
         with pytest.raises(NotFoundError):
             await drawn(platform.engine, model, request())
 

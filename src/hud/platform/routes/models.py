@@ -11,14 +11,22 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access import needs
-from hud.platform.dependencies import Audit, EnginePart, Models, Team, TeamSecrets, Who, part
+from hud.platform.dependencies import (
+    Audit,
+    EnginePart,
+    Models,
+    Steps,
+    Team,
+    TeamSecrets,
+    Who,
+)
 from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
 from hud.platform.models.records import (
     CheckpointRecord,
@@ -29,14 +37,13 @@ from hud.platform.models.records import (
 )
 from hud.platform.models.registry import Registry
 from hud.platform.secrets import Secrets
+from hud.platform.serving.calls import ExportModel, ForgetModel, MoveHead
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.training.optimizer_steps import StepsInFlight
 from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
 
 router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=[Depends(needs("read"))])
 _TRAIN = [Depends(needs("train"))]
-Steps = Annotated[StepsInFlight, part(lambda parts: parts.steps)]
 
 
 class ForkRequest(BaseModel):
@@ -180,7 +187,7 @@ async def remove(
 ) -> dict[str, Any]:
     model = registry.model(model_id)
     removed = await asyncio.to_thread(registry.remove, model.id)
-    await engine.forget(model)
+    await engine.call(model, ForgetModel())
     await asyncio.to_thread(audit.note, "model removed", model.slug, model_id=model.id)
     return _model(removed)
 
@@ -231,7 +238,7 @@ async def set_head(
     model = registry.model(model_id)
     checkpoint = registry.tree.find(model, body.checkpoint_id)
     client = read_contributor(request.headers.get(HEADER), who.key_id)
-    await engine.set_head(model, checkpoint, client)
+    await engine.call(model, MoveHead(checkpoint=checkpoint), client)
     moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": checkpoint}
     await asyncio.to_thread(audit.note, "head moved", model.slug, **moved)
     return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}
@@ -243,7 +250,7 @@ async def set_servers(
     registry: Models, engine: EnginePart, model_id: str, body: ServersRequest
 ) -> dict[str, Any]:
     changed = await asyncio.to_thread(registry.sample_on, registry.model(model_id), body.vllm)
-    await engine.forget(changed)
+    await engine.call(changed, ForgetModel())
     return _model(changed)
 
 
@@ -270,7 +277,7 @@ async def export(
     checkpoint = registry.tree.find(model, wanted)
     _require_disk(team)
     folder = await asyncio.to_thread(_empty_folder, body.folder)
-    await engine.export(model, checkpoint, str(folder))
+    await engine.call(model, ExportModel(checkpoint=checkpoint, folder=str(folder)))
     return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
 
 

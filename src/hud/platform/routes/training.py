@@ -16,26 +16,10 @@ from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
 from hud.learning.losses.config import available_losses
-from hud.learning.wire_types import (
-    BackwardRequest,
-    ForwardBackwardRequest,
-    ForwardBackwardResult,
-    ForwardRequest,
-    ForwardResult,
-    LossesResult,
-    OptimStepRequest,
-    OptimStepResult,
-)
-from hud.platform.access import caller, needs
-from hud.platform.dependencies import Audit, Models, of_team
-from hud.platform.parts import Parts
-from hud.platform.serving.training import (
-    CloseRequest,
-    DiscardRequest,
-    HoldRequest,
-    OpenRequest,
-    RenderRequest,
-)
+from hud.learning.training_calls import OPTIM_STEP, TRAINING_CALLS, Call
+from hud.learning.wire_types import LossesResult
+from hud.platform.access import needs
+from hud.platform.dependencies import Audit, EnginePart, Models, Steps, Who, of_team
 from hud.platform.training.runs import TrainingRuns
 from hud.train.contributor import HEADER, read_contributor
 
@@ -78,58 +62,40 @@ def losses(registry: Models, model_id: str) -> LossesResult:
     return LossesResult(losses=available_losses())
 
 
-@router.post(_TRAIN + "/forward-backward", response_model=ForwardBackwardResult)
-async def forward_backward(
-    request: Request, model_id: str, body: ForwardBackwardRequest
-) -> Response:
-    return await _call(request, model_id, "forward-backward", body)
+def _serve(call: Call[Any, Any]) -> None:
+    """Add the route of one call of a training session."""
+
+    async def answer(
+        request: Request,
+        registry: Models,
+        engine: EnginePart,
+        steps: Steps,
+        who: Who,
+        model_id: str,
+        body: Any,
+    ) -> Response:
+        client = read_contributor(request.headers.get(HEADER), who.key_id)
+        model = await run_in_threadpool(registry.model, model_id)
+        work = engine.call(model, call.request() if body is None else body, client)
+        if call is OPTIM_STEP:
+            work = steps.take(model.id, work)
+        return Response(await work, media_type="application/json")
+
+    required = any(field.is_required() for field in call.request.model_fields.values())
+    answer.__annotations__["body"] = call.request if required else call.request | None
+    answer.__defaults__ = None if required else (None,)
+    router.add_api_route(
+        f"{_TRAIN}/{call.name}",
+        answer,
+        methods=["POST"],
+        name=call.name.replace("-", "_"),
+        description=call.request.__doc__,
+        response_model=call.answer,
+    )
 
 
-@router.post(_TRAIN + "/forward", response_model=ForwardResult)
-async def forward(request: Request, model_id: str, body: ForwardRequest) -> Response:
-    return await _call(request, model_id, "forward", body)
-
-
-@router.post(_TRAIN + "/backward", response_model=ForwardBackwardResult)
-async def backward(request: Request, model_id: str, body: BackwardRequest) -> Response:
-    return await _call(request, model_id, "backward", body)
-
-
-@router.post(_TRAIN + "/optim-step", response_model=OptimStepResult)
-async def optim_step(request: Request, model_id: str, body: OptimStepRequest) -> Response:
-    return await _call(request, model_id, "optim-step", body)
-
-
-@router.post(_TRAIN + "/open")
-async def open_session(
-    request: Request, model_id: str, body: OpenRequest | None = None
-) -> Response:
-    """Take the model's lease, load what training continues from, and begin with nothing accumulated and an empty cache."""
-    return await _call(request, model_id, "open", body or OpenRequest())
-
-
-@router.post(_TRAIN + "/render")
-async def render(request: Request, model_id: str, body: RenderRequest) -> Response:
-    """Return recorded conversations as the token ids that the model would have been given and have drawn."""
-    return await _call(request, model_id, "render", body)
-
-
-@router.post(_TRAIN + "/close")
-async def close(request: Request, model_id: str, body: CloseRequest | None = None) -> Response:
-    """End the session: what was accumulated is dropped, and the lease is free."""
-    return await _call(request, model_id, "close", body or CloseRequest())
-
-
-@router.post(_TRAIN + "/hold")
-async def hold(request: Request, model_id: str) -> Response:
-    """Take a sign of life of the training run that has the session to itself."""
-    return await _call(request, model_id, "hold", HoldRequest())
-
-
-@router.post(_TRAIN + "/discard")
-async def discard(request: Request, model_id: str) -> Response:
-    """Throw away what is accumulated; a client that loses it is notified at its next call."""
-    return await _call(request, model_id, "discard", DiscardRequest())
+for one in TRAINING_CALLS:
+    _serve(one)
 
 
 @router.post("/v2/training-runs")
@@ -167,17 +133,3 @@ def report_step(runs: Runs, run_id: str, body: StepReport) -> dict[str, Any]:
 def list_steps(runs: Runs, run_id: str) -> dict[str, Any]:
     items = runs.steps(run_id)
     return {"items": items, "total": len(items)}
-
-
-async def _call(request: Request, model_id: str, call: str, body: BaseModel) -> Response:
-    """Ask the engine; the model is looked up off the event loop."""
-    parts: Parts = request.app.state.parts
-    who = caller(request)
-    client = read_contributor(request.headers.get(HEADER), who.key_id)
-    model = await run_in_threadpool(parts.registry.of(who.team_id).model, model_id)
-    work = parts.engine.train(model, call, body, client)
-    if call == "optim-step":
-        answer = await parts.steps.take(model.id, work)
-    else:
-        answer = await work
-    return Response(answer, media_type="application/json")

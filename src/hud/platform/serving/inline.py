@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -15,13 +14,13 @@ from pydantic import BaseModel
 from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.errors import NotFoundError
 from hud.platform.models.records import ModelRecord
+from hud.platform.serving.calls import answer
 from hud.platform.serving.tokens import (
     OverloadedError,
     TokenDelta,
     TokenEnd,
     TokenRequest,
 )
-from hud.platform.serving.training import TrainingCalls
 from hud.train.contributor import UNNAMED, Contributor
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class InlineEngine:
     def __init__(self, policies: Policies, sessions: Sessions) -> None:
         self.policies = policies
         self.sessions = sessions
-        self._calls = TrainingCalls(sessions)
         self._coming = 0
         self._wakes: WeakKeyDictionary[asyncio.AbstractEventLoop, Wake] = WeakKeyDictionary()
 
@@ -116,25 +114,11 @@ class InlineEngine:
         finally:
             self._coming -= 1
 
-    async def train(
-        self, model: ModelRecord, call: str, body: BaseModel, client: Contributor = UNNAMED
+    async def call(
+        self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
-        """Return the answer of one call of a training session."""
-        return await self._calls.answer(model, body, client)
-
-    async def set_head(
-        self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
-    ) -> None:
-        """Move a model's head."""
-        await self.sessions.set_head(model, checkpoint, client)
-
-    async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
-        """Write a model as a Hugging Face folder."""
-        await asyncio.to_thread(self.policies.export, model, checkpoint, Path(folder))
-
-    async def forget(self, model: ModelRecord) -> None:
-        """Drop everything that is loaded of a model."""
-        await self.sessions.forget(model.id)
+        """Return the answer of a call as JSON."""
+        return await answer(self.sessions, model, body, client)
 
     async def status(self) -> dict[str, Any]:
         """Loaded policies and their load."""

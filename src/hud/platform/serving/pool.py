@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
+from hud.platform.serving.calls import ForgetModel
 from hud.platform.serving.remote import WorkerEngine
 from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
 from hud.train.contributor import UNNAMED, Contributor
@@ -72,30 +73,20 @@ class EnginePool:
         """Draw one sequence; see `TokenEngine.stream`."""
         return self.engine_of(model).stream(model, checkpoint, request)
 
-    async def train(
-        self, model: ModelRecord, call: str, body: BaseModel, client: Contributor = UNNAMED
+    async def call(
+        self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
-        """Return the answer of one call of a training session."""
-        return await self.engine_of(model).train(model, call, body, client)
-
-    async def set_head(
-        self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
-    ) -> None:
-        """Move a model's head."""
-        await self.engine_of(model).set_head(model, checkpoint, client)
-
-    async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
-        """Write a model as a Hugging Face folder."""
-        await self.engine_of(model).export(model, checkpoint, folder)
-
-    async def forget(self, model: ModelRecord) -> None:
-        """Drop everything that is loaded of a model, and its process where it has one for itself."""
-        engine = self._of.pop(model.id, None)
-        if engine is None:
-            return
-        await engine.forget(model)
-        if engine not in self._of.values():
+        """Return the answer of a call as JSON; a model that is forgotten loses its process where it has one for itself."""
+        if isinstance(body, ForgetModel):
+            engine = self._of.pop(model.id, None)
+            if engine is None:
+                return b"null"
+        else:
+            engine = self.engine_of(model)
+        answer = await engine.call(model, body, client)
+        if isinstance(body, ForgetModel) and engine not in self._of.values():
             await engine.stop()
+        return answer
 
     async def status(self) -> dict[str, Any]:
         """Loaded policies and their load; starts nothing."""

@@ -24,6 +24,7 @@ from pydantic_core import to_json
 
 from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
+from hud.platform.serving.calls import BY_REQUEST
 from hud.platform.serving.frames import pack, pack_model, read_frame
 from hud.platform.serving.link import Link
 from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
@@ -89,26 +90,15 @@ class WorkerEngine:
                 else:
                     await stream.progress()
 
-    async def train(
-        self, model: ModelRecord, call: str, body: BaseModel, client: Contributor = UNNAMED
+    async def call(
+        self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
-        """Return the answer of one call of a training session."""
+        """Return the answer of a call as JSON."""
+        name = BY_REQUEST[type(body)].call.name
         packed = await asyncio.to_thread(to_json, body)
-        return await self._call("train", pack_model(model), call, astuple(client), body=packed)
-
-    async def set_head(
-        self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
-    ) -> None:
-        """Move a model's head."""
-        await self._call("set_head", pack_model(model), checkpoint, astuple(client))
-
-    async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
-        """Write a model as a Hugging Face folder."""
-        await self._call("export", pack_model(model), checkpoint, folder)
-
-    async def forget(self, model: ModelRecord) -> None:
-        """Drop everything that is loaded of a model."""
-        await self._call("forget", pack_model(model))
+        link = await self._linked()
+        with self._in_use():
+            return await link.call(name, pack_model(model), astuple(client), body=packed)
 
     async def status(self) -> dict[str, Any]:
         """Loaded policies and their load; starts nothing."""
@@ -148,11 +138,6 @@ class WorkerEngine:
         await self._end(STOP_SECONDS)
 
     # -- inside -------------------------------------------------------------------------------------
-
-    async def _call(self, kind: str, *rest: Any, body: bytes = b"") -> bytes:
-        link = await self._linked()
-        with self._in_use():
-            return await link.call(kind, *rest, body=body)
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:

@@ -92,24 +92,10 @@ class TokenEngine(Protocol):
         """
         ...
 
-    async def train(
-        self, model: ModelRecord, call: str, body: BaseModel, client: Contributor = UNNAMED
+    async def call(
+        self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
-        """Return the answer, as JSON, of one call of a model's training session: `call` is the end of its route."""
-        ...
-
-    async def set_head(
-        self, model: ModelRecord, checkpoint: str | None, client: Contributor = UNNAMED
-    ) -> None:
-        """Move a model's head, and what serves and is trained with it."""
-        ...
-
-    async def export(self, model: ModelRecord, checkpoint: str | None, folder: str) -> None:
-        """Write a model as a Hugging Face folder."""
-        ...
-
-    async def forget(self, model: ModelRecord) -> None:
-        """Drop everything that is loaded of a model."""
+        """Return the answer, as JSON, of a call on a model; the type of `body` says which (`serving.calls`)."""
         ...
 
     async def status(self) -> dict[str, Any]:

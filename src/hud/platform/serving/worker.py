@@ -26,9 +26,9 @@ from hud.errors import HudError
 from hud.platform.config import PlatformConfig
 from hud.platform.leases.model_lease import work_for
 from hud.platform.parts import Parts
+from hud.platform.serving.calls import BY_NAME
 from hud.platform.serving.frames import pack, pack_error, read_frame, read_model, read_request
 from hud.platform.serving.inline import InlineEngine
-from hud.platform.serving.training import REQUESTS
 from hud.train.contributor import Contributor
 
 WRITE_BUFFER = 256 << 10
@@ -90,24 +90,12 @@ class Worker:
             await self._send(["answer", number], answer)
 
     async def _answer(self, kind: str, rest: list[Any], body: bytes) -> bytes:
-        engine = self.engine
         if kind == "status":
-            return orjson.dumps(await engine.status())
-        model = read_model(rest[0])
-        if kind == "train":
-            call = rest[1]
-            # A batch may be large, and streams must go on meanwhile.
-            request = await asyncio.to_thread(REQUESTS[call].model_validate_json, body)
-            return await engine.train(model, call, request, Contributor(*rest[2]))
-        if kind == "set_head":
-            await engine.set_head(model, rest[1], Contributor(*rest[2]))
-        elif kind == "export":
-            await engine.export(model, rest[1], rest[2])
-        elif kind == "forget":
-            await engine.forget(model)
-        else:
-            raise ValueError(f"no call {kind!r}")
-        return b""
+            return orjson.dumps(await self.engine.status())
+        # A batch may be large, and streams must go on meanwhile.
+        read = BY_NAME[kind].call.request.model_validate_json
+        request = await asyncio.to_thread(read, body)
+        return await self.engine.call(read_model(rest[0]), request, Contributor(*rest[1]))
 
     # -- streams ------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, UsageError
 from hud.platform.gateway.formats import format_of
+from hud.platform.serving.calls import MoveHead
 from hud.platform.tasksets.playable import Playable, Source, file_source, refuse_shared
 from hud.platform.training.launcher import Launch, Launches
 from hud.platform.training.runs import TrainingRuns
@@ -73,7 +74,7 @@ class Launching:
         work = await asyncio.to_thread(self._work, config, tasks, held_out)
         self.refuse_trained(model)
         if checkpoint != model.head_checkpoint_id:
-            await self.engine().set_head(model, checkpoint)
+            await self.engine().call(model, MoveHead(checkpoint=checkpoint))
         return self.launches.launch(
             self.who,
             "training",

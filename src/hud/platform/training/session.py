@@ -20,6 +20,7 @@ from hud.errors import ConflictError, HudError, NotFoundError
 from hud.learning.datums import Batch, Datum, Floats, make_batch
 from hud.learning.groups import measures_policy
 from hud.learning.losses.config import parse_loss
+from hud.learning.training_calls import OpenRequest, RenderRequest, RenderResult
 from hud.learning.wire_types import (
     BackwardRequest,
     BuiltinLoss,
@@ -28,6 +29,7 @@ from hud.learning.wire_types import (
     ForwardBackwardResult,
     ForwardRequest,
     ForwardResult,
+    OpenedSession,
     OptimStepRequest,
     OptimStepResult,
     TrajectoryPayload,
@@ -49,7 +51,6 @@ from hud.trace import new_id
 if TYPE_CHECKING:
     from hud.platform.models.loaded_policies import Policies
     from hud.platform.models.registry import Registry
-    from hud.platform.serving.training import Conversation
     from hud.train.contributor import Contributor
 
 T = TypeVar("T")
@@ -123,19 +124,17 @@ class Session:
 
         return await self._do(work)
 
-    async def refresh(
-        self, client: Contributor, *, alone: bool = False
-    ) -> DiscardedGradient | None:
-        """Renew the lease, drop what is accumulated, and empty the sampler's cache; returns what was dropped.
+    async def begin(self, body: OpenRequest, client: Contributor) -> OpenedSession:
+        """Renew the lease, drop what is accumulated, and empty the sampler's cache.
 
         With `alone`, other clients can neither accumulate nor step until `close`. Keys and values that were computed
         in another batch differ in their last bits; with none of them left, what is sampled next depends on the weights
         and the requests alone, as after a restart.
         """
 
-        def work() -> DiscardedGradient | None:
+        def work() -> OpenedSession:
             self._refuse_strangers(client)
-            if alone:
+            if body.alone:
                 self.owner, self._owner_seen = client, time.monotonic()
             self.registry.leases.acquire(self.model_id, self.slug)
             dropped = self.pending.discard(client, f"{client.process} began a training run")
@@ -143,7 +142,7 @@ class Session:
             self.pending.stepped(saved=True)
             with self.trained.serving.policy.exclusive():
                 pass
-            return dropped
+            return OpenedSession(model=self.slug, head=self.head, step=self.step, discarded=dropped)
 
         return await self._do(work)
 
@@ -157,12 +156,15 @@ class Session:
         self._owner_seen = time.monotonic()
         return True
 
-    async def render(self, conversations: Sequence[Conversation]) -> list[list[dict[str, Any]]]:
+    async def render(self, body: RenderRequest) -> RenderResult:
         """Return conversations as samples of this model's own tokens."""
         form = self.trained.serving.policy.chat
 
-        def work() -> list[list[dict[str, Any]]]:
-            return [render_conversation(form, one.messages, one.tools) for one in conversations]
+        def work() -> RenderResult:
+            samples = [
+                render_conversation(form, one.messages, one.tools) for one in body.conversations
+            ]
+            return RenderResult(samples=samples)
 
         return await self._do(work)
 

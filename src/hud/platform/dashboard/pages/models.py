@@ -16,6 +16,7 @@ from hud.platform.dashboard.rendering import page
 from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import is_named
 from hud.platform.models.promotion_gate import verdict_of
+from hud.platform.serving.calls import MoveHead
 from hud.platform.store.checkpoint_rewards import rewards_of
 from hud.train.monitoring.plots import loss_per_token
 
@@ -146,7 +147,7 @@ async def set_head(
         return found, launching.registry.tree.find(found, checkpoint)
 
     found, target = await asyncio.to_thread(look)
-    await engine.set_head(found, target)
+    await engine.call(found, MoveHead(checkpoint=target))
     moved = {"model_id": found.id, "before": found.head_checkpoint_id, "after": target}
     await asyncio.to_thread(audit.note, "head moved", found.slug, **moved)
     return see(f"/models/{found.slug}")

@@ -1,0 +1,129 @@
+"""Table of the engine's calls: those of a training session, and those that the platform makes itself.
+
+The type of a request identifies its call. In process `answer` runs the implementation; to an engine's own process a frame
+carries the call's name and the request as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from hud.learning import training_calls as training
+from hud.learning.training_calls import Call
+from hud.platform.models.records import ModelRecord
+from hud.train.contributor import Contributor
+
+if TYPE_CHECKING:
+    from hud.platform.training.open_sessions import Session, Sessions
+
+Q = TypeVar("Q", bound=BaseModel)
+A = TypeVar("A")
+
+
+class MoveHead(BaseModel):
+    """Move a model's head, and what serves and is trained with it."""
+
+    checkpoint: str | None
+    """None: the weights that the model began with."""
+
+
+class ExportModel(BaseModel):
+    """Write a model at a checkpoint as a Hugging Face folder."""
+
+    checkpoint: str | None
+    folder: str
+
+
+class ForgetModel(BaseModel):
+    """Unload everything that is loaded of a model."""
+
+
+@dataclass(frozen=True)
+class EngineCall:
+    """A call and its implementation over the sessions of this process."""
+
+    call: Call[Any, Any]
+    run: Callable[[Sessions, ModelRecord, Any, Contributor], Awaitable[Any]]
+
+
+def _of_model(
+    call: Call[Q, A], run: Callable[[Sessions, ModelRecord, Q, Contributor], Awaitable[A]]
+) -> EngineCall:
+    return EngineCall(call, run)
+
+
+def _in_session(
+    call: Call[Q, A], run: Callable[[Session, Q, Contributor], Awaitable[A]]
+) -> EngineCall:
+    """Return a call that opens the model's session where it is not open."""
+
+    async def opened(
+        sessions: Sessions, model: ModelRecord, body: Q, client: Contributor
+    ) -> object:
+        return await run(await sessions.open(model), body, client)
+
+    return EngineCall(call, opened)
+
+
+async def _hold(
+    sessions: Sessions, model: ModelRecord, _: training.HoldRequest, client: Contributor
+) -> training.HeldSession:
+    return training.HeldSession(held=sessions.hold(model.id, client))
+
+
+async def _discard(
+    sessions: Sessions, model: ModelRecord, _: training.DiscardRequest, client: Contributor
+) -> training.DiscardResult:
+    return training.DiscardResult(discarded=await sessions.discard(model, client))
+
+
+async def _close(
+    sessions: Sessions, model: ModelRecord, body: training.CloseRequest, client: Contributor
+) -> training.ClosedSession:
+    await sessions.close(model.id, client if body.alone else None)
+    return training.ClosedSession()
+
+
+async def _export(
+    sessions: Sessions, model: ModelRecord, body: ExportModel, _: Contributor
+) -> None:
+    export = sessions.policies.export
+    await asyncio.to_thread(export, model, body.checkpoint, Path(body.folder))
+
+
+_CALLS = (
+    _in_session(training.FORWARD_BACKWARD, lambda one, body, who: one.forward_backward(body, who)),
+    _in_session(training.FORWARD, lambda one, body, who: one.forward(body, who)),
+    _in_session(training.BACKWARD, lambda one, body, who: one.backward(body, who)),
+    _in_session(training.OPTIM_STEP, lambda one, body, who: one.optim_step(body, who)),
+    _in_session(training.OPEN, lambda one, body, who: one.begin(body, who)),
+    _in_session(training.RENDER, lambda one, body, _: one.render(body)),
+    _of_model(training.HOLD, _hold),
+    _of_model(training.DISCARD, _discard),
+    _of_model(training.CLOSE, _close),
+    _of_model(
+        Call("set-head", MoveHead, type(None)),
+        lambda sessions, model, body, who: sessions.set_head(model, body.checkpoint, who),
+    ),
+    _of_model(Call("export", ExportModel, type(None)), _export),
+    _of_model(
+        Call("forget", ForgetModel, type(None)),
+        lambda sessions, model, _body, _who: sessions.forget(model.id),
+    ),
+)
+BY_NAME = {one.call.name: one for one in _CALLS}
+BY_REQUEST = {one.call.request: one for one in _CALLS}
+
+
+async def answer(
+    sessions: Sessions, model: ModelRecord, body: BaseModel, client: Contributor
+) -> bytes:
+    """Return the answer of one call as JSON. Raises whatever its implementation raises."""
+    return to_json(await BY_REQUEST[type(body)].run(sessions, model, body, client))
