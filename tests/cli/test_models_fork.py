@@ -140,3 +140,10 @@ def test_a_hub_id_is_fetched_with_progress_added_and_forked(home, tmp_path):
         "qwen-qwen3.5-4b",
         "arith-rl",
     }
+
+
+@pytest.mark.parametrize("command", ["checkpoints", "head", "vllm"])
+def test_a_hub_id_that_is_no_model_is_named_as_such(hud, command):
+    told = hud(command, "Qwen/Qwen3-0.6B", code=2)
+    assert "'Qwen/Qwen3-0.6B'" in told.err
+    assert "route" not in told.err

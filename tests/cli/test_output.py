@@ -153,6 +153,17 @@ def test_a_column_is_cut_where_the_console_is_too_narrow(monkeypatch):
     assert fitted("abc", 3) == "abc"
 
 
+def test_names_that_differ_at_their_ends_are_cut_in_the_middle(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [["1", f"{'triage held-out step':<50} {step}", "12"] for step in (10, 20)]
+    first, second = lines_of(["id", "name", "runs"], rows, left=["id", "name"], shrinks="name")[1:]
+    assert (len(first), len(second)) == (40, 40)
+    assert first.startswith("1   triage")
+    assert "…" in first
+    assert " 10 " in first
+    assert " 20 " in second
+
+
 def test_durations_have_units():
     assert [seconds(value) for value in (0.25, 9.24, 600, 9000)] == [
         "250 ms",

@@ -85,13 +85,22 @@ def lines_of(
     columns = [
         Column(name, width, name not in left) for name, width in zip(names, widths, strict=True)
     ]
-    cut = [[fitted(cell, width) for cell, width in zip(one, widths, strict=True)] for one in rows]
+    # Names that differ at their ends must not look the same.
+    shrunk = {one[place] for one in rows}
+    middle = len({fitted(text, widths[place]) for text in shrunk}) < len(shrunk)
+    cut = [
+        [fitted(cell, width, middle=middle) for cell, width in zip(one, widths, strict=True)]
+        for one in rows
+    ]
     return [header(columns), *(row(columns, one) for one in cut)]
 
 
-def fitted(text: str, width: int) -> str:
-    """Return `text` in at most `width` characters."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+def fitted(text: str, width: int, *, middle: bool = False) -> str:
+    """Return `text` in at most `width` characters, cut at its end or in its middle."""
+    if len(text) <= width:
+        return text
+    kept = (width - 1) // 2 if middle else 0
+    return f"{text[: width - 1 - kept]}…{text[len(text) - kept :]}"
 
 
 def wrapped(text: str, indent: int) -> list[str]:

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from urllib.parse import quote
+
+from hud.errors import UsageError
 
 T = TypeVar("T")
 PAGE = 500
@@ -21,8 +24,18 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
+def model_path(slug: str, *rest: str) -> str:
+    """Return the path of a model's routes; raises `UsageError` for a hub id: a slug has no slash."""
+    if "/" in slug:
+        raise UsageError(
+            f"There is no model {slug!r}: the names of models have no slash (hud models list). "
+            f"From the Hugging Face hub: hud models add {slug} --name {slug.rpartition('/')[2].lower()}"
+        )
+    return "/".join(["/v2/models", *(quote(part, safe="") for part in (slug, *rest))])
+
+
 def ask(method: str, path: str, body: Any = None) -> Any:
-    """Make one request of the platform."""
+    """Make one request of the platform; raises `HudError` for an answer that is an error."""
 
     from hud.client import connect
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import quote
 
 import click
 
 from hud.cli.models.options import as_json_option
 from hud.cli.output import console, print_json
-from hud.cli.running import ask, run
+from hud.cli.running import ask, model_path, run
 
 
 @click.command()
@@ -22,8 +21,8 @@ def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
     """Draw the tree of a model's checkpoints, oldest first; ▶ is the head."""
     from hud.cli.models.tree import draw_tree
 
-    model = ask("get", f"/v2/models/{slug}")
-    nodes = ask("get", f"/v2/models/{slug}/checkpoints")
+    model = ask("get", model_path(slug))
+    nodes = ask("get", model_path(slug, "checkpoints"))
     if as_json:
         print_json(nodes)
         return
@@ -40,11 +39,11 @@ def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
 def head(slug: str, target: str | None, as_json: bool) -> None:
     """Show the checkpoint that serves, or make another one serve."""
     if target is not None:
-        ask("put", f"/v2/models/{slug}/head", {"checkpoint_id": target})
+        ask("put", model_path(slug, "head"), {"checkpoint_id": target})
     from hud.cli.models.tree import statistics_of
 
-    nodes = ask("get", f"/v2/models/{slug}/checkpoints")
-    model = ask("get", f"/v2/models/{slug}")
+    nodes = ask("get", model_path(slug, "checkpoints"))
+    model = ask("get", model_path(slug))
     active = next((node for node in nodes if node["is_active"]), None)
     if as_json:
         print_json({"model": model["model_name"], "head": active})
@@ -65,7 +64,7 @@ def head(slug: str, target: str | None, as_json: bool) -> None:
 @as_json_option
 def name(slug: str, checkpoint: str, name: str, as_json: bool) -> None:
     """Name a checkpoint (an id, its start, a name, or head); the files of named ones are never deleted to save space."""
-    path = f"/v2/models/{quote(slug, safe='')}/checkpoints/{quote(checkpoint, safe='')}"
+    path = model_path(slug, "checkpoints", checkpoint)
     named = ask("put", path, {"name": name})
     if as_json:
         print_json(named)
@@ -96,7 +95,7 @@ def discard(slug: str, as_json: bool) -> None:
 def export(slug: str, folder: Path, checkpoint: str | None, as_json: bool) -> None:
     """Write a model as a Hugging Face folder; an adapter is merged into the weights."""
     body = {"folder": str(folder.resolve()), "checkpoint_id": checkpoint}
-    done = ask("post", f"/v2/models/{slug}/export", body)
+    done = ask("post", model_path(slug, "export"), body)
     if as_json:
         print_json(done)
         return

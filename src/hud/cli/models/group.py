@@ -11,7 +11,7 @@ from hud.cli.models.creation import create
 from hud.cli.models.options import as_json_option
 from hud.cli.models.vllm import vllm
 from hud.cli.output import console, print_json, table
-from hud.cli.running import ask
+from hud.cli.running import ask, model_path
 
 
 @click.group(name="models", invoke_without_command=True)
@@ -55,9 +55,9 @@ def list_models(as_json: bool) -> None:
 @as_json_option
 def rm(slug: str, yes: bool, as_json: bool) -> None:
     """Remove a model and the files that are its own."""
-    model = ask("get", f"/v2/models/{slug}")
+    model = ask("get", model_path(slug))
     if not yes and not as_json:
-        nodes = ask("get", f"/v2/models/{slug}/checkpoints")
+        nodes = ask("get", model_path(slug, "checkpoints"))
         question = f"Remove {model['model_name']!r} and its {len(nodes)} checkpoints for good?"
         click.confirm(question, abort=True, err=True)
     ask("delete", f"/v2/models/{model['id']}")

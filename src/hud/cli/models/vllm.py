@@ -6,7 +6,7 @@ import click
 
 from hud.cli.models.options import as_json_option
 from hud.cli.output import console, print_json, training_usage
-from hud.cli.running import ask
+from hud.cli.running import ask, model_path
 
 
 @click.command(name="vllm")
@@ -40,7 +40,7 @@ def vllm(
     if said and not urls:
         raise click.UsageError(f"--{min(said).replace('_', '-')} goes with servers.")
     servers = {"urls": urls, **said} if urls else None
-    place = f"/v2/models/{slug}"
+    place = model_path(slug)
     asked = ("put", f"{place}/servers", {"vllm": servers}) if urls or off else ("get", place)
     model = ask(*asked)
     found = model["config"]["vllm"]
