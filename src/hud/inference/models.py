@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hud import settings
 from hud.client import connect
-from hud.inference.served import OpenAIChatModel
+from hud.inference.served_model import OpenAIChatModel
 
 if TYPE_CHECKING:
     from hud.client import Client

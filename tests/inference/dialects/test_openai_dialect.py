@@ -10,7 +10,7 @@ import pytest
 
 from hud.errors import InfrastructureFault, UsageError
 from hud.inference import retries as asking
-from hud.inference.served import OpenAIChatModel
+from hud.inference.served_model import OpenAIChatModel
 from hud.trace import Continuation, SamplingParams, ToolSpec
 
 ASK = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]

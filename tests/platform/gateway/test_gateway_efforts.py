@@ -11,7 +11,7 @@ from tests.platform.gateway.gateway_server import (
     serving,
 )
 
-from hud.inference.served import OpenAIChatModel
+from hud.inference.served_model import OpenAIChatModel
 from hud.platform.gateway.formats import format_of
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import Continuation, SamplingParams

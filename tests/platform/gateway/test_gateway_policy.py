@@ -11,7 +11,7 @@ from google import genai
 from tests.platform.gateway.gateway_server import serving
 
 from hud.client import connect, disconnect
-from hud.inference.served import OpenAIChatModel
+from hud.inference.served_model import OpenAIChatModel
 from hud.platform.gateway.formats import format_of
 from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import SamplingParams, ToolSpec

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
 from hud.engine.chat.tool_calls import parse_output
-from hud.inference.served import OpenAIChatModel
+from hud.inference.served_model import OpenAIChatModel
 from hud.platform.gateway.formats import format_of
 from hud.platform.serving.tokens import EngineDownError, OverloadedError
 from hud.platform.store import tables

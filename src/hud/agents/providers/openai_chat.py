@@ -9,7 +9,7 @@ from hud.agents.tool_loop import ToolLoopAgent, sampling_params, split_completio
 from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
 from hud.inference.endpoints import gateway_url
-from hud.inference.served import OpenAIChatModel
+from hud.inference.served_model import OpenAIChatModel
 
 
 class OpenAIChatAgent(ToolLoopAgent):

@@ -9,7 +9,7 @@ from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import ProviderConfig
 from hud.inference.dialects.codec import ClientCodec
 from hud.inference.endpoints import Home, endpoint
-from hud.inference.served import ServedModel
+from hud.inference.served_model import ServedModel
 from hud.trace import SamplingParams
 
 C = TypeVar("C", bound=ProviderConfig)

@@ -11,7 +11,7 @@ from hud.errors import RefusedError
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.endpoints import Endpoint
 from hud.inference.retries import Provider
-from hud.inference.served import ServedModel
+from hud.inference.served_model import ServedModel
 from hud.trace import SamplingParams
 
 HELLO = [{"role": "user", "content": "hello"}]
