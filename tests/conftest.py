@@ -1,6 +1,7 @@
 """With HUD_TEST_DATABASE_URL set to a PostgreSQL, every store that a test opens lies there, in a schema of its own."""
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shutil
@@ -46,6 +47,32 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("sqlite"):
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="session", autouse=DATABASE is None)
+def migrating_open(tmp_path_factory):
+    """Have new SQLite stores begin as copies of one that was migrated: most tests open a store, and none is about that
+    but those of `tests/platform/store`, which put back the `Store.open` that is returned here."""
+    from hud.platform.store import Store
+
+    opened = Store.open.__func__
+    template = tmp_path_factory.mktemp("migrated")
+    opened(Store, template).close()
+
+    def open_copy(cls, home, url=None, storage=None):
+        with contextlib.suppress(
+            OSError
+        ):  # Of a folder that cannot be made, and of a store that is there.
+            if url is None and not (home / "hud.db").exists():
+                home.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=home) as folder:
+                    shutil.copyfile(template / "hud.db", f"{folder}/hud.db")
+                    os.link(f"{folder}/hud.db", home / "hud.db")
+        return opened(cls, home, url, storage)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "open", classmethod(open_copy))
+        yield classmethod(opened)
 
 
 @pytest.fixture(scope="session", autouse=DATABASE is not None)

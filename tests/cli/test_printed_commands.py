@@ -166,6 +166,7 @@ def test_a_key_on_the_command_line_is_not_printed_again():
     assert shlex.split(said)[2] == "a b.py"
 
 
+@pytest.mark.slow
 def test_what_models_and_training_print_runs(hud, folder):  # noqa: F811
     said = hud("hud models")
     (make,) = re.findall(r"Make one: (hud models create .*)", said)

@@ -12,6 +12,8 @@ from ranks_at_work import CASES, trained
 
 from hud.engine.learn.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 RANKS = 2
 MEASURED = ("trainer_seconds:sum", "trainer_tokens_per_second:mean", "peak_memory_bytes:max")
 LAID_OUT = ("passes:sum", "tokens:sum", "flops:sum", "model_flops_utilization:mean")

@@ -208,6 +208,7 @@ async def test_a_stop_keeps_steps_that_were_not_saved_yet(tmp_path):
         assert platform.registry.leases.holder(model.id) is None
 
 
+@pytest.mark.slow
 async def test_what_our_own_engine_trains_may_be_removed(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         await ask(platform.engine, model, OpenRequest())
@@ -254,6 +255,7 @@ def call(url, path, body, attempts=60):
     raise AssertionError(answer.text)
 
 
+@pytest.mark.slow
 def test_a_killed_server_takes_its_engine_along_and_loses_nothing_acknowledged(tmp_path):
     server = Server(tmp_path)
     body = {"name": "m", "texts": TEXTS, "sizes": SIZES}
