@@ -17,7 +17,7 @@ from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.eval import Taskset
 from hud.eval.grade import Grade
 from hud.train import payload_of
-from hud.train.inputs import prepare
+from hud.train.inputs import training_inputs
 
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -80,9 +80,9 @@ async def test_runs_train_and_trace_ids_mean_the_same(home):
 
 async def test_in_one_process_samples_travel_by_trace_id_and_give_the_same_numbers(home):
     runs = await played()
-    sent = prepare(runs, platform=connect())
+    sent = training_inputs(runs, platform=connect())
     assert all(one.samples == [] and one.recorded is not None for one in sent.inputs)
-    elsewhere = prepare(runs, platform=Client(api_url="http://elsewhere"))
+    elsewhere = training_inputs(runs, platform=Client(api_url="http://elsewhere"))
     assert all(one.samples and one.recorded is None for one in elsewhere.inputs)
     trainer = TrainingClient("m")
     whole = [payload_of(run.trace, run.reward, group_id=run.group_id) for run in runs]

@@ -39,7 +39,7 @@ from hud.learning.wire_types import (
 from hud.trace import plain
 from hud.train.contributor import Contributor
 from hud.train.custom_loss import CustomLoss, checked_loss
-from hud.train.inputs import Prepared, TrainingWarning, prepare, warn_without_signal
+from hud.train.inputs import TrainingInputs, TrainingWarning, training_inputs, warn_without_signal
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -96,10 +96,10 @@ class TrainingClient:
         signal.
         """
         name = str(loss_fn)
-        prepared = await self._prepare(trajectories, group_size, group_ids, name)
-        warn_without_signal(prepared)
+        batch = await self._inputs(trajectories, group_size, group_ids, name)
+        warn_without_signal(batch)
         return await self._forward_backward(
-            prepared,
+            batch,
             name,
             loss_fn_config=loss_fn_config,
             group_size=group_size,
@@ -170,9 +170,9 @@ class TrainingClient:
         `applied` is False. A converged policy ends that way, so it is no error.
         """
         name = str(loss_fn)
-        prepared = await self._prepare(trajectories, group_size, group_ids, name)
+        batch = await self._inputs(trajectories, group_size, group_ids, name)
         done = await self._forward_backward(
-            prepared,
+            batch,
             name,
             loss_fn_config=loss_fn_config,
             group_size=group_size,
@@ -205,11 +205,11 @@ class TrainingClient:
 
         `traj_idx` counts as `trajectories` do.
         """
-        prepared = await self._prepare(trajectories, group_size, group_ids)
-        request = ForwardRequest(**_batch(prepared, group_size, reward_scale, advantages))
+        batch = await self._inputs(trajectories, group_size, group_ids)
+        request = ForwardRequest(**_batch(batch, group_size, reward_scale, advantages))
         result = await self._call(calls.FORWARD, request)
         for datum in result.data:
-            datum.traj_idx = prepared.order[datum.traj_idx]
+            datum.traj_idx = batch.order[datum.traj_idx]
         return result
 
     async def backward(
@@ -313,28 +313,28 @@ class TrainingClient:
         self._given = Client(api_url=api_url or base_url, api_key=api_key)
         return self._given
 
-    async def _prepare(
+    async def _inputs(
         self,
         trajectories: Trajectories,
         group_size: int | None,
         group_ids: Sequence[str] | None,
         loss_fn: str | None = None,
-    ) -> Prepared:
+    ) -> TrainingInputs:
         """Return what is sent for `trajectories`, once what is sent by its trace id is in the store."""
-        prepared = prepare(
+        batch = training_inputs(
             trajectories,
             group_size=group_size,
             group_ids=group_ids,
             supervised=loss_fn == BuiltinLoss.CROSS_ENTROPY,
             platform=self._platform,
         )
-        for recorder in prepared.recorders:
+        for recorder in batch.recorders:
             await recorder.flush()
-        return prepared
+        return batch
 
     async def _forward_backward(
         self,
-        prepared: Prepared,
+        batch: TrainingInputs,
         loss_fn: str,
         *,
         loss_fn_config: dict[str, float] | None,
@@ -345,7 +345,7 @@ class TrainingClient:
         idempotency_key: str | None = None,
     ) -> ForwardBackwardResult:
         request = ForwardBackwardRequest(
-            **_batch(prepared, group_size, reward_scale, advantages),
+            **_batch(batch, group_size, reward_scale, advantages),
             loss_fn=loss_fn,
             loss_fn_config=loss_fn_config,
             num_substeps=num_substeps,
@@ -365,14 +365,14 @@ class TrainingClient:
 
 
 def _batch(
-    prepared: Prepared,
+    batch: TrainingInputs,
     group_size: int | None,
     reward_scale: float,
     advantages: AdvantageOptions | None,
 ) -> dict[str, Any]:
     return {
-        "inputs": prepared.inputs,
-        "group_ids": prepared.group_ids,
+        "inputs": batch.inputs,
+        "group_ids": batch.group_ids,
         "group_size": group_size,
         "reward_scale": reward_scale,
         "advantages": advantages,

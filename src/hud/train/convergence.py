@@ -31,7 +31,7 @@ class Convergence:
         self._rewards: list[float | None] = []
         """Mean reward of each of the last steps in a row without signal."""
         self._advice: str | None = None
-        """How a policy that earns nothing gets a start."""
+        """Commands that give a policy without reward a start; None where not needed yet."""
 
     async def count(self, step: int, batch: RolloutBatch, *, signal: bool, learned: bool) -> None:
         """Count a step. Notes at the first that earned nothing how the policy gets a start.

@@ -28,8 +28,8 @@ class TrainingWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Inputs in the order in which they are sent, each group together."""
+class TrainingInputs:
+    """Inputs of a training call in the order in which they are sent: each group together."""
 
     inputs: list[TrainInput]
     group_ids: list[str] | None
@@ -42,15 +42,15 @@ class Prepared:
     """True where some group has a reward standard deviation above 0; None where only the platform knows the rewards."""
 
 
-def prepare(
+def training_inputs(
     trajectories: Sequence[Run | TrainInput],
     *,
     group_size: int | None = None,
     group_ids: Sequence[str] | None = None,
     supervised: bool = False,
     platform: Client | None = None,
-) -> Prepared:
-    """Return what is sent for `trajectories`: runs, trace ids and payloads, in any mixture.
+) -> TrainingInputs:
+    """Return the inputs of `trajectories`: runs, trace ids and payloads, in any mixture.
 
     Of a run that this process recorded with the `platform` of this process its trace id is sent, and no token.
 
@@ -72,7 +72,7 @@ def prepare(
         first = {label: place for place, label in reversed(list(enumerate(labels)))}
         places = [first[label] for label in labels]
         order.sort(key=lambda position: (places[position], position))
-    return Prepared(
+    return TrainingInputs(
         inputs=[inputs[position] for position in order],
         group_ids=None if group_ids is None else [group_ids[position] for position in order],
         order=order,
@@ -86,9 +86,9 @@ def prepare(
     )
 
 
-def warn_without_signal(prepared: Prepared) -> None:
+def warn_without_signal(batch: TrainingInputs) -> None:
     """Warn where nothing can be learned from a batch."""
-    if prepared.has_signal is False and len(prepared.inputs) > 1:
+    if batch.has_signal is False and len(batch.inputs) > 1:
         warnings.warn(
             "No group of the batch has a reward standard deviation above 0, so nothing can be learned from it. Use tasks "
             "that the policy solves sometimes, or more runs for each.",

@@ -43,7 +43,7 @@ class Learner:
         self._passes: list[Callable[[], Awaitable[Any]]] = []
         """Calls of `forward_backward` whose gradients the next optimizer step applies."""
         self._sent = 0
-        """How many of them the session has accumulated."""
+        """Number of them that the session has accumulated."""
         self._holding = asyncio.create_task(self._hold())
         self._pruning: asyncio.Task[None] | None = None
         self._deleted: set[str] = set()

@@ -89,9 +89,10 @@ async def train(
 ) -> TrainReport:
     """Train `config.model`, going on where an unfinished run of the same configuration stopped.
 
-    `tasks`, `held_out` and `runtime` replace what the configuration names. Ask `stop` once to end after what is in
-    flight; the step that it interrupts is done again next time. `fresh` begins a new run from the head. `played_as`
-    says how models play as subagents, by slug, where the configuration says no more than which.
+    `tasks`, `held_out` and `runtime` replace those of the configuration. A request of `stop` ends the run after the rollouts
+    in flight; the step that it interrupts is taken again next time. `fresh` begins a new run from the head. `played_as`
+    holds the settings of subagents' models, by slug, where the configuration gives only the model. Raises `UsageError` where
+    a run never has signal (`hud.train.convergence`), and `ConflictError` where another process trains the model.
     """
     reporter = reporter if reporter is not None else SilentReporter()
     chosen = load_tasks(tasks, config.tasks, "tasks")

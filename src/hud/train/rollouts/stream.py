@@ -1,4 +1,4 @@
-"""The stream of groups for asynchronous training: rollouts never stop, and groups are played while the weights learn from those before them.
+"""The stream of groups for asynchronous training: groups are played while the weights learn from those before them.
 
 How far sampling may run ahead is bounded when a group is begun (as in AReaL, arXiv 2505.24298): with B groups to a step and
 `version` steps done, no more than (version + max_lag + 1) B groups are ever begun, not counting those that were left out. So a
