@@ -13,7 +13,7 @@ from hud.client import connect, disconnect
 from hud.client.presence import process_started
 from hud.errors import ConflictError
 from hud.learning.training_calls import CloseRequest, HoldRequest, OpenRequest
-from hud.platform.training import session as session_module
+from hud.platform.leases import session_lease
 from hud.platform.training.trained_model import TrainedModel
 from hud.train import TrainingClient
 from hud.train.contributor import Contributor
@@ -186,15 +186,15 @@ async def test_a_run_has_the_session_to_itself_and_begins_with_nothing(tmp_path)
 
 async def test_a_training_run_that_is_gone_or_silent_holds_nobody_up(tmp_path, monkeypatch):
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(session_module, "time", clock)
+    monkeypatch.setattr(session_lease, "time", clock)
     async with engine_of(tmp_path, "inline") as (platform, model):
         engine = platform.engine
         # On another machine: its signs of life keep it.
         await ask(engine, model, OpenRequest(alone=True), SECOND)
-        clock.now += session_module.OWNER_SECONDS
+        clock.now += session_lease.LEASE_SECONDS
         assert await ask(engine, model, HoldRequest(), SECOND) == {"held": True}
         assert await ask(engine, model, HoldRequest(), FIRST) == {"held": False}
-        clock.now += session_module.OWNER_SECONDS
+        clock.now += session_lease.LEASE_SECONDS
         with pytest.raises(ConflictError, match="being trained by another run"):
             await ask(engine, model, a_pass(0), FIRST)
         clock.now += 1

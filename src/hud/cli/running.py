@@ -11,7 +11,7 @@ from urllib.parse import quote
 from hud.errors import UsageError
 
 T = TypeVar("T")
-PAGE = 500
+PAGE = 1000
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -10,7 +10,7 @@ from hud.inference.models import chat_model
 from hud.platform.store import tables
 from hud.platform.store.ingest import Attempt, ingest, ingest_attempt
 from hud.platform.store.trainer_logprobs import gaps_of, logprobs_between
-from hud.platform.training import session as session_module
+from hud.platform.training import gradient_accumulation
 from hud.trace import Continuation, SamplingParams, dashed, new_id, plain
 from hud.trace.recording.journal import encode_event
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
@@ -223,7 +223,7 @@ async def test_a_store_that_cannot_be_written_does_not_stop_training(store, monk
     def full(*_):
         raise StoreError("The disk is full.")
 
-    monkeypatch.setattr(session_module, "record_pass", full)
+    monkeypatch.setattr(gradient_accumulation, "record_pass", full)
     trainer = TrainingClient("m")
     await trainer.forward_backward(traces)
     assert (await trainer.optim_step(learning_rate=1e-3)).step == 1

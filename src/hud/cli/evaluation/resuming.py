@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from hud.cli.running import pages
 from hud.client import connect, recorder
 from hud.errors import UsageError
 from hud.eval import Job, RunSummary, Taskset
 from hud.eval.results.run_summary import elapsed
-
-PAGE = 1000
-"""Runs asked for at a time."""
 
 
 async def open_job(
@@ -24,7 +22,7 @@ async def open_job(
         name = f"{tasks.name} · {model}" if model else tasks.name
         return await Job.start(name, group=group or 1, taskset_id=tasks.taskset_id), []
     record = await connect().get(f"/v2/jobs/{resume}")
-    rows = await _runs_of(record["id"])
+    rows = [row async for row in pages(f"/v2/jobs/{record['id']}/traces")]
     finished = [summary(row) for row in rows if row["slug"] in tasks]
     if rows and not finished:
         raise UsageError(
@@ -40,17 +38,6 @@ async def open_job(
     )
     job.recorder.job_started(job)
     return job, [run for run in finished if run.reward is not None]
-
-
-async def _runs_of(job_id: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    while True:
-        page = await connect().get(
-            f"/v2/jobs/{job_id}/traces", params={"limit": PAGE, "offset": len(rows)}
-        )
-        rows += page["items"]
-        if not page["items"] or len(rows) >= page["total"]:
-            return rows
 
 
 def summary(row: dict[str, Any]) -> RunSummary:

@@ -1,1 +1,1 @@
-"""Leases: the right to work on a row of a queue (`leased_queue`) or to train a model (`model_lease`), for a time."""
+"""Leases, rights that hold for a time: to a row of a queue, to train a model, to have a training session alone."""

@@ -218,8 +218,8 @@ def _holder(row: sa.Row[tuple[object, ...]]) -> Holder:
         host=row.host,
         command=described["command"],
         started=described["started"],
-        acquired_at=_aware(row.acquired_at),
-        expires_at=_aware(row.expires_at),
+        acquired_at=row.acquired_at,
+        expires_at=row.expires_at,
         server=described["server"],
         pending=Pending(**pending) if (pending := described.get("pending")) else None,
         lost=tuple(described.get("lost", ())),
@@ -243,7 +243,3 @@ def _description(
 
 def _identity() -> tuple[int, str, str]:
     return os.getpid(), socket.gethostname(), process_started(os.getpid()) or ""
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -10,7 +10,6 @@ import re
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -276,7 +275,6 @@ def node_name(step: int, identifier: str) -> str:
 
 
 def _record(row: sa.Row[tuple[object, ...]]) -> CheckpointRecord:
-    created: datetime = row.created_at
     return CheckpointRecord(
         id=row.id,
         model_id=row.model_id,
@@ -284,7 +282,7 @@ def _record(row: sa.Row[tuple[object, ...]]) -> CheckpointRecord:
         step=row.step,
         name=row.name,
         folder=Path(row.folder) if row.folder else None,
-        created_at=created if created.tzinfo else created.replace(tzinfo=UTC),
+        created_at=row.created_at,
         mean_reward=row.mean_reward,
         learning_rate=row.learning_rate,
         loss_fn=row.loss_fn,

@@ -28,6 +28,7 @@ from hud.platform.models.records import (
     VllmConfig,
     Weights,
 )
+from hud.platform.models.weight_sources import check_folder, from_hub, is_hub_id
 from hud.platform.secrets import Secrets
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
@@ -148,7 +149,7 @@ class Registry:
         trusted = self.team == LOCAL_TEAM
         folder = Path(source).expanduser()
         if trusted and not folder.is_dir():
-            folder = _from_hub(source)
+            folder = from_hub(source)
         folder = folder.resolve()
         if folder.is_relative_to((self.home / "models").resolve()):
             # It may be another team's, which this one must not even know of.
@@ -162,7 +163,7 @@ class Registry:
                     "one of them to add the model.",
                     403,
                 )
-            folder = _from_hub(source, public=True).resolve()
+            folder = from_hub(source, public=True).resolve()
         check_folder(folder)
         settings = (config or ModelConfig()).model_copy(
             update={"source": source, "origin_checkpoint": None}
@@ -374,55 +375,6 @@ def slug_of(name: str) -> str:
     return slug
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that the engine could not load, naming what is missing."""
-    for needed in ("config.json", "tokenizer.json"):
-        if not (folder / needed).is_file():
-            raise UsageError(f"{folder} holds no {needed}, so it is no Hugging Face model folder.")
-    if not any(folder.glob("*.safetensors")):
-        raise UsageError(f"{folder} holds no *.safetensors; save the weights in that format.")
-    from hud.engine.config import DecoderConfig
-
-    DecoderConfig.from_folder(folder)
-
-
-def is_hub_id(source: str) -> bool:
-    """True for what may be a model's id on the Hugging Face hub."""
-    return bool(re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source))
-
-
-def _from_hub(source: str, *, public: bool = False) -> Path:
-    """Fetch a model from the hub; a source that is neither folder nor hub id is said to be so.
-
-    With `public` only what anybody can read there: neither the server's token nor what it fetched with it.
-    """
-    if not is_hub_id(source):
-        raise NotFoundError(
-            f"There is no folder {source!r}, and it is no hub id (OWNER/NAME) either."
-        )
-    try:
-        from huggingface_hub import HfApi, snapshot_download
-    except ImportError:
-        raise UsageError(
-            "Fetching a model needs huggingface_hub: pip install 'openhud[train]', or give a folder."
-        ) from None
-    try:
-        wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
-        if public:
-            # A model that was fetched with a token lies in the cache, from where it would be taken.
-            HfApi(token=False).auth_check(source)
-        token = False if public else None
-        return Path(snapshot_download(source, allow_patterns=wanted, token=token))
-    except (
-        Exception
-    ) as error:  # The hub's client raises many kinds; each means that it did not come.
-        problem = str(error).strip().splitlines()
-        raise UsageError(
-            f"{source!r} could not be fetched from the hub ({problem[0] if problem else type(error).__name__}). "
-            "Check the id and the network, or give a folder."
-        ) from error
-
-
 def _same_adapter(one: ModelConfig, other: ModelConfig) -> bool:
     return (one.lora_rank, one.lora_alpha, one.lora_targets) == (
         other.lora_rank,
@@ -432,7 +384,6 @@ def _same_adapter(one: ModelConfig, other: ModelConfig) -> bool:
 
 
 def _record(row: sa.Row[tuple[object, ...]]) -> ModelRecord:
-    created: datetime = row.created_at
     return ModelRecord(
         id=row.id,
         team_id=row.team_id,
@@ -440,7 +391,7 @@ def _record(row: sa.Row[tuple[object, ...]]) -> ModelRecord:
         name=row.name,
         folder=Path(row.folder),
         kind=row.kind,
-        created_at=created if created.tzinfo else created.replace(tzinfo=UTC),
+        created_at=row.created_at,
         base_model_id=row.base_model_id,
         head_checkpoint_id=row.head_checkpoint_id,
         config=ModelConfig.model_validate(row.config or {}),

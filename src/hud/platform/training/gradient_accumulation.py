@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hud.errors import UsageError
+from hud.errors import HudError, UsageError
 from hud.learning.datums import Datum, Floats, payload_of
 from hud.learning.groups import failure_of
 from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
 from hud.platform.store import reading
-from hud.platform.store.trainer_logprobs import ComputedRun
+from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 from hud.trace import parse_trace
 from hud.trace.ids import trace_id_of
 from hud.trace.token_columns import pack_ids, pack_logprobs, samples_checksum
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -110,6 +113,21 @@ def computed_runs(
         )
         for position, turns in found.items()
     ]
+
+
+def record_computed(
+    store: Store,
+    team: str,
+    weights: PassWeights,
+    payloads: Sequence[TrajectoryPayload],
+    datums: Sequence[Datum],
+    logprobs: Sequence[Floats],
+) -> None:
+    """Write a pass's logprobs to the recorded runs; an error is logged, for training does not need them."""
+    try:
+        record_pass(store, team, weights, computed_runs(payloads, datums, logprobs))
+    except HudError as error:
+        _log.warning("The trainer's logprobs of a pass were not recorded: %s", error)
 
 
 def resolve_inputs(

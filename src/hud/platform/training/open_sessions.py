@@ -72,7 +72,7 @@ class Sessions:
         With `owner`, only a session that is this client's own is closed.
         """
         session = self._open.get(model_id)
-        if session is not None and owner in (None, session.owner):
+        if session is not None and owner in (None, session.lease.holder):
             del self._open[model_id]
             await self._on_thread(model_id, session.close)
 

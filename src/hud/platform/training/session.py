@@ -6,16 +6,12 @@ Every public method is asked from the event loop and does its work on the sessio
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from hud.client.presence import is_gone
 from hud.errors import ConflictError, HudError, NotFoundError
 from hud.learning.datums import Batch, Datum, Floats, make_batch
 from hud.learning.groups import measures_policy
@@ -34,18 +30,19 @@ from hud.learning.wire_types import (
     OptimStepResult,
     TrajectoryPayload,
 )
-from hud.platform.models.checkpoint_files import SAMPLER, STATE
-from hud.platform.models.records import CheckpointRecord, ModelRecord
-from hud.platform.store.trainer_logprobs import PassWeights, record_pass
+from hud.platform.leases.session_lease import SessionLease
+from hud.platform.models.records import ModelRecord
+from hud.platform.store.trainer_logprobs import PassWeights
 from hud.platform.training.gradient_accumulation import (
     Accumulated,
     as_tensors,
-    computed_runs,
+    record_computed,
     resolve_inputs,
 )
+from hud.platform.training.kept_answers import KeptAnswers
 from hud.platform.training.pending_gradients import PendingGradient
 from hud.platform.training.supervised_rendering import render_conversation
-from hud.platform.training.trained_model import TrainedModel
+from hud.platform.training.trained_model import TrainedModel, step_result
 from hud.trace import new_id
 
 if TYPE_CHECKING:
@@ -54,14 +51,9 @@ if TYPE_CHECKING:
     from hud.train.contributor import Contributor
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 MOST_FORWARDS = 8
 """Forward contexts that wait for their backward; the oldest makes room."""
-MOST_ANSWERS = 64
-"""Answers kept for repeated requests."""
-OWNER_SECONDS = 300.0
-"""Seconds after its last heartbeat for which a training run on another machine counts as alive."""
 
 
 class Session:
@@ -78,13 +70,10 @@ class Session:
         self.registry, self.store = registry, registry.store
         self.slug, self.model_id = model.slug, model.id
         self.closed = False
-        self.owner: Contributor | None = None
-        """The training run that has the session to itself until it closes it."""
-        self._owner_seen = 0.0
+        self.lease = SessionLease(model.slug)
         self._thread = thread
         self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
-        self._answers: OrderedDict[tuple[str, ...], tuple[Any, Contributor]] = OrderedDict()
-        """Answers of requests with a key, and the clients that got them."""
+        self._answers = KeptAnswers()
         lost = self.registry.leases.acquire(model.id, model.slug)
         try:
             # Read under the lease: its former holder may have moved the head.
@@ -135,7 +124,7 @@ class Session:
         def work() -> OpenedSession:
             self._refuse_strangers(client)
             if body.alone:
-                self.owner, self._owner_seen = client, time.monotonic()
+                self.lease.take(client)
             self.registry.leases.acquire(self.model_id, self.slug)
             dropped = self.pending.discard(client, f"{client.process} began a training run")
             self.trained.keep(self.pending.total)
@@ -151,10 +140,7 @@ class Session:
 
         Waits for no pass: called on the event loop.
         """
-        if self.owner is None or self.owner.id != client.id:
-            return False
-        self._owner_seen = time.monotonic()
-        return True
+        return self.lease.is_held_by(client)
 
     async def render(self, body: RenderRequest) -> RenderResult:
         """Return conversations as samples of this model's own tokens."""
@@ -194,8 +180,7 @@ class Session:
 
     def close(self) -> None:
         """Drop what was accumulated and give the lease back."""
-        owner, self.owner = self.owner, None
-        self.pending.discard(owner, "the training session was closed")
+        self.pending.discard(self.lease.release(), "the training session was closed")
         if self.trained.head != self.trained.serving.policy.checkpoint:
             self.trained.go_to(self.head)
         self.closed = True
@@ -278,16 +263,18 @@ class Session:
             self.pending.discard(None, "a later pass failed in the middle")
             raise
         finally:
-            self._owner_seen = time.monotonic()  # The pass may have been long.
+            self.lease.renew()  # The pass may have been long.
         self.pending.add(one)
         self.pending.note()
 
     def _step_once(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
         """Take a step, or return what the request with this key made."""
         key = body.idempotency_key
-        known, taker = self._answers.get(("step", key or ""), (None, None))
+        known, taker = self._answers.get("step", key or "") or (None, None)
         if known is None and (node := self.trained.applied(key)) is not None:
-            known = self._result(node)  # Saved by a process whose answer was lost.
+            known = step_result(
+                self.trained, self.slug, node
+            )  # Saved by a process whose answer was lost.
         if known is not None:
             if taker != client and self.pending.client == client:
                 # It did not hear of that step, and has sent its batch again.
@@ -296,7 +283,7 @@ class Session:
             return answer
         answer = self._optim_step(body, client)
         if key is not None:
-            self._remember(("step", key), answer, client)
+            self._answers.keep(answer, client, "step", key)
         return answer
 
     def _optim_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
@@ -311,7 +298,7 @@ class Session:
         if not self.trained.trainer.pending:
             self.pending.forget()  # Runs without signal belong to no later step.
             if body.allow_empty:
-                return self._unsaved()
+                return step_result(self.trained, self.slug, None)
             raise ConflictError(
                 f"Nothing was accumulated for {self.slug!r} since its last step, so there is nothing to apply. Call "
                 "forward_backward first, with a batch that has some spread of rewards in a group."
@@ -323,12 +310,10 @@ class Session:
             self._forget_requests()
             self.pending.moved()
             raise
-        self._owner_seen = time.monotonic()
+        self.lease.renew()
         self._forwards.clear()
         self.pending.stepped(saved=made is not None)
-        if made is not None:
-            return self._result(made)
-        return self._unsaved()
+        return step_result(self.trained, self.slug, made)
 
     def _record_later(
         self,
@@ -336,20 +321,12 @@ class Session:
         datums: Sequence[Datum],
         logprobs: Sequence[Floats],
     ) -> None:
-        """Have what was computed of recorded runs written when the answer is on its way; nobody waits for it."""
+        """Write the logprobs of recorded runs after this pass, on the session's thread."""
         if all(one.trace_id is None for one in payloads):
             return
         weights = PassWeights(self.model_id, self.step, self.trained.serving.policy.checkpoint)
-
-        def work() -> None:
-            try:
-                computed = computed_runs(payloads, datums, logprobs)
-                record_pass(self.store, self.model.team_id, weights, computed)
-            except HudError as error:
-                # It is for looking at; training goes on without.
-                _log.warning("The trainer's logprobs of a pass were not recorded: %s", error)
-
-        self._thread.submit(work)
+        team = self.model.team_id
+        self._thread.submit(record_computed, self.store, team, weights, payloads, datums, logprobs)
 
     def _begin(self, client: Contributor) -> None:
         """Begin a pass: the lease is renewed, and a client that lost its gradient is notified."""
@@ -359,19 +336,8 @@ class Session:
 
     def _refuse_strangers(self, client: Contributor) -> None:
         """Raise `ConflictError` for every client but the training run that the session belongs to, while it lives."""
-        if self.owner is None:
-            return
-        silent = time.monotonic() - self._owner_seen
-        if client.id == self.owner.id:
-            self._owner_seen = time.monotonic()
-        elif is_gone(self.owner.id) or silent > OWNER_SECONDS:
+        if self.lease.is_lost_to(client):
             self.pending.discard(None, "its training run ended without closing the session")
-            self.owner = None
-        else:
-            raise ConflictError(
-                f"Model {self.slug!r} is being trained by another run: {self.owner.process}. Wait for it to end, or train "
-                f"a fork: hud models fork {self.slug} --name {self.slug}-2"
-            )
 
     def _batch(
         self,
@@ -393,34 +359,10 @@ class Session:
             keep_all=keep_all,
         )
 
-    def _unsaved(self) -> OptimStepResult:
-        return OptimStepResult(
-            step=self.step,
-            checkpoint_id=self.head or "",
-            sampler_path="",
-            state_path="",
-            model=self.slug,
-        )
-
-    def _result(self, node: CheckpointRecord) -> OptimStepResult:
-        folder = node.folder or Path()
-        return OptimStepResult(
-            step=node.step,
-            checkpoint_id=node.id,
-            sampler_path=str(folder / SAMPLER),
-            state_path=str(folder / STATE),
-            model=self.slug,
-        )
-
     def _forget_requests(self) -> None:
         """Drop forward contexts and remembered answers: the weights are others, or nothing stands for them."""
         self._forwards.clear()
         self._answers.clear()
-
-    def _remember(self, place: tuple[str, ...], answer: Any, client: Contributor) -> None:
-        self._answers[place] = (answer, client)
-        while len(self._answers) > MOST_ANSWERS:
-            self._answers.popitem(last=False)
 
     async def _pass(
         self,
@@ -434,13 +376,13 @@ class Session:
             key = body.idempotency_key
             if key is None:
                 return work()
-            known = self._answers.get(("pass", client.id, str(self.pending.drops), key))
+            known = self._answers.get("pass", client.id, str(self.pending.drops), key)
             if known is not None:
                 answer: ForwardBackwardResult = known[0]
                 return answer
             answer = work()
             # Counted now: the pass may have made room for itself.
-            self._remember(("pass", client.id, str(self.pending.drops), key), answer, client)
+            self._answers.keep(answer, client, "pass", client.id, str(self.pending.drops), key)
             return answer
 
         return await self._do(keyed)

@@ -21,7 +21,7 @@ from hud.engine.pretrained import load_decoder
 from hud.engine.tensor_file import write_tensors
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.learning.metrics import merge
-from hud.learning.wire_types import OptimStepRequest
+from hud.learning.wire_types import OptimStepRequest, OptimStepResult
 from hud.platform.models.checkpoint_files import SAMPLER, STATE, Manifest, write_checkpoint
 from hud.platform.models.checkpoint_tree import node_name
 from hud.platform.models.loaded_policies import lora_config, trainer_options, write_policy
@@ -279,3 +279,16 @@ class TrainedModel:
         if checkpoint_id not in self._steps:
             self._steps[checkpoint_id] = self.registry.tree.get(checkpoint_id).step
         return self._steps[checkpoint_id]
+
+
+def step_result(trained: TrainedModel, slug: str, node: CheckpointRecord | None) -> OptimStepResult:
+    """Return the answer to an optimizer step that made `node`; paths are empty where None was saved."""
+    if node is None:
+        step, identifier, sampler, state = trained.step, trained.head or "", "", ""
+    else:
+        folder = node.folder or Path()
+        step, identifier = node.step, node.id
+        sampler, state = str(folder / SAMPLER), str(folder / STATE)
+    return OptimStepResult(
+        step=step, checkpoint_id=identifier, sampler_path=sampler, state_path=state, model=slug
+    )
