@@ -38,9 +38,9 @@ async def serve(home: str, engine: str) -> None:
     import uvicorn
 
     from hud.platform.application import PlatformConfig, create_app
-    from hud.platform.gateway.formats import format_of
+    from hud.platform.gateway.chat_formats import format_of
     from hud.platform.server import first_key, listen
-    from hud.platform.serving.tokens import TokenDelta, TokenRequest
+    from hud.platform.serving.token_engine import TokenDelta, TokenRequest
     from hud.trace import SamplingParams
 
     app = create_app(PlatformConfig(Path(home), keys=True, engine=engine))

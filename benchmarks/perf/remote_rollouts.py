@@ -49,7 +49,7 @@ class Silent:
 
 def worker() -> None:
     """Run a worker whose agents are all silent."""
-    import hud.fleet.worker as fleet
+    import hud.fleet.rollout_worker as fleet
 
     fleet.player_of = lambda given, gateway_url: Silent()
     sys.argv[1:] = ["--rollouts", str(WIDTH)]

@@ -19,7 +19,7 @@ from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.models.records import ModelRecord
 from hud.platform.parts import Parts
-from hud.platform.serving.tokens import TokenDelta, TokenRequest
+from hud.platform.serving.token_engine import TokenDelta, TokenRequest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams
 from hud.train import TrajectoryPayload, TrajectorySample

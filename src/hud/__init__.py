@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Task,
         Taskset,
     )
-    from hud.script import run
+    from hud.synchronous import run
     from hud.trace import Trace
     from hud.trace.recording.instrument import instrument
     from hud.train import TrainingClient
@@ -65,7 +65,7 @@ _HOMES = {
     "RuntimeTPU": "hud.eval",
     "instrument": "hud.trace.recording.instrument",
     "connect": "hud.clients",
-    "run": "hud.script",
+    "run": "hud.synchronous",
 }
 _ROOMS = {"agents", "capabilities", "clients", "environment", "eval", "graders", "trace", "train"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
-from hud.fleet.players import player_of
+from hud.fleet.submitted_agents import player_of
 
 
 def made(kind, *, samples=False, **config):

@@ -85,7 +85,7 @@ def job_of(api, job):
 
 def workers(server):
     children = psutil.Process(server.process.pid).children(recursive=True)
-    return [child for child in children if "hud.fleet.worker" in child.cmdline()]
+    return [child for child in children if "hud.fleet.rollout_worker" in child.cmdline()]
 
 
 def test_a_rollout_is_played_graded_and_recorded_with_its_tokens(server):

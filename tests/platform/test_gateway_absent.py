@@ -14,7 +14,7 @@ from hud.platform.store.tables import LOCAL_TEAM
 def app(tmp_path_factory):
     app = make_platform(tmp_path_factory.mktemp("home"))
     platform = app.state.parts
-    from hud.platform.gateway.formats import format_of
+    from hud.platform.gateway.chat_formats import format_of
 
     record = platform.registry.model("tiny")
     platform.__dict__["engine"] = ScriptedEngine(

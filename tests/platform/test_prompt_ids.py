@@ -29,8 +29,8 @@ from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.responses.codec import ResponsesCodec
+from hud.platform.gateway.chat_formats import Format
 from hud.platform.gateway.detokenizing import Vocabulary
-from hud.platform.gateway.formats import Format
 from hud.platform.gateway.local import LocalModel, prompts_of
 from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import Continuation, SamplingParams

@@ -17,7 +17,7 @@ from hud.platform.environments.runtime_sessions import RuntimeSessions
 from hud.platform.models.registry import Registry
 from hud.platform.parts import Parts
 from hud.platform.secrets import Secrets
-from hud.platform.serving.tokens import TokenEngine
+from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.store import Store
 from hud.platform.training.optimizer_steps import StepsInFlight
 

@@ -17,7 +17,7 @@ from hud.platform.config import PlatformConfig
 from hud.platform.environments.runtime_sessions import RuntimeSessions
 from hud.platform.metrics import Metrics
 from hud.platform.models.registry import Registry
-from hud.platform.serving.tokens import EngineDownError
+from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store import Store
 from hud.platform.store.ingest import recover
 from hud.platform.store.telemetry_admission import Intake
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hud.platform.environments.playground import Worlds
     from hud.platform.gateway.gateway import Gateway
     from hud.platform.models.loaded_policies import Policies
-    from hud.platform.serving.tokens import TokenEngine
+    from hud.platform.serving.token_engine import TokenEngine
     from hud.platform.training.launcher import Launches
     from hud.platform.training.open_sessions import Sessions
 

@@ -11,9 +11,9 @@ from tests.engine.learn.small_decoder import random_datum
 from tests.engine.tiny_policy import lesson, tiny_policy
 from tests.engine.waiting import until
 
-from hud.engine.cpu import worker_process as side_process
+from hud.engine.cpu import worker_handle as side_process
 from hud.engine.cpu.shared_weights import SharedWeights, decoder_over
-from hud.engine.cpu.worker_process import WorkerRequest
+from hud.engine.cpu.worker_handle import WorkerRequest
 from hud.engine.cpu_threads import in_parallel, sampling_processes
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach, lora_parameters

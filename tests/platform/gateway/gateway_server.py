@@ -8,7 +8,7 @@ import threading
 import uvicorn
 
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.serving.tokens import TokenDelta, TokenEnd
+from hud.platform.serving.token_engine import TokenDelta, TokenEnd
 from hud.platform.store.tables import LOCAL_TEAM
 
 TEXTS = [

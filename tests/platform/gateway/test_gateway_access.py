@@ -9,7 +9,7 @@ from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine, 
 
 from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.gateway.formats import format_of
+from hud.platform.gateway.chat_formats import format_of
 
 HELLO = [{"role": "user", "content": "hello"}]
 GENERATE = "/v1beta/models/tiny:generateContent"

@@ -12,7 +12,7 @@ from tests.platform.gateway.gateway_server import (
 )
 
 from hud.inference.served_model import OpenAIChatModel
-from hud.platform.gateway.formats import format_of
+from hud.platform.gateway.chat_formats import format_of
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import Continuation, SamplingParams
 

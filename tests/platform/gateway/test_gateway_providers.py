@@ -315,7 +315,7 @@ SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}, "required
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
     """A whole platform, as somebody else's provider."""
-    from hud.platform.gateway.formats import format_of
+    from hud.platform.gateway.chat_formats import format_of
 
     app = make_platform(tmp_path_factory.mktemp("other"))
     record = app.state.parts.registry.model("tiny")

@@ -17,8 +17,8 @@ from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform,
 
 from hud.engine.chat.tool_calls import parse_output
 from hud.inference.served_model import OpenAIChatModel
-from hud.platform.gateway.formats import format_of
-from hud.platform.serving.tokens import EngineDownError, OverloadedError
+from hud.platform.gateway.chat_formats import format_of
+from hud.platform.serving.token_engine import EngineDownError, OverloadedError
 from hud.platform.store import tables
 from hud.trace import SamplingParams, ToolSpec
 

@@ -3,7 +3,7 @@
 import contextlib
 
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.serving.tokens import TokenDelta, TokenEnd, TokenRequest
+from hud.platform.serving.token_engine import TokenDelta, TokenEnd, TokenRequest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams
 

@@ -11,7 +11,7 @@ from tests.platform.serving.test_serving_training import a_pass, a_step, ask
 
 from hud.learning.training_calls import CloseRequest
 from hud.platform.serving.calls import MoveHead
-from hud.platform.serving.tokens import TokenDelta
+from hud.platform.serving.token_engine import TokenDelta
 
 pytestmark = pytest.mark.timeout(120)
 

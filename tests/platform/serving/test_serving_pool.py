@@ -12,7 +12,7 @@ from tests.platform.serving.test_serving_training import a_pass, a_step, ask
 from hud.client.presence import process_started
 from hud.platform.serving import pool
 from hud.platform.serving.calls import ForgetModel
-from hud.platform.serving.tokens import EngineDownError
+from hud.platform.serving.token_engine import EngineDownError
 
 pytestmark = pytest.mark.timeout(180)
 

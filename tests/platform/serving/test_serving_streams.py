@@ -11,7 +11,7 @@ from hud.client.presence import process_started
 from hud.engine.cpu.fused_decoder import FusedDecoder
 from hud.errors import InfrastructureFault, NotFoundError, UsageError
 from hud.platform.serving import inline
-from hud.platform.serving.tokens import EngineDownError, OverloadedError
+from hud.platform.serving.token_engine import EngineDownError, OverloadedError
 from hud.platform.store.tables import LOCAL_TEAM
 
 pytestmark = pytest.mark.timeout(120)

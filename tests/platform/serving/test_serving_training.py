@@ -20,7 +20,7 @@ from hud.learning.training_calls import OpenRequest
 from hud.learning.wire_types import BackwardRequest, ForwardBackwardRequest, OptimStepRequest
 from hud.platform.serving import remote
 from hud.platform.serving.calls import ForgetModel, MoveHead
-from hud.platform.serving.tokens import EngineDownError
+from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.train import TrajectoryPayload, TrajectorySample
 

@@ -15,7 +15,7 @@ import httpx
 from hud import settings
 from hud.cli.environments.links import link
 from hud.cli.output import console, count, print_json, some
-from hud.cli.running import run
+from hud.cli.platform_requests import run
 from hud.client import connect
 from hud.errors import PlatformError, UsageError
 from hud.trace import is_id

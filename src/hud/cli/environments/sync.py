@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hud.cli.output import console, count, print_json, some
-from hud.cli.running import run
+from hud.cli.platform_requests import run
 from hud.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ def command(job: str, output: Path) -> None:
 
     Pictures of the runs are written to a folder beside the file, named after it.
     """
-    from hud.cli.running import run
+    from hud.cli.platform_requests import run
 
     run(_export(job, output))
 
 
 async def _export(reference: str, output: Path) -> None:
     from hud.cli.output import console, count
-    from hud.cli.running import pages
+    from hud.cli.platform_requests import pages
     from hud.client import connect
     from hud.errors import UsageError
     from hud.trace.trajectory_export import pictures_of, trajectory_line

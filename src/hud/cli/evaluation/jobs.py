@@ -14,14 +14,14 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(job: str | None, limit: int, as_json: bool) -> None:
     """List the newest jobs, or show JOB and its runs (the start of an id will do)."""
-    from hud.cli.running import run
+    from hud.cli.platform_requests import run
 
     run(_list(limit, as_json) if job is None else _show(job, limit, as_json))
 
 
 async def _list(limit: int, as_json: bool) -> None:
     from hud.cli.output import console, lines_of, number, print_json
-    from hud.cli.running import pages
+    from hud.cli.platform_requests import pages
 
     jobs = [job async for job in pages("/v2/jobs", limit)]
     if as_json:
@@ -54,7 +54,7 @@ async def _list(limit: int, as_json: bool) -> None:
 async def _show(reference: str, limit: int, as_json: bool) -> None:
     from hud.cli.evaluation.report import failure_lines
     from hud.cli.output import console, count, print_json
-    from hud.cli.running import pages
+    from hud.cli.platform_requests import pages
     from hud.client import connect
     from hud.eval.results.failures import FailedRun
     from hud.eval.results.intervals import with_interval

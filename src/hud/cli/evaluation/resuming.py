@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud.cli.running import pages
+from hud.cli.platform_requests import pages
 from hud.client import connect, recorder
 from hud.errors import UsageError
 from hud.eval import Job, RunSummary, Taskset

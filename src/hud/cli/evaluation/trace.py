@@ -20,7 +20,7 @@ import click
 )
 def command(trace_id: str, as_json: bool, full: bool, spans: bool) -> None:
     """Show everything that happened in one run (the start of its id will do)."""
-    from hud.cli.running import run
+    from hud.cli.platform_requests import run
 
     run(_show_spans(trace_id, as_json) if spans else _show(trace_id, as_json, full))
 

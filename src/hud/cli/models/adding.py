@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hud.cli.models.options import as_json_option, print_made, training_of, training_options
-from hud.cli.running import ask
+from hud.cli.platform_requests import ask
 from hud.errors import ConflictError, NotFoundError, PlatformError
 
 

@@ -8,7 +8,7 @@ import click
 
 from hud.cli.models.options import as_json_option
 from hud.cli.output import console, print_json
-from hud.cli.running import ask, model_path, run
+from hud.cli.platform_requests import ask, model_path, run
 
 
 @click.command()

@@ -11,7 +11,7 @@ from hud.cli.models.creation import create
 from hud.cli.models.options import as_json_option
 from hud.cli.models.vllm import vllm
 from hud.cli.output import console, print_json, table
-from hud.cli.running import ask, model_path
+from hud.cli.platform_requests import ask, model_path
 
 
 @click.group(name="models", invoke_without_command=True)

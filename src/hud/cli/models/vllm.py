@@ -6,7 +6,7 @@ import click
 
 from hud.cli.models.options import as_json_option
 from hud.cli.output import console, print_json, training_usage
-from hud.cli.running import ask, model_path
+from hud.cli.platform_requests import ask, model_path
 
 
 @click.command(name="vllm")

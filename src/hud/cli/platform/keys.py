@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hud.cli.output import console, print_json, table
-from hud.cli.running import run
+from hud.cli.platform_requests import run
 from hud.client import connect
 from hud.errors import UsageError
 

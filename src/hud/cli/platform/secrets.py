@@ -7,7 +7,7 @@ import sys
 import click
 
 from hud.cli.output import print_json
-from hud.cli.running import run
+from hud.cli.platform_requests import run
 from hud.client import connect
 
 

@@ -82,7 +82,7 @@ def command(model: str | None, simulate: bool, **options: Any) -> None:
     The table is arithmetic over three planes (samplers, trainer, environments); a simulation is fed with rollouts and
     updates that MODEL's training recorded on this machine.
     """
-    from hud.cli.running import run
+    from hud.cli.platform_requests import run
     from hud.errors import UsageError
 
     if simulate != (model is not None):
@@ -203,7 +203,7 @@ async def recorded(
     model: str, reference: str | None, most: int
 ) -> tuple[Measured, Setup, tuple[int, float] | None]:
     """Return what a model's training recorded, how it was set, and how many steps took how many seconds."""
-    from hud.cli.running import pages
+    from hud.cli.platform_requests import pages
     from hud.client import connect
     from hud.errors import NotFoundError
     from hud.trace.steps import parse_trace

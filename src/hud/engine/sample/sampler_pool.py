@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from hud import settings
 from hud.engine.cpu.shared_weights import SharedWeights
-from hud.engine.cpu.worker_process import WorkerProcess
+from hud.engine.cpu.worker_handle import WorkerProcess
 from hud.engine.cpu_threads import passes_under_way, sampling_processes
 from hud.engine.decoder import Decoder
 from hud.engine.sample.prefix_index import BLOCK, PrefixIndex, block_hashes

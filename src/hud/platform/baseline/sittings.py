@@ -18,7 +18,7 @@ from hud.fleet.environments import WarmEnvironments
 from hud.platform.baseline.jobs import close_job, group_of, next_attempt, open_job
 from hud.platform.baseline.sitting import BrowserPlayer, Sitting
 from hud.platform.environments.registry import Environments
-from hud.platform.serving.tokens import OverloadedError
+from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.store.ingest import ingest
 from hud.trace import Trace, new_id, plain
 

@@ -18,7 +18,7 @@ from hud.eval.grade import Grade
 from hud.fleet.environments import served
 from hud.platform.environments.idle_limit import Held, Holding
 from hud.platform.environments.registry import Environments, RunnableEnvironment
-from hud.platform.serving.tokens import OverloadedError
+from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.tasksets.playable import file_source
 from hud.trace import Message, new_id, plain
 from hud.trace.limits import check_answer

@@ -12,7 +12,7 @@ from hud.errors import HudError, NotFoundError
 from hud.fleet.environments import served
 from hud.platform.environments.idle_limit import Held, Holding
 from hud.platform.environments.registry import RunnableEnvironment
-from hud.platform.serving.tokens import OverloadedError
+from hud.platform.serving.token_engine import OverloadedError
 from hud.trace import new_id, plain
 
 IDLE_SECONDS = 600.0

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.gateway.formats import format_of
+from hud.platform.gateway.chat_formats import format_of
 from hud.platform.gateway.local import LocalModel
 from hud.platform.gateway.providers import (
     ProviderModel,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hud.platform.access.limits import Limits
     from hud.platform.metrics import Metrics
     from hud.platform.models.registry import Registry
-    from hud.platform.serving.tokens import TokenEngine
+    from hud.platform.serving.token_engine import TokenEngine
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 from hud.errors import UsageError
 from hud.inference.dialects.events import Begun, Event
 from hud.inference.dialects.request import GenerationRequest
+from hud.platform.gateway.chat_formats import Format
 from hud.platform.gateway.detokenizing import Vocabulary
-from hud.platform.gateway.formats import Format
 from hud.platform.gateway.grammar import grammar_of
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.merging import merged
 from hud.platform.gateway.pacing import Pacing
-from hud.platform.gateway.reading import Prompt, TurnReader
+from hud.platform.gateway.turn_reader import Prompt, TurnReader
 from hud.platform.models.records import ModelRecord
-from hud.platform.serving.tokens import TokenDelta, TokenRequest
+from hud.platform.serving.token_engine import TokenDelta, TokenRequest
 
 if TYPE_CHECKING:
-    from hud.platform.serving.tokens import TokenEngine
+    from hud.platform.serving.token_engine import TokenEngine
 
 _LONG = 20_000
 """Characters of a conversation that are worth a thread: rendering them would hold up every other stream."""

@@ -27,7 +27,7 @@ from hud.engine.sample.shared_base import SharedBases
 from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
 from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.models.vllm_servers import policy_on_servers
-from hud.platform.serving.tokens import OverloadedError
+from hud.platform.serving.token_engine import OverloadedError
 
 if TYPE_CHECKING:
     from hud.engine.learn.distributed import AnyTrainer

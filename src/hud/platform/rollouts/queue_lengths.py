@@ -11,7 +11,7 @@ from hud.platform.rollouts.queue import Rollouts
 
 if TYPE_CHECKING:
     from hud.platform.metrics import Metrics
-    from hud.platform.serving.tokens import TokenEngine
+    from hud.platform.serving.token_engine import TokenEngine
     from hud.platform.store import Store
     from hud.platform.store.telemetry_admission import Intake
 

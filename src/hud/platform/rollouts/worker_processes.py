@@ -70,7 +70,7 @@ class Workers:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "hud.fleet.worker",
+            "hud.fleet.rollout_worker",
             env=environment,
             stdin=asyncio.subprocess.PIPE,  # It ends when this process does, however that ends.
             start_new_session=True,

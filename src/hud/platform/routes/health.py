@@ -15,7 +15,7 @@ from hud.errors import StoreError
 from hud.platform.dependencies import StoppingPart, StorePart, part
 from hud.platform.metrics import CONTENT_TYPE, Metrics
 from hud.platform.rollouts.queue_lengths import measure_queues
-from hud.platform.serving.tokens import TokenEngine
+from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.store.telemetry_admission import Intake
 
 router = APIRouter(tags=["health"])

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from hud.environment.templates.runtime_config import refuse_unsupported, run_seconds_of
 from hud.errors import NotFoundError, PlatformError, UsageError
-from hud.fleet.players import refuse_unplayable
+from hud.fleet.submitted_agents import refuse_unplayable
 from hud.platform.access import Identity, needs
 from hud.platform.access.keys import Keys
 from hud.platform.access.passes import Passes

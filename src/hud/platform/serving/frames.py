@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from hud import errors
 from hud.errors import HudError, PlatformError
 from hud.platform.models.records import ModelRecord
-from hud.platform.serving.tokens import EngineDownError, OverloadedError, TokenRequest
+from hud.platform.serving.token_engine import EngineDownError, OverloadedError, TokenRequest
 from hud.trace import SamplingParams
 
 _LENGTHS = struct.Struct(">II")

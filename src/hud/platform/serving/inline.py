@@ -15,7 +15,7 @@ from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.errors import NotFoundError
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.calls import answer
-from hud.platform.serving.tokens import (
+from hud.platform.serving.token_engine import (
     OverloadedError,
     TokenDelta,
     TokenEnd,

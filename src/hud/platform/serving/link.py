@@ -13,7 +13,7 @@ from typing import Any
 from hud.errors import HudError
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.frames import pack, pack_model, pack_request, read_error, read_frame
-from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+from hud.platform.serving.token_engine import EngineDownError, TokenDelta, TokenEnd, TokenRequest
 
 
 class RemoteStream:

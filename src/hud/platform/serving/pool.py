@@ -21,7 +21,7 @@ from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.calls import ForgetModel
 from hud.platform.serving.remote import WorkerEngine
-from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+from hud.platform.serving.token_engine import EngineDownError, TokenDelta, TokenEnd, TokenRequest
 from hud.train.contributor import UNNAMED, Contributor
 
 IDLE_SECONDS = 1800.0

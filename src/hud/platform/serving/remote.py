@@ -27,7 +27,7 @@ from hud.platform.models.records import ModelRecord
 from hud.platform.serving.calls import BY_REQUEST
 from hud.platform.serving.frames import pack, pack_model, read_frame
 from hud.platform.serving.link import Link
-from hud.platform.serving.tokens import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+from hud.platform.serving.token_engine import EngineDownError, TokenDelta, TokenEnd, TokenRequest
 from hud.train.contributor import UNNAMED, Contributor
 
 log = logging.getLogger(__name__)

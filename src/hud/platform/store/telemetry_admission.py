@@ -8,7 +8,7 @@ from functools import cached_property
 
 import anyio
 
-from hud.platform.serving.tokens import OverloadedError
+from hud.platform.serving.token_engine import OverloadedError
 
 MOST_UPLOADS = 64
 """Uploads that are held at a time."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, UsageError
-from hud.platform.gateway.formats import format_of
+from hud.platform.gateway.chat_formats import format_of
 from hud.platform.serving.calls import MoveHead
 from hud.platform.tasksets.playable import Playable, Source, file_source, refuse_shared
 from hud.platform.training.launcher import Launch, Launches
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hud.platform.access import Identity
     from hud.platform.models.records import ModelRecord
     from hud.platform.models.registry import Registry
-    from hud.platform.serving.tokens import TokenEngine
+    from hud.platform.serving.token_engine import TokenEngine
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from hud.client.presence import presence
 from hud.errors import ConflictError, NotFoundError
 from hud.eval.runtimes.exits import SHOWN, told_exit
 from hud.platform.access import Identity, Scope
-from hud.platform.serving.tokens import OverloadedError
+from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, plain
 

@@ -30,9 +30,9 @@ from hud.inference.dialects.anthropic.tools import (
     write_choice,
 )
 from hud.inference.dialects.codec import Family, Refusal, StreamedRequest
+from hud.inference.dialects.conversation_parts import read_stops, refuse_alternatives, refuse_tokens
 from hud.inference.dialects.efforts import effort_of_budget, read_effort
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.messages import read_stops, refuse_alternatives, refuse_tokens
 from hud.inference.dialects.request import GenerationRequest, OutputFormat
 from hud.inference.dialects.turns import Turn
 from hud.trace import Completion, ReasoningEffort, SamplingParams

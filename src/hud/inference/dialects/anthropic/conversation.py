@@ -11,8 +11,7 @@ import orjson
 
 from hud.errors import UsageError
 from hud.inference.dialects.anthropic.tools import Declared
-from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.messages import (
+from hud.inference.dialects.conversation_parts import (
     Answered,
     alternating_turns,
     arguments_object,
@@ -24,6 +23,7 @@ from hud.inference.dialects.messages import (
     parts_of,
     split_opening,
 )
+from hud.inference.dialects.fields import Fields
 from hud.trace import ChatMessage
 
 Block = dict[str, Any]

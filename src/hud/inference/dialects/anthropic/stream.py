@@ -15,6 +15,7 @@ from hud.inference.dialects.anthropic.answer import (
     write_usage,
 )
 from hud.inference.dialects.codec import EVENTS, Refusal
+from hud.inference.dialects.conversation_parts import arguments_object
 from hud.inference.dialects.events import (
     Begun,
     CallArguments,
@@ -27,7 +28,6 @@ from hud.inference.dialects.events import (
     TextDelta,
     reason_of,
 )
-from hud.inference.dialects.messages import arguments_object
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Usage
 

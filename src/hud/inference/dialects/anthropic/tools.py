@@ -14,8 +14,8 @@ from typing import Any, Literal
 from hud.errors import UsageError
 from hud.inference.dialects.anthropic.actions import our_actions
 from hud.inference.dialects.anthropic.screenshots import Size, on_screen, seen_size
+from hud.inference.dialects.conversation_parts import checked_choice, repeated_calls, tool_spec
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.messages import checked_choice, repeated_calls, tool_spec
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
 from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolCall, ToolSpec

@@ -6,8 +6,8 @@ from typing import Any
 
 from hud.errors import InfrastructureFault
 from hud.inference.dialects.codec import Refusal
+from hud.inference.dialects.conversation_parts import call_message, parsed_arguments
 from hud.inference.dialects.events import Finished, TokenInfo
-from hud.inference.dialects.messages import call_message, parsed_arguments
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.turns import Turn
 from hud.inference.prices import TokenCounts

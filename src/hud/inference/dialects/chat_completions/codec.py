@@ -30,9 +30,9 @@ from hud.inference.dialects.chat_completions.tools import (
     write_tools,
 )
 from hud.inference.dialects.codec import Family, Refusal, StreamedRequest
+from hud.inference.dialects.conversation_parts import read_stops, refuse_tokens
 from hud.inference.dialects.efforts import read_effort
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.messages import read_stops, refuse_tokens
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.turns import Turn, usage_of
 from hud.inference.retries import BrokenAnswer

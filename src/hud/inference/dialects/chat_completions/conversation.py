@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hud.errors import UsageError
+from hud.inference.dialects.conversation_parts import call_message, image_part, join_parts, text_in
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.messages import call_message, image_part, join_parts, text_in
 from hud.trace import ChatMessage, wire_messages
 
 SEEN = "The pictures that {} answered with:"

@@ -16,6 +16,7 @@ from hud.inference.dialects.chat_completions.answer import (
     write_usage,
 )
 from hud.inference.dialects.codec import EVENTS, Refusal
+from hud.inference.dialects.conversation_parts import call_message
 from hud.inference.dialects.events import (
     Begun,
     CallArguments,
@@ -30,7 +31,6 @@ from hud.inference.dialects.events import (
     TokensDrawn,
     reason_of,
 )
-from hud.inference.dialects.messages import call_message
 from hud.inference.dialects.turns import usage_of
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Usage, new_id

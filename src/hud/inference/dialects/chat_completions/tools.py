@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hud.errors import UsageError
+from hud.inference.dialects.conversation_parts import checked_choice, tool_spec
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.messages import checked_choice, tool_spec
 from hud.inference.dialects.request import GenerationRequest, OutputFormat, ToolChoice
 from hud.trace import ToolSpec
 

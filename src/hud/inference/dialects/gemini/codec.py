@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from hud.errors import UsageError
 from hud.inference.dialects.codec import Family, Refusal, SafetyPolicy, StreamedRequest
+from hud.inference.dialects.conversation_parts import read_stops, refuse_alternatives, refuse_tokens
 from hud.inference.dialects.efforts import effort_of_budget, read_effort
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.gemini.answer import (
@@ -33,7 +34,6 @@ from hud.inference.dialects.gemini.tools import (
     takes_images_inside,
     write_choice,
 )
-from hud.inference.dialects.messages import read_stops, refuse_alternatives, refuse_tokens
 from hud.inference.dialects.request import GenerationRequest, OutputFormat
 from hud.inference.dialects.turns import Turn, usage_of
 from hud.trace import SamplingParams, new_id

@@ -12,9 +12,7 @@ from typing import Any
 import orjson
 
 from hud.errors import UsageError
-from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.gemini.tools import Declared
-from hud.inference.dialects.messages import (
+from hud.inference.dialects.conversation_parts import (
     Answered,
     Part,
     alternating_turns,
@@ -27,6 +25,8 @@ from hud.inference.dialects.messages import (
     parts_of,
     split_opening,
 )
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.gemini.tools import Declared
 from hud.trace import ChatMessage
 
 DIALECT = "generate_content"

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from hud.inference.dialects.codec import EVENTS, JSON, Refusal
+from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import (
     Begun,
     CallArguments,
@@ -30,7 +31,6 @@ from hud.inference.dialects.gemini.answer import (
     write_logprobs,
     write_usage,
 )
-from hud.inference.dialects.messages import Part
 from hud.inference.dialects.turns import Call, usage_of
 from hud.trace import Usage, new_id
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.errors import UsageError
+from hud.inference.dialects.conversation_parts import checked_choice, repeated_calls, tool_spec
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.gemini.actions import (
     ACTIONS,
@@ -16,7 +17,6 @@ from hud.inference.dialects.gemini.actions import (
     LEGACY_EXCLUDED,
     our_actions,
 )
-from hud.inference.dialects.messages import checked_choice, repeated_calls, tool_spec
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
 from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolCall, ToolSpec

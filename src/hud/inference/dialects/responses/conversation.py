@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hud.errors import UsageError
-from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.messages import (
+from hud.inference.dialects.conversation_parts import (
     call_message,
     image_part,
     images_in,
@@ -21,6 +20,7 @@ from hud.inference.dialects.messages import (
     split_opening,
     text_in,
 )
+from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.responses.computer import BLANK
 from hud.trace import ChatMessage
 

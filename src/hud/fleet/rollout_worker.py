@@ -1,4 +1,4 @@
-"""`python -m hud.fleet.worker [--rollouts N]`: takes rollouts from the platform at HUD_API_URL, and plays them.
+"""`python -m hud.fleet.rollout_worker [--rollouts N]`: takes rollouts from the platform at HUD_API_URL, and plays them.
 
 The platform starts it, with a pass as HUD_API_KEY, and it ends when its standard input does. What a rollout records
 is kept here until it is over and then brought in one piece: an attempt that does not come to its end leaves nothing.
@@ -25,7 +25,7 @@ from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.eval.subagents import close_made
 from hud.fleet.environments import WarmEnvironments
-from hud.fleet.players import player_of
+from hud.fleet.submitted_agents import player_of
 from hud.trace import Trace
 
 RENEW_SECONDS = 2.0
@@ -212,7 +212,7 @@ def _follow_stdin(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
 
 def main() -> None:
     """Run a worker."""
-    parser = argparse.ArgumentParser(prog="hud.fleet.worker")
+    parser = argparse.ArgumentParser(prog="hud.fleet.rollout_worker")
     parser.add_argument("--rollouts", type=int, default=16)
     asyncio.run(_main(parser.parse_args().rollouts))
 

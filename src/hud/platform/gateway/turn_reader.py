@@ -21,9 +21,9 @@ from hud.inference.dialects.events import (
     TokensDrawn,
 )
 from hud.inference.dialects.request import GenerationRequest
-from hud.platform.gateway.formats import Format
+from hud.platform.gateway.chat_formats import Format
 from hud.platform.gateway.stopping import StopScanner
-from hud.platform.serving.tokens import TokenDelta, TokenEnd
+from hud.platform.serving.token_engine import TokenDelta, TokenEnd
 from hud.trace import Sample, ToolCall, Usage
 
 
