@@ -180,7 +180,7 @@ async def test_groups_without_spread_are_replaced_a_bounded_number_of_times(home
 
 @pytest.mark.parametrize(
     ("template", "advice"),
-    [(hopeless, "had only runs with reward 0. m has random"), (same, "had no group with spread")],
+    [(hopeless, "had only runs with reward 0. m has random"), (same, "had no group with signal")],
 )
 async def test_tasks_that_never_differ_end_with_advice(home, template, advice):
     config = TrainConfig(model="m", **{**SMALL, "steps": 20})
@@ -218,6 +218,7 @@ async def test_a_run_that_had_signal_finishes_where_none_is_left(home, monkeypat
     report = await train(config, tasks=tasks_of(learned), reporter=heard)
     assert (report.finished, report.next_step) == (True, 11)
     assert report.head is not None
+    assert "m gives no signal any more" in heard.notes[-1]
     assert "earned the same, 0.500 on average" in heard.notes[-1]
 
 

@@ -59,15 +59,21 @@ class Convergence:
         reward = fmean(rewards)
         if reward >= CONVERGED_REWARD or learned:
             self.reached = True
+            converged = reward >= CONVERGED_REWARD
             self.reporter.note(
-                f"{self.config.model} has converged: for {in_a_row} the runs of every group earned the same, {reward:.3f} on "
-                "average, so there is nothing left to learn from these tasks."
+                f"{self.config.model} {'has converged' if converged else 'gives no signal any more'}: for {in_a_row} the "
+                f"runs of every group earned the same, {reward:.3f} on average, so "
+                + (
+                    "there is nothing left to learn from these tasks."
+                    if converged
+                    else f"training ends. Earlier checkpoints: hud models checkpoints {self.config.model}"
+                )
             )
             return
         why = (
             f"had only runs with reward 0. {self._advice}"
             if hopeless
-            else "had no group with spread: the policy does every task equally well, or equally badly, so there is "
+            else "had no group with signal: the policy does every task equally well, or equally badly, so there is "
             "nothing to learn from. Use tasks that it solves sometimes, more runs for each (--group), or a warm-up "
             "(--from-job)."
         )
