@@ -20,7 +20,7 @@ from hud.engine.sample.scheduler import Chunk, Scheduler
 AT_ONCE = 8
 """Most tokens of a sequence between two looks at new requests, new weights and abandoned requests."""
 AT_ONCE_SECONDS = 0.01
-"""How long they may take."""
+"""Longest time of these tokens, in seconds."""
 
 
 class CpuRunner(Runner):

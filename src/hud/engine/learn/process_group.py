@@ -21,7 +21,7 @@ from hud.errors import UsageError
 T = TypeVar("T")
 
 _PATIENCE = timedelta(days=365)
-"""How long a rank waits for the next call: rollouts between two steps may take hours. Where another rank dies, torchrun ends
+"""Longest wait of a rank for the next call: rollouts between two steps may take hours. Where another rank dies, torchrun ends
 all of them."""
 
 
@@ -30,7 +30,7 @@ class ProcessGroup(Ranks):
 
     def __init__(self, device: torch.device, mesh: DeviceMesh, control: dist.ProcessGroup) -> None:
         self.device = device
-        """Where this rank computes."""
+        """Device of this rank."""
         self.mesh = mesh
         """All ranks, in one dimension."""
         self.count, self.index = mesh.size(), mesh.get_rank()

@@ -56,7 +56,7 @@ class Turn:
     """True: the listener is called after every token."""
     tenant: str = ""
     top: int = 0
-    """How many likeliest tokens to keep for each sampled one."""
+    """Number of likeliest tokens to keep for each sampled one."""
     constraint: Constraint | None = None
     fork: Fork | None = None
     """The policy whose adapter samples it, where several share a sampler."""
@@ -129,7 +129,7 @@ class Request(Turn):
 
     @property
     def missing(self) -> int:
-        """How many of the `ids` are not in the cache; a token is sampled when it becomes 0."""
+        """Number of `ids` that are not in the cache; a token is sampled when it becomes 0."""
         return len(self.prompt) + len(self.token_ids) - len(self.place.tokens)
 
     def next_ids(self, count: int) -> list[int]:

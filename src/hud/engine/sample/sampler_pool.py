@@ -32,7 +32,7 @@ BUSY_STEPS = 400
 BUSY_SEQUENCES = 8
 """Fewest active sequences for which workers are started."""
 TRAINING_SECONDS = 10.0
-"""How long after a training pass further ones are expected."""
+"""Seconds after a training pass in which further ones are expected."""
 TOKENS_PER_SEQUENCE = 32
 """Prompt tokens that cost as much as one more active sequence."""
 

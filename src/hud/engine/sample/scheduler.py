@@ -30,7 +30,7 @@ class SamplerStatistics:
     reused: int
     """Positions that were found in the cache instead."""
     preemptions: int
-    """How many times a sequence was preempted for older ones."""
+    """Number of times that a sequence was preempted for older ones."""
     pages: int
     pages_in_use: int
     """Pages that hold something, of active sequences or not."""

@@ -31,7 +31,7 @@ OLDEST = (0, 16)
 SLACK = 16
 """Active sequences, beyond a quarter of the idlest server's, by which a server may be busier than that one."""
 REST_SECONDS = 5.0
-"""How long a server that refuses new requests gets none."""
+"""Seconds for which a server that refuses new requests gets none."""
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ class Replica:
         self.has: Publication | None = None
         """The weights that it samples with."""
         self.problem: str | None = "it was not checked yet"
-        """Why it does not sample; None: it does."""
+        """Reason for which it does not sample; None: it samples."""
         self.resting_until = 0.0
         self.active: set[Request] = set()
         self.epoch = 0
-        """How often its streams were cut; pieces of an older epoch are dropped."""
+        """Number of times its streams were cut; pieces of an older epoch are dropped."""
         self.adapters: set[str] = set()
         """Names of the adapters loaded from here."""
         self.changing = asyncio.Lock()

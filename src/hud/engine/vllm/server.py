@@ -97,7 +97,7 @@ class Server:
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._streams: set[aiohttp.ClientResponse] = set()
         self.heard = 0.0
-        """When a token last came, on the monotonic clock."""
+        """Time of the last token, on the monotonic clock."""
 
     async def version(self) -> str:
         """Return vLLM's version."""

@@ -59,7 +59,7 @@ class LiveEnvironment:
         self.folder = own_folder(source)
         self.watched = [self.folder, *(path.resolve() for path in watch)]
         self.problem: str | None = None
-        """Why the version that was saved last is not the one that runs."""
+        """Reason for which the version saved last does not run."""
         self._tell = tell
         self._hear = hear
         self._ready_timeout = ready_timeout

@@ -69,7 +69,7 @@ class _Tunnels:
         self.place = f"{url.replace('http', 'ws', 1).rstrip('/')}/runtime/tunnels/{session}"
         self.headers = {"authorization": f"Bearer {key}"} if key else {}
         self.refused: str | None = None
-        """What the platform said of the last tunnel that it closed."""
+        """The platform's reason for the last tunnel that it closed."""
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Set when the environment will never come up."""
 

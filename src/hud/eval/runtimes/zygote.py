@@ -86,7 +86,7 @@ class Zygote:
         self.children: dict[int, Child] = {}
         self.outputs: dict[int, Child] = {}
         self.own = set(_descendants())
-        """What the environment started when it was imported; it lives as long as this process."""
+        """Processes that the environment's import started; they live as long as this process."""
         self.wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.poller = select.epoll()
         self.poller.register(control, select.EPOLLIN)

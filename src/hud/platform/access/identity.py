@@ -20,7 +20,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 @dataclass(frozen=True)
 class Identity:
-    """Who asks."""
+    """Identity of a request: team, key and permissions."""
 
     team_id: str
     scopes: frozenset[Scope]

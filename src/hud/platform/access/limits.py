@@ -34,7 +34,7 @@ class Limits:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._levels: dict[tuple[str, str], tuple[float, float]] = {}
-        """What is left in a bucket, and when that was true."""
+        """Tokens left in a bucket, and the time of that count."""
 
     def admit(self, who: Identity) -> None:
         """Count a request; raises `TooManyRequests` where the key has none, or no tokens, left."""

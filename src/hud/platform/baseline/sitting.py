@@ -62,7 +62,7 @@ class Sitting:
         self.state: State = "starting"
         self.moves: list[Move] = []
         self.ready_at: datetime | None = None
-        """When the person saw the task."""
+        """Time at which the person saw the task."""
         self.said: str | None = None
         """A sentence for the person: what was wrong with the last order."""
         self.task: asyncio.Task[None] | None = None

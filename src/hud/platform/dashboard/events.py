@@ -1,4 +1,4 @@
-"""What is live: a stream that tells a page that what it shows has changed, whereupon the page asks for it again.
+"""Live pages: a stream of events by which a page learns that its content has changed, and loads it again.
 
 A change is found by reading a revision, a small value that differs whenever the page would. Everybody who looks at the
 same thing shares one reading, so that many open pages cost what one costs.

@@ -26,7 +26,7 @@ class BuildLog:
         self._next = 1
         self.last = ""
         self.source = ""
-        """Where the source lies: the server's own affair."""
+        """Path of the source on the server; not shown."""
         self._secrets: list[str] = []
         for kind in private.values():
             self.add_secrets(kind.values())

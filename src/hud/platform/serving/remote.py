@@ -52,7 +52,7 @@ class WorkerEngine:
     def __init__(self, config: PlatformConfig, after: Collection[asyncio.Task[None]] = ()) -> None:
         self.config = config
         self._after = set(after)
-        """What has to end first: a predecessor may still hold leases of its models."""
+        """Process that has to end first: a predecessor may still hold leases of its models."""
         self._used = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._link: Link | None = None
@@ -60,7 +60,7 @@ class WorkerEngine:
         self._watching: asyncio.Task[None] | None = None
         self._failures = 0
         self._expected = 0.0
-        """When it is expected to answer again."""
+        """Time at which it is expected to answer again."""
         self._stopped = False
 
     @property

@@ -33,7 +33,7 @@ class PendingGradient:
     ) -> None:
         """`lost` are clients whose gradient died with the lease's former holder."""
         self.client: Contributor | None = None
-        """Whose the gradient is; None where nothing was accumulated since the last step."""
+        """Owner of the gradient; None where nothing was accumulated since the last step."""
         self.drops = 0
         """Gradients that were dropped: a pass of one that was is computed again under its old key."""
         self._trained, self._leases, self._model_id = trained, leases, model_id

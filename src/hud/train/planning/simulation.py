@@ -115,9 +115,9 @@ class _Run:
         """Numbers of the groups that are not done."""
         self.done: dict[int, _Group] = {}
         self.taken: list[_Group] = []
-        """What the next step learns from."""
+        """Groups that the next step learns from."""
         self.learned = 0
-        """How many of them went into the gradient."""
+        """Number of them in the gradient."""
         self.drawn = self.waves = 0
         """Groups that ended for the next step, and how often it began others in place of those that were left out."""
         self.training = False

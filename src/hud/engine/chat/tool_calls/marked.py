@@ -13,7 +13,7 @@ from hud.engine.chat.tool_calls.format import THINK, THOUGHT, Mark, Piece, Said
 from hud.trace import ToolCall, ToolSpec
 
 _MOST_ENDS = 16
-"""How many closing marks of an unreadable call are tried: the first may stand in a string of its arguments."""
+"""Closing marks of an unreadable call that are tried: the first may stand in a string of its arguments."""
 
 Read = Callable[[str, str, Sequence[ToolSpec]], list[ToolCall] | None]
 """Returns the calls between two marks, given the opening mark, the text behind it and the tools; None: unreadable."""

@@ -46,7 +46,7 @@ class Supervisor:
         self.limits = limits
         self.numbers: dict[int, int] = {}
         self.leaders: set[int] = set()
-        """Those whose groups end with them."""
+        """Processes whose groups end with them."""
         self.own_victim_score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
 
     def serve(self) -> None:
