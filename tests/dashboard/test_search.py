@@ -181,6 +181,7 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
         connection.exec_driver_sql("DROP TABLE run_words")
         connection.exec_driver_sql("DROP TABLE run_texts")
         connection.exec_driver_sql("DROP TABLE runs_to_index")
+        connection.exec_driver_sql("ALTER TABLE builds DROP COLUMN attempt")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
     old.close()
 

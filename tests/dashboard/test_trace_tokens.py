@@ -111,6 +111,7 @@ async def test_tokens_are_escaped_too(platform, web):
 
 
 async def test_runs_of_no_policy_of_ours_offer_no_tokens(platform, web):
-    page = (await web.get(f"/trace/{put_run(platform.store, conversation())}")).text
-    assert "Tokens coloured by" not in page
-    assert (await web.get(f"/trace/{new_id()}?tokens=nonsense")).status_code == 422
+    trace = put_run(platform.store, conversation())
+    assert "Tokens coloured by" not in (await web.get(f"/trace/{trace}")).text
+    assert (await web.get(f"/trace/{trace}?tokens=nonsense")).status_code == 422
+    assert (await web.get(f"/trace/{new_id()}?tokens=nonsense")).status_code == 404

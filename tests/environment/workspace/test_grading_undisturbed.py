@@ -200,7 +200,7 @@ async def test_servers_that_were_asked_for_go_on_where_the_workspace_says_so(tmp
 
 async def test_a_session_that_goes_on_to_another_task_lets_its_agent_in_again(tmp_path):
     env, repair = repairs(tmp_path)
-    shell = env.parts[0]
+    (shell,) = env.parts.values()
     async with env.run() as run:
         for _ in range(2):
             await run.start(repair().id, {})

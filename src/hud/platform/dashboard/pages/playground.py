@@ -26,13 +26,13 @@ from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets
 from hud.platform.environments.playground import Worlds
 from hud.platform.environments.registry import Environments
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.gateway import Gateway
 from hud.platform.gateway.providers import builtin_records
 from hud.platform.tasksets.playable import Playable
 from hud.platform.tasksets.rows import TasksetRows
 from hud.trace import Message
 
 if TYPE_CHECKING:
+    from hud.platform.gateway.gateway import Gateway
     from hud.platform.store import Store
 
 router = Pages()
@@ -43,6 +43,8 @@ MOST_TASKS = 1_000
 LONGEST_RESULT = 20_000
 """Characters of a tool's answer that are given to the model and shown."""
 _RUN = [Depends(needs("run"))]
+# Any: `hud view` shows this page where the gateway's packages are not installed.
+GatewayPart = Annotated[Any, part(lambda parts: parts.gateway)]
 WorldsPart = Annotated[Worlds, part(lambda parts: parts.worlds)]
 _Text = Annotated[str, Query(max_length=200)]
 
@@ -137,7 +139,7 @@ def playground(
 
 @router.post("/playground/turn", dependencies=_RUN)
 async def turn(
-    gateway: Annotated[Gateway, part(lambda parts: parts.gateway)],
+    gateway: GatewayPart,
     limits: Annotated[Limits, part(lambda parts: parts.limits)],
     who: Who,
 ) -> Response:
