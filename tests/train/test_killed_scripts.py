@@ -50,13 +50,13 @@ SCRIPT = textwrap.dedent(
         ]
 
     class Dying(TrainingClient):
-        async def _train(self, name, *given):
-            if due(name) and how == "before":
+        async def _call(self, made, *given, **options):
+            if due(made.name) and how == "before":
                 die()
-            if due(name) and how.isdigit():
+            if due(made.name) and how.isdigit():
                 threading.Timer(int(how) / 1000, die).start()
-            answer = await super()._train(name, *given)
-            if due(name) and how == "after":
+            answer = await super()._call(made, *given, **options)
+            if due(made.name) and how == "after":
                 die()
             return answer
 
