@@ -6,6 +6,8 @@ from tests.dashboard.made_traces import add_step, at, conversation, long_trace, 
 from hud.platform.access.teams import Teams
 from hud.platform.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def store(server):

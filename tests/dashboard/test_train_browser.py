@@ -33,7 +33,7 @@ SETTINGS = {
     "Tokens in a turn, at most": "8", "Learning rate": "1e-3", "Steps between held-out scores": "2",
 }  # fmt: skip
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

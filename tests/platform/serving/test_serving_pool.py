@@ -49,6 +49,7 @@ async def test_a_killed_process_is_missed_by_its_own_model_alone(tmp_path):
         await revived(engine, one)
 
 
+@pytest.mark.slow
 async def test_where_there_is_one_process_models_share_it_while_it_is_busy(tmp_path):
     async with engine_of(tmp_path, "worker", "one", "other", engines=1) as (platform, one, other):
         engine = platform.engine
@@ -59,6 +60,7 @@ async def test_where_there_is_one_process_models_share_it_while_it_is_busy(tmp_p
         await stream.aclose()
 
 
+@pytest.mark.slow
 async def test_the_process_that_was_idle_longest_makes_room_and_loses_nothing(tmp_path):
     slugs = "one", "two", "three"
     async with engine_of(tmp_path, "worker", *slugs, engines=2) as (platform, one, two, three):
@@ -75,6 +77,7 @@ async def test_the_process_that_was_idle_longest_makes_room_and_loses_nothing(tm
         assert (await ask(engine, one, a_step()))["step"] == 2
 
 
+@pytest.mark.slow
 async def test_a_process_that_nobody_asks_is_ended_and_comes_back_when_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "IDLE_SECONDS", 0.3)
     monkeypatch.setattr(pool, "LOOK_SECONDS", 0.1)
@@ -85,6 +88,7 @@ async def test_a_process_that_nobody_asks_is_ended_and_comes_back_when_asked(tmp
         assert (await drawn(platform.engine, model, request(seed=1)))[0] == before[0]
 
 
+@pytest.mark.slow
 async def test_what_was_started_before_anybody_asked_is_the_first_models(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         await platform.start_engine()
