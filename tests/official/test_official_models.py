@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def test_models_are_listed_with_what_create_agent_needs(official, server):
     model_id = server.create_model("listed")
@@ -14,6 +16,7 @@ def test_models_are_listed_with_what_create_agent_needs(official, server):
     assert "listed" in official.hud("models", "list")
 
 
+@pytest.mark.slow
 def test_a_fork_is_a_model_of_its_own_without_checkpoints(official, server):
     base = server.create_model("forked-from")
     fork = official.json("models", "fork", "forked-from", "--name", "forked", "--yes")
@@ -24,6 +27,7 @@ def test_a_fork_is_a_model_of_its_own_without_checkpoints(official, server):
     assert official.json("models", "head", "forked") == {"model_id": fork["id"], "head": None}
 
 
+@pytest.mark.slow
 def test_what_is_not_there_and_what_is_there_already_is_told(official, server):
     server.create_model("taken")
     again = official.json("models", "fork", "taken", "--name", "taken", "--yes", exit_code=1)

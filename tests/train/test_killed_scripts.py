@@ -140,6 +140,7 @@ def assert_same_weights(home, one, other):
         assert all(bool((first[name] == second[name]).all()) for name in first), file
 
 
+@pytest.mark.slow
 def test_in_one_process_with_the_platform(script, tmp_path):
     environment = {"HUD_HOME": str(tmp_path / "home")}
     expected = finished(script, environment, "straight")
@@ -155,6 +156,7 @@ def test_in_one_process_with_the_platform(script, tmp_path):
     assert_same_weights(tmp_path / "home", expected, finished(script, environment, "killed"))
 
 
+@pytest.mark.slow
 def test_against_a_server_that_lives_on_and_one_that_dies_too(script, tmp_path):
     server = LiveServer(tmp_path / "server", "--workers", "0")
     server.start()
