@@ -23,6 +23,7 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_gpu_benchmark_runs_on_tiny_shapes():
     done = run("gpu/run_all.py", "--tiny")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from test_models_command import CREATE, home, hud  # noqa: F401
 
 OPTIONS = "--steps 2 --group 4 --tasks-per-step 2 --max-tokens 8 --lr 0.001 --max-concurrent 1"
@@ -27,6 +28,7 @@ def metrics_of(home, run_id):  # noqa: F811
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_two_ranks_train_what_one_would_and_one_goes_on(hud, home):  # noqa: F811
     hud(CREATE)
     hud("models fork tiny --name other --lora-rank 4")

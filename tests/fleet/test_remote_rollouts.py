@@ -183,6 +183,7 @@ def test_a_key_of_a_person_takes_no_work(server):
             assert api.post(f"/v2/fleet/{route}", json={}).status_code == 403
 
 
+@pytest.mark.slow
 def test_killed_workers_and_a_killed_server_lose_nothing_and_count_nothing_twice(server):
     with server.client() as api:
         job = new_id()

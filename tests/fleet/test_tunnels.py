@@ -226,6 +226,7 @@ async def test_an_environment_that_cannot_come_up_is_told_at_once(server, here):
     assert "could not bring the environment up" in run.error
 
 
+@pytest.mark.slow
 async def test_stopping_the_server_ends_its_environments(tmp_path):
     made = LiveServer(tmp_path / "home", "--workers", "0")
     made.start()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from tests.engine.random_decoder import random_decoder
 
 from hud.engine.pretrained import save_decoder
@@ -32,6 +33,7 @@ print(*(sum(one.stats.cache_misses.values()) for one in used))
 """
 
 
+@pytest.mark.slow
 def test_what_one_process_compiled_the_next_one_finds(tmp_path):
     save_decoder(random_decoder(), tmp_path / "model")
     found = [

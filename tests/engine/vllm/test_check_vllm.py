@@ -22,6 +22,7 @@ def check(*arguments):
     return found.returncode, found.stdout + found.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--lora-rank", "4")])
 def test_servers_that_do_what_they_should_pass(more):
     with StandIn(tiny_folder()) as one, StandIn(tiny_folder()) as two:

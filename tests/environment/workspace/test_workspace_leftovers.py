@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "perf" / "leftovers.py"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_rollouts_of_which_a_third_end_badly_leave_nothing_behind():
     played = subprocess.run(

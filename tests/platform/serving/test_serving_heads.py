@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 MOVES = 50
 
 
-@pytest.mark.parametrize("kind", ["inline", "worker"])
+@pytest.mark.parametrize("kind", ["inline", pytest.param("worker", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("training", [True, False])
 async def test_fifty_moves_under_load_lose_no_request_and_mix_nothing(tmp_path, kind, training):
     async with engine_of(tmp_path, kind) as (platform, model):
