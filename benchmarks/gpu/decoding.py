@@ -20,6 +20,7 @@ from transformers.generation.continuous_batching.utils import WorkloadHints
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
+from hud.engine.sample.kv_cache import PAGE_TOKENS, bytes_for
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
 
@@ -76,9 +77,9 @@ def our_rates(
 ) -> tuple[list[float], list[float]]:
     """Return tokens a second of whole runs, and of their decode steps, round for round."""
     length = load.prompt + load.new
-    counts = Counts(decoder.config, element=2)
-    # A quarter more, for whatever the cache is rounded up to.
-    budget = int(1.25 * counts.cache(load.sequences * (length + 1)))
+    dtype = next(decoder.parameters()).dtype
+    pages = load.sequences * -(-(length + 1) // PAGE_TOKENS) + 1
+    budget = pages * bytes_for(decoder.config, 1, PAGE_TOKENS, dtype)
     sampler = Sampler(decoder, slots=load.sequences, max_context=length, cache_bytes=budget)
 
     def seconds(new: int) -> float:

@@ -18,9 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hud.cli.player import player
-
 from hud.agents import Agent, create_agent
+from hud.cli.evaluation.player import player
 from hud.eval import Job, LocalRuntime, Run, Taskset
 from hud.eval.results.intervals import clustered_interval, with_interval
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ class Given:
 
     def __init__(self, logits):
         self.given = logits
+        self.config = SimpleNamespace(vocab_size=logits.shape[-1])
 
     def hidden_packed(self, *_):
         return self.given
