@@ -67,9 +67,12 @@ class Reach:
     def check(self, url: str) -> None:
         """Raise `PlatformError` 403 for a URL that leads to an address which may not be called.
 
-        A name that cannot be resolved passes: connections are checked, too.
+        A name that cannot be resolved passes: connections are checked, too. Raises `UsageError` for what is no URL.
         """
-        host = urlsplit(url).hostname or ""
+        try:
+            host = urlsplit(url).hostname or ""
+        except ValueError as error:
+            raise UsageError(f"{url!r} is no URL: {error}.") from None
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):

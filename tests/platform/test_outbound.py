@@ -145,6 +145,13 @@ async def test_another_team_s_admin_cannot_have_the_server_s_network_asked(ask, 
     assert inside.asked == []
 
 
+@pytest.mark.parametrize("url", ["http://[", "http://[::1/v1", "http://[x]/"])
+async def test_what_is_no_url_is_refused(ask, url):
+    answer = await ask("POST", "/v2/models/provide", provider(url))
+    assert answer.status_code == 400, answer.text
+    assert "is no URL" in answer.json()["detail"]
+
+
 async def test_a_name_that_leads_inside_later_is_refused_when_it_is_called(
     ask, inside, monkeypatch
 ):

@@ -41,14 +41,19 @@ def connect(port):
     return socket.create_connection(("127.0.0.1", port), timeout=30)
 
 
+def received(connection, end):
+    """Return what the server sent up to `end`; heads and bodies may come in packets of their own."""
+    said = b""
+    while not said.endswith(end):
+        piece = connection.recv(4096)
+        assert piece, f"the server closed the connection after {said!r}"
+        said += piece
+    return said
+
+
 def ask(connection):
     connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
-    answer = b""
-    while b'"ok"}' not in answer:
-        piece = connection.recv(4096)
-        assert piece, "the server closed the connection"
-        answer += piece
-    return answer
+    return received(connection, b'"ok"}')
 
 
 def test_a_connection_is_reused_after_the_idle_time_of_common_clients(idle):
@@ -159,11 +164,7 @@ def test_a_request_that_never_ends_is_given_up(hasty, sent):
 def test_an_idle_connection_cannot_be_held_by_empty_lines(hasty):
     with connect(hasty) as attacker:
         attacker.sendall(POST % (b"/", 1) + b"x")
-        answer = b""
-        while not answer.endswith(b"\r\n\r\n1"):  # Head and body may come in two packets.
-            piece = attacker.recv(4096)
-            assert piece, answer
-            answer += piece
+        received(attacker, b"\r\n\r\n1")
         attacker.sendall(b"\r\n")
         assert ended(attacker) == b""
 
@@ -182,13 +183,11 @@ def test_a_slow_request_that_keeps_coming_is_answered(hasty):
         for _ in range(20):
             slow.sendall(b"x" * 1000)
             time.sleep(0.04)
-        assert slow.recv(4096).endswith(b"20000")
+        assert received(slow, b"20000").endswith(b"\r\n\r\n20000")
 
 
 def test_requests_in_one_packet_are_answered_in_order(hasty):
     with connect(hasty) as client:
         client.sendall(b"".join(POST % (b"/", n) + b"x" * n for n in (3, 5, 7)))
-        said = b""
-        while said.count(b"HTTP/1.1 200") < 3:
-            said += client.recv(4096)
+        said = received(client, b"\r\n\r\n7")
         assert [part[:1] for part in said.split(b"\r\n\r\n")[1:]] == [b"3", b"5", b"7"]
