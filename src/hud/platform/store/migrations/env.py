@@ -4,9 +4,5 @@ from alembic import context
 
 from hud.platform.store.tables import metadata
 
-context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=metadata,
-    render_as_batch=True,
-)
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

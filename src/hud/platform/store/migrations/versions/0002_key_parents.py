@@ -5,15 +5,8 @@ from alembic import op
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     op.add_column("keys", sa.Column("parent_id", sa.String(length=32), nullable=True))
-    op.create_index(op.f("ix_keys_parent_id"), "keys", ["parent_id"], unique=False)
-
-
-def downgrade() -> None:
-    op.drop_index(op.f("ix_keys_parent_id"), table_name="keys")
-    op.drop_column("keys", "parent_id")
+    op.create_index(op.f("ix_keys_parent_id"), "keys", ["parent_id"])

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0003"
 down_revision = "0002"
-branch_labels = None
-depends_on = None
 
 _SQLITE = (
     "CREATE VIRTUAL TABLE run_words USING fts5(team_id, words, content='run_texts', content_rowid='id',"
@@ -39,7 +37,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("trace_id", name=op.f("uq_runs_to_index_trace_id")),
         sqlite_autoincrement=True,
     )
-    op.create_index("runs_to_index_of_team", "runs_to_index", ["team_id", "id"], unique=False)
+    op.create_index("runs_to_index_of_team", "runs_to_index", ["team_id", "id"])
     op.execute(
         "INSERT INTO runs_to_index (trace_id, team_id)"
         " SELECT trace_id, team_id FROM runs WHERE status <> 'running' ORDER BY started_at"
@@ -54,10 +52,3 @@ def upgrade() -> None:
         statements = _SQLITE if connection.exec_driver_sql(built_in).scalar() else ()
     for statement in statements:
         op.execute(statement)
-
-
-def downgrade() -> None:
-    if op.get_bind().dialect.name == "sqlite":
-        op.execute("DROP TABLE IF EXISTS run_words")
-    op.drop_table("runs_to_index")
-    op.drop_table("run_texts")

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 _BUILDS = sa.table(
     "builds", sa.column("id"), sa.column("options", sa.JSON), sa.column("attempt", sa.Integer)
@@ -21,7 +19,3 @@ def upgrade() -> None:
         attempt = int((row.options or {}).get("attempt", 0))
         mine = sa.update(_BUILDS).where(_BUILDS.c.id == row.id)
         connection.execute(mine.values(attempt=attempt))
-
-
-def downgrade() -> None:
-    op.drop_column("builds", "attempt")
