@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hud.client
-from hud.platform.store import reading
+from hud.platform.store import records
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, Step, new_id, parse_step
 
@@ -51,7 +51,7 @@ def test_samples_come_back_as_they_were(tmp_path, monkeypatch):
             recorder.step_recorded(trace_id, step)
         asyncio.run(recorder.flush())
         assert [
-            parse_step(step) for step in reading.trace_steps(store, LOCAL_TEAM, trace_id)
+            parse_step(step) for step in records.trace_steps(store, LOCAL_TEAM, trace_id)
         ] == steps
 
     round_trip()

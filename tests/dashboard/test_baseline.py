@@ -16,7 +16,7 @@ from hud.platform.baseline.screen import screen_arguments
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
 from hud.platform.environments import reports
 from hud.platform.environments.registry import Environments
-from hud.platform.store import reading, tables
+from hud.platform.store import records, tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import ToolSpec, new_id
@@ -134,9 +134,9 @@ async def test_the_score_is_kept_as_a_run_of_a_job_that_is_marked_as_the_human_b
         await until(web, place, "playing")
         await web.post(f"{place}/answer", data={"answer": answer})
         await until(web, place, "over")
-    run = reading.find_run(platform.store, LOCAL_TEAM, place.rpartition("/")[2])
-    job = reading.find_job(platform.store, LOCAL_TEAM, run["job_id"])
-    runs, total = reading.runs_page(platform.store, job, 10, 0)
+    run = records.find_run(platform.store, LOCAL_TEAM, place.rpartition("/")[2])
+    job = records.find_job(platform.store, LOCAL_TEAM, run["job_id"])
+    runs, total = records.runs_page(platform.store, job, 10, 0)
     assert (job["name"], job["status"]) == ("Human baseline: words", "completed")
     assert [(one["attempt"], one["reward"], one["model"]) for one in runs] == [
         (0, 1.0, "human"),
@@ -146,7 +146,7 @@ async def test_the_score_is_kept_as_a_run_of_a_job_that_is_marked_as_the_human_b
     with platform.store.read() as connection:
         extra = connection.execute(sa.select(tables.jobs.c.extra)).scalar_one()
     assert extra["baseline"] == "human"
-    steps = reading.trace_steps(platform.store, LOCAL_TEAM, run["id"])
+    steps = records.trace_steps(platform.store, LOCAL_TEAM, run["id"])
     assert steps[-2]["content"] == "5"
     data = (await web.get(f"/baseline/{sat}.json")).json()
     assert (data["summary"]["taken"], data["summary"]["reward"]) == (1, 0.5)
@@ -183,7 +183,7 @@ async def test_a_sitting_that_is_abandoned_ends_and_cleans_up(
     sitting._seen = time.monotonic() - 1
     async with asyncio.timeout(WAIT_SECONDS):
         await asyncio.wait({sitting.task})
-    run = reading.find_run(platform.store, LOCAL_TEAM, sitting.id)
+    run = records.find_run(platform.store, LOCAL_TEAM, sitting.id)
     assert (run["status"], run["reward"]) == ("cancelled", None)
     assert reports.processes_of([str(tmp_path / "build")]) == []
 

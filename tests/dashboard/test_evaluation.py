@@ -9,7 +9,7 @@ from tests.dashboard.test_search import told
 from tests.dashboard.test_train import TASKS, ended, make_model
 
 from hud.platform.access.teams import Teams
-from hud.platform.store import reading
+from hud.platform.store import records
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace.trajectory_export import trajectory_line
 
@@ -76,7 +76,7 @@ async def test_only_who_may_run_evaluates(keyed):
 
 async def test_a_job_s_runs_are_exported_as_the_command_does(platform, web):
     trace = told(platform, "What is 2 + 2?", "4", final="4")
-    run = reading.find_run(platform.store, LOCAL_TEAM, trace)
+    run = records.find_run(platform.store, LOCAL_TEAM, trace)
     page = (await web.get(f"/jobs/{run['job_id']}")).text
     assert f'href="/jobs/{run["job_id"]}/trajectories.jsonl"' in page
     answer = await web.get(f"/jobs/{run['job_id']}/trajectories.jsonl")

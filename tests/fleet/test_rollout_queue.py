@@ -12,7 +12,7 @@ from hud.eval.grade import Grade
 from hud.eval.run import Run
 from hud.platform.rollouts import queue
 from hud.platform.rollouts.queue import Rollouts
-from hud.platform.store import Store, reading
+from hud.platform.store import Store, records
 from hud.trace import Step, Trace, new_id
 
 MOST_ATTEMPTS = Rollouts.most_attempts
@@ -51,11 +51,11 @@ def played(trace, *said, reward=1.0, failure=None):
 
 
 def state(rollouts, trace, team=TEAM):
-    return reading.find_run(rollouts.store, team, trace)
+    return records.find_run(rollouts.store, team, trace)
 
 
 def steps(rollouts, trace):
-    return [step["error"] for step in reading.trace_steps(rollouts.store, TEAM, trace)]
+    return [step["error"] for step in records.trace_steps(rollouts.store, TEAM, trace)]
 
 
 @pytest.fixture

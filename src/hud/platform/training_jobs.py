@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.platform.store.job_status import statuses
-from hud.platform.store.job_sums import JobSums, sums_of
+from hud.platform.store.job_sums import sums_of
 from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.progress import Score
 
@@ -44,17 +44,17 @@ class TrainingJobs:
         jobs = tables.jobs
         with self.store.read() as connection:
             query = sa.select(jobs).where(jobs.c.id.in_(ids), jobs.c.team_id == self.team)
-            rows = {row["id"]: row for row in connection.execute(query).mappings()}
+            rows = {row.id: row for row in connection.execute(query)}
             sums = sums_of(connection, list(rows))
             states = statuses(connection, list(rows.values()))
         return [
             {
                 "id": one,
-                "name": rows[one]["name"],
+                "name": rows[one].name,
                 "status": states[one],
                 "step": scores[one]["step"] if one in scores else None,
                 "score": scores.get(one),
-                **sums.get(one, JobSums()).shown(),
+                **sums[one].shown(),
             }
             for one in ids
             if one in rows
@@ -105,7 +105,7 @@ class TrainingJobs:
             return [{str(name): row[name] for name in row} for row in rows]
 
     def run_of(self, job: dict[str, Any]) -> str | None:
-        """Return the id of the training run that a job (see `reading.find_job`) belongs to."""
+        """Return the id of the training run that a job (see `records.find_job`) belongs to."""
         if not job["name"].endswith(" training") and " held-out step " not in job["name"]:
             return None
         runs, _ = TrainingRuns(self.store, self.team).page(None, _EARLIER_RUNS, 0)

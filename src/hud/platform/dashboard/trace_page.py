@@ -14,7 +14,7 @@ from hud.platform.dashboard.trace_tokens import (
     shown_tokens,
 )
 from hud.platform.dashboard.trace_values import dict_of, moment_of
-from hud.platform.store import reading, trace_windows, trainer_logprobs
+from hud.platform.store import records, trace_windows, trainer_logprobs
 from hud.platform.store.trace_windows import WINDOW_STEPS, Window
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def head_of(store: Store, run: dict[str, Any]) -> View:
     extra = run["extra"] or {}
     task = run["task"] if isinstance(run["task"], dict) else {}
     siblings = trace_windows.siblings(store, run)
-    _, spans = reading.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
+    _, spans = records.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
     return {
         "run": plain_run(run),
         "job": trace_windows.job_of(store, run),
@@ -128,7 +128,7 @@ def seconds_of(run: dict[str, Any]) -> float | None:
 
 def revision_of(store: Store, team: str, trace_id: str) -> tuple[str, bool]:
     """Return what differs whenever a trace's page would, and whether the run is over."""
-    run = reading.find_run(store, team, trace_id)
+    run = records.find_run(store, team, trace_id)
     last, count = trace_windows.last_step(store, trace_id)
     return f"{last}.{count}.{run['attempt']}.{run['status']}.{run['reward']}", run[
         "status"

@@ -69,7 +69,7 @@ class HostedJobs:
         return len(found)
 
     def repeat(self, job: dict[str, Any], key_id: str | None) -> str:
-        """Queue every rollout of `job` (see `reading.find_job`) again, as a new job; returns its id.
+        """Queue every rollout of `job` (see `records.find_job`) again, as a new job; returns its id.
 
         Raises `UsageError` for a job that something else played: the platform does not know how.
         """

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from hud.errors import ConflictError
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
 from hud.platform.store import tables
-from hud.platform.store.ingest import Attempt, ingest_attempt
+from hud.platform.store.ingest import ingest_attempt
 from hud.platform.store.reporting import job_entered, run_entered
 from hud.trace import plain
 
@@ -130,7 +130,7 @@ class Rollouts(LeasedQueue[Taken]):
         def end(connection: sa.Connection) -> bool:
             return self.end(connection, lease, status=status)
 
-        return ingest_attempt(self.store, row.team_id, Attempt(trace_id, events, end))
+        return ingest_attempt(self.store, row.team_id, trace_id, events, end)
 
     def item(self, row: sa.Row[Any], lease: Lease) -> Taken:
         return Taken(lease.id, lease.attempt, row.team_id, row.key_id, row.job_id, row.spec)

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from hud.platform.access import needs
 from hud.platform.dependencies import StorePart, Team
-from hud.platform.store import reading
+from hud.platform.store import records
 from hud.platform.store.ingest import ingest
 
 router = APIRouter(prefix="/v2", tags=["jobs"], dependencies=[Depends(needs("read"))])
@@ -37,14 +37,14 @@ def list_jobs(
     store: StorePart, team: Team, limit: Limit = 20, offset: Offset = 0
 ) -> dict[str, Any]:
     """Jobs, newest first."""
-    items, total = reading.jobs_page(store, team, limit, offset)
+    items, total = records.jobs_page(store, team, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}
 
 
 @router.get("/jobs/{job_id}")
 def get_job(store: StorePart, team: Team, job_id: str) -> dict[str, Any]:
     """One job; a unique start of its id will do."""
-    return reading.find_job(store, team, job_id)
+    return records.find_job(store, team, job_id)
 
 
 @router.get("/jobs/{job_id}/traces")
@@ -52,6 +52,6 @@ def list_traces(
     store: StorePart, team: Team, job_id: str, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """The runs of a job, in the order in which they started."""
-    job = reading.find_job(store, team, job_id)
-    items, total = reading.runs_page(store, job, limit, offset)
+    job = records.find_job(store, team, job_id)
+    items, total = records.runs_page(store, job, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}

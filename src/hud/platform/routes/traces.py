@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from hud.platform.access import needs
 from hud.platform.dependencies import StorePart, Team
-from hud.platform.store import reading, reporting
+from hud.platform.store import records, reporting
 from hud.trace import ToolResult, TraceStatus, plain, text_of, trace_id_of
 from hud.trace.content import Message
 from hud.trace.foreign_steps import understood
@@ -92,16 +92,16 @@ def exit_trace(store: StorePart, team: Team, trace_id: str, body: RunExited) -> 
 @router.get("/{trace_id}")
 def get_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
     """The run: status, reward, error and what it was."""
-    run = reading.find_run(store, team, trace_id)
+    run = records.find_run(store, team, trace_id)
     return {**run, "evaluation_result": run["grade"]}
 
 
 @router.get("/{trace_id}/full")
 def get_full_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
     """The run and its whole trace: `{run, trace, spans}`, every step with its tokens; of spans, how many there are."""
-    run = reading.find_run(store, team, trace_id)
-    _, spans = reading.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
-    return {"run": run, "trace": reading.whole_trace(store, run), "spans": spans}
+    run = records.find_run(store, team, trace_id)
+    _, spans = records.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
+    return {"run": run, "trace": records.whole_trace(store, run), "spans": spans}
 
 
 @router.get("/{trace_id}/spans")
@@ -113,18 +113,18 @@ def get_spans(
     offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
 ) -> dict[str, Any]:
     """Spans of clients that are no steps, as received: robots, changed files, timed functions."""
-    run = reading.find_run(store, team, trace_id)
-    items, total = reading.trace_spans(store, run["team_id"], run["trace_id"], limit, offset)
+    run = records.find_run(store, team, trace_id)
+    items, total = records.trace_spans(store, run["team_id"], run["trace_id"], limit, offset)
     return {"items": items, "total": total}
 
 
 @router.get("/{trace_id}/events")
 def get_events(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
     """The trace as a list of what was said and done."""
-    run = reading.find_run(store, team, trace_id)
+    run = records.find_run(store, team, trace_id)
     events = [
         event
-        for step in reading.trace_steps(store, run["team_id"], run["trace_id"])
+        for step in records.trace_steps(store, run["team_id"], run["trace_id"])
         for event in _events(understood(step))
     ]
     return {"events": events}

@@ -13,7 +13,9 @@ import sqlalchemy as sa
 
 from hud.platform.store import tables
 from hud.platform.store.kept_sums import KeptSums, Revision
+from hud.platform.store.queries import as_dict
 from hud.platform.store.store import Store
+from hud.platform.store.tables import seconds_between
 
 SOLVED = 1.0
 """The reward from which on a run solved its task."""
@@ -161,13 +163,10 @@ def recent_runs(
         .order_by(runs.c.started_at.desc(), runs.c.trace_id)
         .limit(limit)
     )
-    with store.read() as connection:
-        rows = connection.execute(query).mappings().all()
     found = []
-    for row in rows:
-        shown = {name: row[name] for name in names}
-        began, ended = shown.pop("started_at"), shown.pop("ended_at")
-        shown["started_at"] = None if began is None else began.isoformat()
-        shown["seconds"] = None if None in (began, ended) else (ended - began).total_seconds()
+    for row in store.rows(query):
+        shown = as_dict(row)
+        shown["seconds"] = seconds_between(row.started_at, shown.pop("ended_at"))
+        shown["started_at"] = None if row.started_at is None else row.started_at.isoformat()
         found.append(shown)
     return found

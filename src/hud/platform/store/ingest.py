@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from hud.errors import NotFoundError, UsageError
 from hud.platform.store import tables
 from hud.platform.store.attachments import detach
+from hud.platform.store.queries import in_parts
 from hud.platform.store.store import Store
 from hud.trace import plain
 from hud.trace.recording.journal import Event, decode_events, named, orphaned_journals, set_aside
@@ -26,7 +27,6 @@ from hud.trace.token_columns import pack_ids, pack_logprobs
 _Row = dict[str, Any]
 _logger = logging.getLogger("hud.platform.store")
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
-_IDS_AT_ONCE = 500
 _MOST_SHAPES = 1_000
 _checked_shapes: dict[tuple[Any, ...], list[str]] = {}
 """By table, columns and the types of their values, where the columns hold them: the columns of 32-bit integers."""
@@ -86,23 +86,16 @@ def _write(
     return []
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """Records of one attempt at a rollout; they replace those of earlier attempts."""
+def ingest_attempt(
+    store: Store, team: str, trace_id: str, events: bytes, end: Callable[[sa.Connection], bool]
+) -> bool:
+    """Write the journal lines of one attempt at a rollout, in place of those of earlier attempts, in one transaction.
 
-    trace_id: str
-    events: bytes
-    end: Callable[[sa.Connection], bool]
-    """Ends the rollout in the same transaction; False where this attempt no longer may."""
-
-
-def ingest_attempt(store: Store, team: str, attempt: Attempt) -> bool:
-    """Write an attempt's journal lines in one transaction; False where `attempt.end` says no.
-
+    `end` ends the rollout in that transaction; where it returns False, nothing is written, and False is returned.
     Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
     """
     batch = _Batch(store, team)
-    for event in decode_events(attempt.events):
+    for event in decode_events(events):
         if event is None:
             raise UsageError("The events of this attempt are damaged.")
         try:
@@ -112,10 +105,10 @@ def ingest_attempt(store: Store, team: str, attempt: Attempt) -> bool:
                 raise UsageError(f"{named(event)} cannot be stored: {error}.") from error
             _logger.warning("Left out, for it cannot be stored: %s (%s).", named(event), error)
     with store.begin() as connection:
-        if not attempt.end(connection):
+        if not end(connection):
             return False
         for table in (tables.steps, tables.samples, tables.trainer_logprobs):
-            connection.execute(sa.delete(table).where(table.c.trace_id == attempt.trace_id))
+            connection.execute(sa.delete(table).where(table.c.trace_id == trace_id))
         batch.write(connection)
     return True
 
@@ -226,8 +219,7 @@ def refuse_foreign(
         (tables.jobs, tables.jobs.c.id, sorted(jobs)),
         (tables.runs, tables.runs.c.trace_id, sorted(traces)),
     ):
-        for start in range(0, len(ids), _IDS_AT_ONCE):
-            some = ids[start : start + _IDS_AT_ONCE]
+        for some in in_parts(ids):
             foreign = sa.select(key).where(key.in_(some), table.c.team_id != team).limit(1)
             if connection.execute(foreign).first() is not None:
                 raise NotFoundError(f"One of these {table.name} is not of this key's team.")

@@ -14,6 +14,8 @@ from hud.platform.store import tables
 from hud.platform.store.job_status import every_run_failed, outcome, statuses
 from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
 from hud.platform.store.kept_sums import KeptSums
+from hud.platform.store.queries import page_of
+from hud.platform.store.records import taskset_names
 from hud.platform.store.store import Store
 
 MOST_CHOICES = 200
@@ -45,25 +47,20 @@ def list_jobs(
     """Return a page of the team's jobs, and how many there are. `sort` is a name of `SORTS`, with "-" downwards."""
     jobs = tables.jobs
     with store.read() as connection:
-        wanted = _wanted(connection, team, which)
-        total = connection.execute(
-            sa.select(sa.func.count()).select_from(jobs).where(wanted)
-        ).scalar_one()
-        rows: Sequence[sa.RowMapping]
+        wanted = sa.select(jobs).where(_wanted(connection, team, which))
         if sort.removeprefix("-") == "spread":
-            rows = _by_spread(store, connection, team, wanted, sort, limit, offset)
+            rows, total = _by_spread(store, connection, team, wanted, sort, limit, offset)
         else:
-            ordered = _ordered(sa.select(jobs).where(wanted), sort)
-            rows = connection.execute(ordered.limit(limit).offset(offset)).mappings().all()
-        ids = [row["id"] for row in rows]
+            rows, total = page_of(connection, _ordered(wanted, sort), limit, offset)
+        ids = [row.id for row in rows]
         sums = sums_of(connection, ids)
         states = statuses(connection, rows)
         players = _players(connection, ids)
-        names = _taskset_names(connection, team, rows)
+        names = taskset_names(connection, team, rows)
     items = [
-        _item(row, sums.get(row["id"], JobSums()), states[row["id"]])
-        | players.get(row["id"], {"models": [], "checkpoints": []})
-        | {"taskset_name": names.get(row["taskset_id"])}
+        _item(row, sums[row.id], states[row.id])
+        | players.get(row.id, {"models": [], "checkpoints": []})
+        | {"taskset_name": names.get(row.taskset_id)}
         for row in rows
     ]
     return items, total
@@ -111,10 +108,9 @@ def jobs_like(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, An
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_ALIKE)
     )
-    with store.read() as connection:
-        rows = connection.execute(query).all()
     return [
-        {"id": row.id, "name": row.name, "created_at": row.created_at.isoformat()} for row in rows
+        {"id": row.id, "name": row.name, "created_at": row.created_at.isoformat()}
+        for row in store.rows(query)
     ]
 
 
@@ -130,8 +126,7 @@ def checkpoint_steps(store: Store, team: str, job_ids: Sequence[str]) -> dict[st
         .where(noted.c.team_id == team, noted.c.job_id.in_(job_ids))
     )
     steps: dict[str, int] = {}
-    with store.read() as connection:
-        rows = connection.execute(query).all()
+    rows = store.rows(query)
     for row in rows:
         steps[row.job_id] = max(steps.get(row.job_id, 0), row.step or 0)
     return steps if len({row.model for row in rows}) == 1 and len(steps) == len(job_ids) else None
@@ -174,7 +169,7 @@ def _wanted(connection: sa.Connection, team: str, which: JobFilter) -> sa.Column
     if which.status:
         # What is recorded as running may be over: that is found out for those alone.
         open_ones = sa.select(jobs).where(*wanted, jobs.c.status == "running")
-        states = statuses(connection, connection.execute(open_ones).mappings().all())
+        states = statuses(connection, connection.execute(open_ones).all())
         status = "completed" if which.status == "failed" else which.status
         now = [job_id for job_id, state in states.items() if state == status]
         stored = sa.and_(jobs.c.status == status, jobs.c.status != "running")
@@ -207,22 +202,22 @@ def _by_spread(
     store: Store,
     connection: sa.Connection,
     team: str,
-    wanted: sa.ColumnElement[bool],
+    wanted: sa.Select[Any],
     sort: str,
     limit: int,
     offset: int,
-) -> list[sa.RowMapping]:
+) -> tuple[Sequence[sa.Row[Any]], int]:
     """Return a page of jobs by the spread of their rewards, which the database would sum up anew each time."""
     jobs = tables.jobs
     _, spreads = _SPREADS.of_jobs(store, sa.select(jobs.c.id).where(jobs.c.team_id == team))
-    newest = sa.select(jobs.c.id).where(wanted).order_by(jobs.c.created_at.desc(), jobs.c.id)
+    newest = wanted.with_only_columns(jobs.c.id).order_by(jobs.c.created_at.desc(), jobs.c.id)
     values = {job: spreads.get(job) for job in connection.execute(newest).scalars()}
     known = [(value, job) for job, value in values.items() if value is not None]
     known.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
     ordered = [job for _, job in known] + [job for job in values if values[job] is None]
     shown = ordered[offset : offset + limit]
-    rows = connection.execute(sa.select(jobs).where(jobs.c.id.in_(shown))).mappings()
-    return sorted(rows, key=lambda row: shown.index(row["id"]))
+    rows = connection.execute(sa.select(jobs).where(jobs.c.id.in_(shown)))
+    return sorted(rows, key=lambda row: shown.index(row.id)), len(values)
 
 
 _SPREADS: KeptSums[float | None] = KeptSums(spreads_of, None, MOST_SPREADS, lambda _: 1)
@@ -243,17 +238,17 @@ SORTS = (*_STORED, *_SUMMED, "spread")
 
 
 def _item(row: Any, sums: JobSums, status: str) -> dict[str, Any]:
-    ended = row["ended_at"] or (None if status == "running" else sums.last_end)
+    ended = row.ended_at or (None if status == "running" else sums.last_end)
     until = ended or datetime.now(UTC)
     return {
-        "id": row["id"],
-        "name": row["name"],
-        "taskset_id": row["taskset_id"],
+        "id": row.id,
+        "name": row.name,
+        "taskset_id": row.taskset_id,
         "status": outcome(status, sums.runs, sums.failed),
-        "group_size": row["group_size"],
-        "created_at": row["created_at"].isoformat(),
+        "group_size": row.group_size,
+        "created_at": row.created_at.isoformat(),
         "ended_at": None if ended is None else ended.isoformat(),
-        "seconds": max(0.0, (until - row["created_at"]).total_seconds()),
+        "seconds": max(0.0, (until - row.created_at).total_seconds()),
         **sums.shown(),
     }
 
@@ -269,12 +264,3 @@ def _players(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, dic
         if row.checkpoint and row.checkpoint not in played["checkpoints"]:
             played["checkpoints"].append(row.checkpoint)
     return found
-
-
-def _taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:
-    wanted = {row["taskset_id"] for row in jobs} - {None}
-    sets = tables.tasksets
-    query = sa.select(sets.c.id, sets.c.name).where(
-        sets.c.team_id == team, sets.c.id.in_(sorted(wanted))
-    )
-    return {row.id: row.name for row in connection.execute(query)} if wanted else {}

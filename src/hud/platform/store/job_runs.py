@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from hud.eval.results.run_summary import RunSummary
 from hud.platform.store import tables
+from hud.platform.store.job_status import INTERRUPTED
+from hud.platform.store.queries import as_dict
 from hud.platform.store.store import Store
+from hud.platform.store.tables import seconds_between
 
 MOST_ERROR = 600
 """Characters of an error; the trace has all of it."""
@@ -35,7 +37,7 @@ _COLUMNS = (
 
 
 def job_runs(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs of `job` (see `reading.find_job`) as they started. Those that wait to be played are `queued`."""
+    """Return the runs of `job` (see `records.find_job`) as they started. Those that wait to be played are `queued`."""
     runs, played = tables.runs, tables.rollouts
     query = (
         sa.select(
@@ -47,9 +49,7 @@ def job_runs(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any
         .where(runs.c.job_id == job["id"], runs.c.team_id == team)
         .order_by(runs.c.started_at, runs.c.trace_id)
     )
-    with store.read() as connection:
-        rows = connection.execute(query).mappings().all()
-    return [_run(row, job["status"] != "running") for row in rows]
+    return [_run(row, job["status"] != "running") for row in store.rows(query)]
 
 
 def summary(run: dict[str, Any]) -> RunSummary:
@@ -71,23 +71,15 @@ def summary(run: dict[str, Any]) -> RunSummary:
     )
 
 
-def _run(row: Any, over: bool) -> dict[str, Any]:
-    run = {name: row[name] for name in _COLUMNS} | {"error": row["error"]}
-    run["slug"] = row["slug"] or "(no task)"
-    run["seconds"] = _seconds(row["started_at"], row["ended_at"])
-    if row["status"] == "running" and over:
-        run |= {
-            "status": "cancelled",
-            "error": "Interrupted: its process ended before the run did.",
-        }
-    elif row["status"] == "running" and row["queue"] == "queued":
+def _run(row: sa.Row[Any], over: bool) -> dict[str, Any]:
+    run = as_dict(row)
+    queue = run.pop("queue")
+    run["slug"] = row.slug or "(no task)"
+    run["seconds"] = seconds_between(row.started_at, row.ended_at)
+    if row.status == "running" and over:
+        run |= INTERRUPTED
+    elif row.status == "running" and queue == "queued":
         run["status"] = "queued"
     for name in ("started_at", "ended_at"):
         run[name] = None if run[name] is None else run[name].isoformat()
     return run
-
-
-def _seconds(started: datetime | None, ended: datetime | None) -> float | None:
-    if started is None or ended is None:
-        return None
-    return max(0.0, (ended - started).total_seconds())

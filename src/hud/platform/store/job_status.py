@@ -10,17 +10,21 @@ import sqlalchemy as sa
 
 from hud.client.presence import process_lives
 from hud.platform.store import tables
+from hud.platform.store.queries import in_parts
 
-_IDS_AT_ONCE = 500
+INTERRUPTED = {
+    "status": "cancelled",
+    "error": "Interrupted: its process ended before the run did.",
+}
+"""Columns of a run that is recorded as running, of a job that is over."""
 
 
 def statuses(connection: sa.Connection, jobs: Sequence[Any]) -> dict[str, str]:
     """Return how each of these rows of `jobs` stands: running, completed or interrupted."""
-    asked = [job["id"] for job in jobs if job["status"] == "running"]
-    hosted = _counts(connection, tables.rollouts, asked)
-    reported = [job["id"] for job in jobs if job["id"] in set(asked) and job["pid"] is None]
-    runs = _counts(connection, tables.runs, reported)
-    return {job["id"]: _status(job, hosted.get(job["id"]), runs.get(job["id"])) for job in jobs}
+    running = [job for job in jobs if job.status == "running"]
+    hosted = _counts(connection, tables.rollouts, [job.id for job in running])
+    runs = _counts(connection, tables.runs, [job.id for job in running if job.pid is None])
+    return {job.id: _status(job, hosted.get(job.id), runs.get(job.id)) for job in jobs}
 
 
 def outcome(status: str, runs: int, failed: int) -> str:
@@ -38,16 +42,16 @@ def every_run_failed() -> sa.ColumnElement[bool]:
 
 
 def _status(job: Any, hosted: tuple[int, int] | None, runs: tuple[int, int] | None) -> str:
-    if job["status"] != "running":
-        return str(job["status"])
+    if job.status != "running":
+        return str(job.status)
     if hosted is not None:
         # The platform plays it: whoever asked for it may be gone.
         return "running" if hosted[1] else "completed"
-    if job["pid"] is None:
+    if job.pid is None:
         # Reported over HTTP, where no job ever says that it ended.
         return "completed" if runs is not None and runs[1] == 0 else "running"
-    here = job["host"] == socket.gethostname()
-    if here and not process_lives(job["pid"], job["process_started"]):
+    here = job.host == socket.gethostname()
+    if here and not process_lives(job.pid, job.process_started):
         return "interrupted"
     return "running"
 
@@ -58,10 +62,10 @@ def _counts(
     """Rows of each job, and how many of them are open."""
     running = table.c.status == "running" if table is tables.runs else table.c.ended_at.is_(None)
     found: dict[str, tuple[int, int]] = {}
-    for start in range(0, len(job_ids), _IDS_AT_ONCE):
+    for some in in_parts(job_ids):
         query = (
             sa.select(table.c.job_id, sa.func.count(), sa.func.count(sa.case((running, 1))))
-            .where(table.c.job_id.in_(job_ids[start : start + _IDS_AT_ONCE]))
+            .where(table.c.job_id.in_(some))
             .group_by(table.c.job_id)
         )
         found |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from hud.eval.results.intervals import interval_of_sums
 from hud.platform.store import tables
+from hud.platform.store.queries import in_parts
 from hud.platform.store.tables import Moment
 
-_IDS_AT_ONCE = 500
 _ROUNDING = 1e-12
 
 
@@ -44,11 +44,10 @@ class JobSums:
 
 
 def sums_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, JobSums]:
-    """Return the sums of each of these jobs that has a run."""
-    found: dict[str, JobSums] = {}
-    for start in range(0, len(job_ids), _IDS_AT_ONCE):
+    """Return the sums of each of these jobs."""
+    found = {job_id: JobSums() for job_id in job_ids}
+    for some in in_parts(job_ids):
         groups: dict[str, list[Any]] = {}
-        some = job_ids[start : start + _IDS_AT_ONCE]
         for row in connection.execute(_groups(some)).all():
             groups.setdefault(row[0], []).append(row)
         found |= {job_id: _summed(rows) for job_id, rows in groups.items()}

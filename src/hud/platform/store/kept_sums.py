@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 
 from hud.platform.store import tables
+from hud.platform.store.queries import in_parts
 from hud.platform.store.store import Store
 
-_IDS_AT_ONCE = 500
 _SHORT = 2**31
 Sums = TypeVar("Sums")
 Revision = tuple[Any, ...]
@@ -28,7 +28,7 @@ Summed = Callable[[sa.Connection, Sequence[str]], Mapping[str, Sums]]
 class KeptSums(Generic[Sums]):
     """Sums of one kind.
 
-    `summed` computes them for up to 500 jobs; a job that it leaves out has `none`. Of each store at most `most` are kept,
+    `summed` computes them for up to `IDS_AT_ONCE` jobs; a job that it leaves out has `none`. Of each store at most `most` are kept,
     counted by `size`: those that were asked for last.
     """
 
@@ -56,8 +56,7 @@ class KeptSums(Generic[Sums]):
                 for job, revision in revisions.items()
                 if job not in found or found[job][0] != revision
             ]
-            for start in range(0, len(changed), _IDS_AT_ONCE):
-                some = changed[start : start + _IDS_AT_ONCE]
+            for some in in_parts(changed):
                 fresh = self._summed(connection, some)
                 found |= {job: (revisions[job], fresh.get(job, self._none)) for job in some}
         self._keep(kept, found, changed)

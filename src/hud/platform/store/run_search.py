@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from hud.errors import UsageError
 from hud.platform.store import tables
 from hud.platform.store.ingest import upsert
+from hud.platform.store.queries import as_dict
 from hud.platform.store.store import Store
 
 MOST_HITS = 2_000
@@ -78,8 +79,8 @@ def search(store: Store, team: str, text: str, limit: int, offset: int) -> Found
         hits = connection.execute(_hits(connection, team, wanted)).scalars().all()
         total = min(len(hits), MOST_HITS)
         page = hits[:total][offset : offset + limit]
-        rows = {row["trace_id"]: row for row in connection.execute(_runs(team, page)).mappings()}
-        shown = [{str(name): value for name, value in rows[one].items()} for one in page]
+        rows = {row.trace_id: as_dict(row) for row in connection.execute(_runs(team, page))}
+        shown = [rows[one] for one in page]
         texts = texts_of(connection, page)
     for row in shown:
         row["started_at"] = None if row["started_at"] is None else row["started_at"].isoformat()
@@ -104,17 +105,14 @@ def index_missing(store: Store, team: str, seconds: float = SECONDS) -> int:
     newest = sa.select(waiting.c.id, waiting.c.trace_id).where(theirs).order_by(waiting.c.id.desc())
     until = monotonic() + seconds
     while True:
-        with store.read() as connection:
-            if connection.execute(newest.limit(1)).first() is None:
-                return 0
+        if store.row(newest.limit(1)) is None:
+            return 0
         with store.begin() as connection:
             # On PostgreSQL, somebody else's search may be at the same rows.
             some = newest.limit(_RUNS_AT_ONCE).with_for_update(skip_locked=True)
             _index(connection, team, {row.trace_id: row.id for row in connection.execute(some)})
         if monotonic() > until:
-            with store.read() as connection:
-                counted = sa.select(sa.func.count()).select_from(waiting).where(theirs)
-                return int(connection.execute(counted).scalar_one())
+            return int(store.value(sa.select(sa.func.count()).where(theirs)))
 
 
 def _index(connection: sa.Connection, team: str, places: dict[str, int]) -> None:

@@ -1,14 +1,14 @@
 """The store: one database, opened with the schema of this release.
 
-SQLite (WAL) under `HUD_HOME` in the embedded shape, PostgreSQL where a URL says so. It knows connections and migrations; what the tables mean
-is told by those who use them.
+SQLite (WAL) under `HUD_HOME` in the embedded shape, PostgreSQL where a URL says so. Connections and migrations live here;
+the meaning of the tables does not.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from hud.errors import StoreAwayError, StoreError, UsageError
 from hud.platform.store import tables
 from hud.platform.store.blobs import Blobs
+from hud.platform.store.queries import Query, Row, page_of
 from hud.trace.recording.journal import free_space
 
 _log = logging.getLogger(__name__)
@@ -74,14 +75,44 @@ class Store:
             if self._is_file:
                 # Take the write lock now: a transaction that reads first could find it gone at its end.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            with connection.begin() if not connection.in_transaction() else _owned(connection):
-                yield connection
+            yield connection
+            connection.commit()
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A connection that reads, all of it from one moment."""
         with self._told(), self.engine.connect() as connection:
             yield connection
+
+    def rows(self, query: Query) -> Sequence[Row]:
+        """Return all rows of one query."""
+        with self.read() as connection:
+            return connection.execute(query).all()
+
+    def row(self, query: Query) -> Row | None:
+        """Return the first row of one query; None: it has none."""
+        with self.read() as connection:
+            return connection.execute(query).first()
+
+    def values(self, query: Query) -> list[Any]:
+        """Return the first column of all rows of one query."""
+        with self.read() as connection:
+            return list(connection.execute(query).scalars())
+
+    def value(self, query: Query) -> Any:
+        """Return the first column of the first row of one query; None: it has no rows."""
+        with self.read() as connection:
+            return connection.execute(query).scalar()
+
+    def page(self, query: Query, limit: int | None, offset: int) -> tuple[Sequence[Row], int]:
+        """Return `page_of` of one query."""
+        with self.read() as connection:
+            return page_of(connection, query, limit, offset)
+
+    def write(self, statement: sa.Insert | sa.Update | sa.Delete) -> int:
+        """Execute one statement in a transaction of its own; returns how many rows it changed."""
+        with self.begin() as connection:
+            return connection.execute(statement).rowcount
 
     def close(self) -> None:
         """Close every connection."""
@@ -136,16 +167,6 @@ class Store:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
-
-
-@contextmanager
-def _owned(connection: sa.Connection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.rollback()
-        raise
-    connection.commit()
 
 
 def _understood(given: str | sa.URL) -> sa.URL:

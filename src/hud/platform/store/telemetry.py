@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +18,7 @@ import sqlalchemy as sa
 from hud.platform.store import tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.ingest import refuse_foreign, to_be_indexed, upsert
+from hud.platform.store.queries import in_parts
 from hud.platform.store.reporting import new_run
 from hud.platform.store.store import Store
 from hud.trace import is_id, plain
@@ -29,7 +29,6 @@ _TOKENS = ("prompt_token_ids", "output_token_ids", "output_logprobs")
 _COUNTED = ("prompt_tokens", "completion_tokens", "cached_tokens")
 _MOST_TOKENS = 10**9
 _MOST_STEPS = 2**31
-_IDS_AT_ONCE = 500
 _Row = dict[str, Any]
 
 
@@ -174,7 +173,7 @@ def _other(store: Store, team: str, trace_id: str, span: _Row) -> _Row:
 def _known_steps(connection: sa.Connection, trace_id: str, numbers: list[int]) -> dict[int, bytes]:
     steps = tables.steps
     known: dict[int, bytes] = {}
-    for some in _parts(numbers):
+    for some in in_parts(numbers):
         query = sa.select(steps.c.step_id, steps.c.payload).where(
             steps.c.trace_id == trace_id, steps.c.step_id.in_(some)
         )
@@ -185,17 +184,12 @@ def _known_steps(connection: sa.Connection, trace_id: str, numbers: list[int]) -
 def _known_spans(connection: sa.Connection, trace_id: str, span_ids: list[str]) -> set[str]:
     spans = tables.spans
     known: set[str] = set()
-    for some in _parts(span_ids):
+    for some in in_parts(span_ids):
         query = sa.select(spans.c.span_id).where(
             spans.c.trace_id == trace_id, spans.c.span_id.in_(some)
         )
         known |= set(connection.execute(query).scalars())
     return known
-
-
-def _parts(ids: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(ids), _IDS_AT_ONCE):
-        yield ids[start : start + _IDS_AT_ONCE]
 
 
 def _count(connection: sa.Connection, trace_id: str, new: list[_Step]) -> None:

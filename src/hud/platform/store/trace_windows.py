@@ -1,7 +1,7 @@
 """Traces as a page reads them: a window of steps at a time, and the runs beside one.
 
 Payloads come back as they are stored: a large attachment is the name of its blob, and tokens are apart. Whoever calls
-has found the run with `reading.find_run`, so that the trace is known to be its team's.
+has found the run with `records.find_run`, so that the trace is known to be its team's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from hud.errors import NotFoundError
 from hud.learning.groups import failure_of
 from hud.platform.store import tables
+from hud.platform.store.queries import as_dict
 from hud.platform.store.store import Store
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
@@ -23,7 +24,8 @@ WINDOW_STEPS = 100
 WINDOW_BYTES = 4 << 20
 """Of payloads, which is what a window costs to read; one step may be more, and is then a window of its own."""
 MOST_SIBLINGS = 256
-_AT_ONCE = 500
+MOST_OF_GROUP = 500
+_DRAWN = ("step_id", "output", "logprobs", "checkpoint", "swaps", "temperature")
 _RUN = ("trace_id", "slug", "status", "reward", "failure_kind", "group_id", "attempt", "model")
 
 Payload = dict[str, Any]
@@ -58,15 +60,13 @@ class Drawn:
 def windows(store: Store, trace_id: str) -> list[Window]:
     """Return how a trace is cut into windows, from the lengths of its steps alone."""
     steps = tables.steps
-    with store.read() as connection:
-        sizes = connection.execute(
-            sa.select(steps.c.step_id, sa.func.length(steps.c.payload))
-            .where(steps.c.trace_id == trace_id)
-            .order_by(steps.c.step_id)
-        ).all()
+    sizes = store.rows(
+        sa.select(steps.c.step_id, sa.func.length(steps.c.payload))
+        .where(steps.c.trace_id == trace_id)
+        .order_by(steps.c.step_id)
+    )
     found: list[Window] = []
-    first, count, size = 0, 0, 0
-    last = 0
+    first, last, count, size = 0, 0, 0, 0
     for step_id, length in sizes:
         if count and (count == WINDOW_STEPS or size + length > WINDOW_BYTES):
             found.append(Window(first, last, count))
@@ -79,29 +79,13 @@ def windows(store: Store, trace_id: str) -> list[Window]:
 
 def steps_between(store: Store, trace_id: str, first: int, last: int) -> list[tuple[int, Payload]]:
     """Return the steps from `first` to `last`, both included, at most a window's number of them."""
-    steps = tables.steps
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(steps.c.step_id, steps.c.payload)
-            .where(steps.c.trace_id == trace_id, steps.c.step_id.between(first, last))
-            .order_by(steps.c.step_id)
-            .limit(WINDOW_STEPS)
-        ).all()
-    return [(row.step_id, _read(row.payload)) for row in rows]
+    between = tables.steps.c.step_id.between(first, last)
+    return _steps(store, _in_order(trace_id).where(between).limit(WINDOW_STEPS))
 
 
 def steps_from(store: Store, trace_id: str, offset: int, limit: int) -> list[tuple[int, Payload]]:
     """Return steps by their place in the trace, from 0, whatever their numbers are."""
-    steps = tables.steps
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(steps.c.step_id, steps.c.payload)
-            .where(steps.c.trace_id == trace_id)
-            .order_by(steps.c.step_id)
-            .offset(offset)
-            .limit(limit)
-        ).all()
-    return [(row.step_id, _read(row.payload)) for row in rows]
+    return _steps(store, _in_order(trace_id).offset(offset).limit(limit))
 
 
 def state_before(store: Store, trace_id: str, step_id: int, look_back: int = 10) -> Any:
@@ -132,20 +116,11 @@ def every_step(store: Store, trace_id: str) -> Iterator[tuple[int, Payload]]:
 def drawn_between(store: Store, trace_id: str, first: int, last: int) -> dict[int, Drawn]:
     """Return what was drawn in the steps from `first` to `last`, by step."""
     samples = tables.samples
-    columns = (
-        samples.c.step_id,
-        samples.c.output,
-        samples.c.logprobs,
-        samples.c.checkpoint,
-        samples.c.swaps,
-        samples.c.temperature,
+    rows = store.rows(
+        sa.select(*(samples.c[name] for name in _DRAWN)).where(
+            samples.c.trace_id == trace_id, samples.c.step_id.between(first, last)
+        )
     )
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(*columns).where(
-                samples.c.trace_id == trace_id, samples.c.step_id.between(first, last)
-            )
-        ).all()
     return {
         row.step_id: Drawn(
             row.step_id,
@@ -162,31 +137,23 @@ def drawn_between(store: Store, trace_id: str, first: int, last: int) -> dict[in
 def has_samples(store: Store, trace_id: str) -> bool:
     """True where a policy's tokens are on record."""
     samples = tables.samples
-    with store.read() as connection:
-        query = sa.select(samples.c.step_id).where(samples.c.trace_id == trace_id).limit(1)
-        return connection.execute(query).first() is not None
+    query = sa.select(samples.c.step_id).where(samples.c.trace_id == trace_id).limit(1)
+    return store.row(query) is not None
 
 
 def last_step(store: Store, trace_id: str) -> tuple[int, int]:
     """Return the number of the last step, and how many there are; (0, 0) where there is none."""
     steps = tables.steps
-    with store.read() as connection:
-        query = sa.select(sa.func.max(steps.c.step_id), sa.func.count()).where(
-            steps.c.trace_id == trace_id
-        )
-        last, count = connection.execute(query).one()
+    of_all = sa.select(sa.func.max(steps.c.step_id), sa.func.count())
+    ((last, count),) = store.rows(of_all.where(steps.c.trace_id == trace_id))
     return last or 0, count
 
 
 def job_of(store: Store, run: dict[str, Any]) -> dict[str, str] | None:
     """Return the id and the name of a run's job; None where it has none, or none that was ever announced."""
     jobs = tables.jobs
-    with store.read() as connection:
-        row = connection.execute(
-            sa.select(jobs.c.id, jobs.c.name).where(
-                jobs.c.id == run["job_id"], jobs.c.team_id == run["team_id"]
-            )
-        ).one_or_none()
+    mine = (jobs.c.id == run["job_id"], jobs.c.team_id == run["team_id"])
+    row = store.row(sa.select(jobs.c.id, jobs.c.name).where(*mine))
     return None if row is None else {"id": row.id, "name": row.name}
 
 
@@ -195,18 +162,17 @@ def siblings(store: Store, run: dict[str, Any]) -> list[dict[str, Any]]:
     if run["job_id"] is None or run["slug"] is None:
         return []
     runs = tables.runs
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(*(runs.c[name] for name in _RUN))
-            .where(
-                runs.c.job_id == run["job_id"],
-                runs.c.team_id == run["team_id"],
-                runs.c.slug == run["slug"],
-            )
-            .order_by(runs.c.attempt, runs.c.started_at, runs.c.trace_id)
-            .limit(MOST_SIBLINGS)
-        ).mappings()
-        return [{name: row[name] for name in _RUN} for row in rows]
+    query = (
+        sa.select(*(runs.c[name] for name in _RUN))
+        .where(
+            runs.c.job_id == run["job_id"],
+            runs.c.team_id == run["team_id"],
+            runs.c.slug == run["slug"],
+        )
+        .order_by(runs.c.attempt, runs.c.started_at, runs.c.trace_id)
+        .limit(MOST_SIBLINGS)
+    )
+    return [as_dict(row) for row in store.rows(query)]
 
 
 def neighbours(store: Store, run: dict[str, Any]) -> dict[str, str | None]:
@@ -245,21 +211,30 @@ def group_rewards(
     if run["job_id"] is None or run["group_id"] is None:
         return []
     runs = tables.runs
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(runs.c.trace_id, runs.c.reward, runs.c.failure_kind, runs.c.stop_reason)
-            .where(
-                runs.c.job_id == run["job_id"],
-                runs.c.group_id == run["group_id"],
-                runs.c.team_id == run["team_id"],
-            )
-            .order_by(runs.c.attempt, runs.c.trace_id)
-            .limit(_AT_ONCE)
-        ).all()
+    query = (
+        sa.select(runs.c.trace_id, runs.c.reward, runs.c.failure_kind, runs.c.stop_reason)
+        .where(
+            runs.c.job_id == run["job_id"],
+            runs.c.group_id == run["group_id"],
+            runs.c.team_id == run["team_id"],
+        )
+        .order_by(runs.c.attempt, runs.c.trace_id)
+        .limit(MOST_OF_GROUP)
+    )
     return [
         (row.trace_id, row.reward, failure_of(row.reward, row.failure_kind, row.stop_reason))
-        for row in rows
+        for row in store.rows(query)
     ]
+
+
+def _in_order(trace_id: str) -> sa.Select[Any]:
+    steps = tables.steps
+    query = sa.select(steps.c.step_id, steps.c.payload).where(steps.c.trace_id == trace_id)
+    return query.order_by(steps.c.step_id)
+
+
+def _steps(store: Store, query: sa.Select[Any]) -> list[tuple[int, Payload]]:
+    return [(row.step_id, _read(row.payload)) for row in store.rows(query)]
 
 
 def _read(payload: bytes) -> Payload:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ import sqlalchemy as sa
 
 from hud.platform.store import tables
 from hud.platform.store.ingest import upsert
+from hud.platform.store.queries import in_parts
 from hud.platform.store.store import Store
 from hud.trace.token_columns import unpack_logprobs
 
-_AT_ONCE = 500
 _COLUMNS = ("logprobs", "model_id", "step", "checkpoint")
 
 
@@ -55,17 +55,14 @@ def record_pass(
         by_trace[one.trace_id].append(one)
     traces = sorted(by_trace)
     with store.begin() as connection:
-        for start in range(0, len(traces), _AT_ONCE):
-            some = traces[start : start + _AT_ONCE]
+        for some in in_parts(traces):
             known = _known_outputs(connection, team, some)
             rows = [
                 {
                     "trace_id": trace_id,
                     "step_id": step_id,
                     "logprobs": logprobs,
-                    "model_id": weights.model_id,
-                    "step": weights.step,
-                    "checkpoint": weights.checkpoint,
+                    **asdict(weights),
                 }
                 for trace_id, outputs in known.items()
                 for step_id, logprobs in _placed(by_trace[trace_id], outputs).items()
@@ -77,12 +74,11 @@ def record_pass(
 def logprobs_between(store: Store, trace_id: str, first: int, last: int) -> dict[int, list[float]]:
     """Return the trainer's logprobs of the steps from `first` to `last`, by step; NaN where there is none."""
     table = tables.trainer_logprobs
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(table.c.step_id, table.c.logprobs).where(
-                table.c.trace_id == trace_id, table.c.step_id.between(first, last)
-            )
-        ).all()
+    rows = store.rows(
+        sa.select(table.c.step_id, table.c.logprobs).where(
+            table.c.trace_id == trace_id, table.c.step_id.between(first, last)
+        )
+    )
     return {row.step_id: unpack_logprobs(row.logprobs) for row in rows}
 
 
@@ -93,13 +89,12 @@ def gaps_of(store: Store, trace_id: str) -> tuple[PassWeights, npt.NDArray[np.fl
     """
     table, samples = tables.trainer_logprobs, tables.samples
     same = sa.and_(samples.c.trace_id == table.c.trace_id, samples.c.step_id == table.c.step_id)
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(table, samples.c.logprobs.label("sampled"))
-            .select_from(table.join(samples, same))
-            .where(table.c.trace_id == trace_id)
-            .order_by(table.c.step_id)
-        ).all()
+    rows = store.rows(
+        sa.select(table, samples.c.logprobs.label("sampled"))
+        .select_from(table.join(samples, same))
+        .where(table.c.trace_id == trace_id)
+        .order_by(table.c.step_id)
+    )
     if not rows:
         return None
     gaps = np.concatenate([_gaps(row.logprobs, row.sampled) for row in rows])

@@ -14,7 +14,7 @@ from hud.errors import HudError, UsageError
 from hud.learning.datums import Datum, Floats, payload_of
 from hud.learning.groups import failure_of
 from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
-from hud.platform.store import reading
+from hud.platform.store import records
 from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 from hud.trace import parse_trace
 from hud.trace.ids import trace_id_of
@@ -139,8 +139,8 @@ def resolve_inputs(
         for one in inputs
         if isinstance(one, TrajectoryPayload) and one.trace_id is not None
     ]
-    groups = reading.groups_of(store, team, [run for run, one in known if one.group_id is None])
-    samples = reading.samples_of(
+    groups = records.groups_of(store, team, [run for run, one in known if one.group_id is None])
+    samples = records.samples_of(
         store, team, [run for run, one in known if one.recorded is not None]
     )
     found = []
@@ -165,7 +165,7 @@ def resolve_inputs(
 
 def _recorded(store: Store, team: str, reference: str, supervised: bool) -> TrajectoryPayload:
     """Return a recorded run as it is trained on."""
-    run = reading.find_run(store, team, reference)
+    run = records.find_run(store, team, reference)
     if run["status"] in ("running", "queued") and not supervised:
         raise UsageError(
             f"Trace {reference!r} has no reward yet ({run['status']}); wait for its end, or leave it out."
@@ -174,7 +174,7 @@ def _recorded(store: Store, team: str, reference: str, supervised: bool) -> Traj
         {
             "trace_id": run["trace_id"],
             "stop_reason": run["stop_reason"],
-            "steps": reading.trace_steps(store, team, run["trace_id"]),
+            "steps": records.trace_steps(store, team, run["trace_id"]),
         }
     )
     reward, group = run["reward"], run["group_id"]

@@ -25,7 +25,7 @@ from hud.platform.dashboard.rendering import page
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
 from hud.platform.dashboard.trace_values import as_json
 from hud.platform.dependencies import StorePart, Who, part
-from hud.platform.store import Store, reading
+from hud.platform.store import Store, records
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import Tasksets
@@ -222,11 +222,11 @@ async def leave(sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
 
 
 def _over(request: Request, store: Store, who: Identity, sitting_id: str) -> Response:
-    run = reading.find_run(store, who.team_id, sitting_id)
+    run = records.find_run(store, who.team_id, sitting_id)
     extra = run["extra"] or {}
     if extra.get("user_id") != _user(who):
         raise NotFoundError(f"You have no sitting {sitting_id!r}; it is over, or not yours.")
-    job = reading.find_job(store, who.team_id, run["job_id"])
+    job = records.find_job(store, who.team_id, run["job_id"])
     taskset = Tasksets(store, who.team_id).find(job["taskset_id"])
     following = TasksetRows(store, who.team_id, taskset["id"]).slugs()
     place = following.index(run["slug"]) + 1 if run["slug"] in following else 0

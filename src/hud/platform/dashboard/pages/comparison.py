@@ -14,7 +14,7 @@ from hud.eval.results.pairing import LEVEL, Pairing, pair
 from hud.platform.dashboard.page import Pages
 from hud.platform.dashboard.rendering import page
 from hud.platform.dependencies import StorePart, Team
-from hud.platform.store import reading
+from hud.platform.store import records
 from hud.platform.store.checkpoint_rewards import MeasuredRun, typical
 from hud.platform.store.job_listing import checkpoint_steps
 from hud.platform.store.job_runs import job_runs, summary
@@ -38,7 +38,7 @@ def compare(
         raise UsageError(f"Choose between two and {MOST_JOBS} jobs to compare.")
     if sort not in _ORDERS:
         raise UsageError(f"Tasks cannot be sorted by {sort!r}; there are {', '.join(_ORDERS)}.")
-    found = [reading.find_job(store, team, one) for one in wanted]
+    found = [records.find_job(store, team, one) for one in wanted]
     # The earliest checkpoint, or else the oldest job, is the base of the comparison, unless `base` names another.
     steps = checkpoint_steps(store, team, [one["id"] for one in found]) or {}
     base = request.query_params.get("base")

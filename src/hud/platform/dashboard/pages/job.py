@@ -16,7 +16,7 @@ from hud.platform.dashboard.rendering import page
 from hud.platform.dependencies import StorePart, Team, Who
 from hud.platform.rollouts.hosted_jobs import HostedJobs
 from hud.platform.rollouts.queue import Rollouts
-from hud.platform.store import job_listing, reading
+from hud.platform.store import job_listing, records
 from hud.platform.store.job_runs import job_runs
 from hud.platform.training_jobs import TrainingJobs
 from hud.trace.trajectory_export import trajectory_line
@@ -39,7 +39,7 @@ def job(
     offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
 ) -> Response:
     """One job; a unique start of its id will do."""
-    found = reading.find_job(store, team, job_id)
+    found = records.find_job(store, team, job_id)
     runs = job_runs(store, team, found)
     every = job_report.tasks(runs)
     arranged = job_report.arranged(every, sort, show or None)
@@ -73,15 +73,15 @@ def job(
 @router.get("/jobs/{job_id}/trajectories.jsonl")
 def export(store: StorePart, team: Team, job_id: str) -> Response:
     """The job's runs as `hud export` writes them: a run a line, with messages, token ids, logprobs and reward."""
-    found = reading.find_job(store, team, job_id)
+    found = records.find_job(store, team, job_id)
 
     def lines() -> Iterator[bytes]:
         offset, total = 0, 1
         while offset < total:
-            runs, total = reading.runs_page(store, found, RUNS_AT_ONCE, offset)
+            runs, total = records.runs_page(store, found, RUNS_AT_ONCE, offset)
             offset += RUNS_AT_ONCE
             for run in runs:
-                yield trajectory_line(run, reading.whole_trace(store, run))
+                yield trajectory_line(run, records.whole_trace(store, run))
 
     name = f"trajectories-{found['id'][:12]}.jsonl"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
@@ -93,11 +93,11 @@ def job_events(
     request: Request, store: StorePart, team: Team, job_id: str, seen: str = ""
 ) -> Response:
     """Tells when the job goes on; ends when it is over."""
-    found = reading.find_job(store, team, job_id)["id"]
+    found = records.find_job(store, team, job_id)["id"]
 
     def read() -> Revision:
         value = job_listing.jobs_revision(store, team, [found])
-        return Revision(value, over=reading.find_job(store, team, found)["status"] != "running")
+        return Revision(value, over=records.find_job(store, team, found)["status"] != "running")
 
     return changes(request, ("job", team, found), read, seen)
 
@@ -105,7 +105,7 @@ def job_events(
 @router.action("/jobs/{job_id}/cancel", "run")
 def cancel(store: StorePart, team: Team, job_id: str) -> Response:
     """Cancel what is open of a job that the platform plays."""
-    found = reading.find_job(store, team, job_id)
+    found = records.find_job(store, team, job_id)
     if not Rollouts(store).cancel(team, job_id=found["id"]):
         raise UsageError(
             "Nothing of this job is left to cancel here; what another process plays ends there, with Ctrl-C."
@@ -116,7 +116,7 @@ def cancel(store: StorePart, team: Team, job_id: str) -> Response:
 @router.action("/jobs/{job_id}/resume", "run")
 def resume(store: StorePart, team: Team, job_id: str) -> Response:
     """Play again what of a job was not measured."""
-    found = reading.find_job(store, team, job_id)
+    found = records.find_job(store, team, job_id)
     if not HostedJobs(store, team).resume(found["id"]):
         raise UsageError(
             "Every rollout that the platform played for this job was measured, or is still open."
@@ -127,6 +127,6 @@ def resume(store: StorePart, team: Team, job_id: str) -> Response:
 @router.action("/jobs/{job_id}/rerun", "run")
 def rerun(store: StorePart, who: Who, job_id: str) -> Response:
     """Play a job again, as a new one."""
-    found = reading.find_job(store, who.team_id, job_id)
+    found = records.find_job(store, who.team_id, job_id)
     new = HostedJobs(store, who.team_id).repeat(found, who.key_id)
     return see(f"/jobs/{new}")

@@ -36,7 +36,7 @@ from hud.platform.dashboard.trace_page import (
 from hud.platform.dashboard.trace_timeline import marks, timeline
 from hud.platform.dashboard.trace_values import as_json, dict_of, whole_json
 from hud.platform.dependencies import Models, StorePart, Team
-from hud.platform.store import Store, reading, trace_windows
+from hud.platform.store import Store, records, trace_windows
 from hud.platform.store.trace_windows import Window
 
 router = Pages()
@@ -50,7 +50,7 @@ Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 
 
 def _run(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
-    return reading.find_run(store, team, trace_id)
+    return records.find_run(store, team, trace_id)
 
 
 Run = Annotated[dict[str, Any], Depends(_run)]
@@ -190,7 +190,7 @@ def beside(
     request: Request, store: StorePart, run: Run, team: Team, other_id: str, offset: Number = 0
 ) -> Response:
     """Two runs of one task: what each of them got, and their steps from where they part."""
-    one, other = run, reading.find_run(store, team, other_id)
+    one, other = run, records.find_run(store, team, other_id)
     same = same_beginning(store, one, other)
     rows, more = beside_rows(store, one, other, same, offset)
     data = {
@@ -209,7 +209,7 @@ def beside(
 def spans(request: Request, store: StorePart, run: Run, offset: Number = 0) -> Response:
     """Spans of clients that are no steps: robots, changed files, timed functions."""
     team = run["team_id"]
-    items, total = reading.trace_spans(store, team, run["trace_id"], SPANS_PER_PAGE, offset)
+    items, total = records.trace_spans(store, team, run["trace_id"], SPANS_PER_PAGE, offset)
     shown = [_span(item) for item in items]
     known = {name: run[name] for name in ("trace_id", "slug")}
     data = {"run": known, "items": shown, "total": total}

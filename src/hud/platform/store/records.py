@@ -1,4 +1,4 @@
-"""Jobs, runs and traces, read back as they were recorded."""
+"""Jobs, runs and traces as they were recorded."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from hud.errors import NotFoundError
 from hud.learning.wire_types import TrajectorySample
 from hud.platform.store import tables
 from hud.platform.store.attachments import attach, has_attachments
-from hud.platform.store.job_status import outcome, statuses
+from hud.platform.store.job_status import INTERRUPTED, outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
+from hud.platform.store.queries import as_dict, in_parts, page_of
 from hud.platform.store.store import Store
 from hud.trace.ids import plain, trace_id_of
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
-
-_IDS_AT_ONCE = 500
 
 _START = re.compile("[0-9a-f]{4,31}")
 """A start of an id: hexadecimal, so that "g" sorts after all that it can go on with."""
@@ -29,35 +28,20 @@ _START = re.compile("[0-9a-f]{4,31}")
 def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
     """Return a page of jobs, newest first, with what their runs sum up to, and how many jobs there are."""
     jobs = tables.jobs
+    theirs = sa.select(jobs).where(jobs.c.team_id == team)
+    newest = theirs.order_by(jobs.c.created_at.desc(), jobs.c.id)
     with store.read() as connection:
-        theirs = jobs.c.team_id == team
-        total = connection.execute(
-            sa.select(sa.func.count()).select_from(jobs).where(theirs)
-        ).scalar_one()
-        newest = (
-            sa.select(jobs)
-            .where(theirs)
-            .order_by(jobs.c.created_at.desc(), jobs.c.id)
-            .limit(limit)
-            .offset(offset)
-        )
-        return _jobs(connection, team, connection.execute(newest).mappings().all()), total
+        rows, total = page_of(connection, newest, limit, offset)
+        return _jobs(connection, team, rows), total
 
 
 def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
     """Return the job with this id, or a unique start of it."""
     jobs = tables.jobs
+    query = sa.select(jobs).where(jobs.c.team_id == team, _matches(jobs.c.id, reference))
     with store.read() as connection:
-        found = (
-            connection.execute(
-                sa.select(jobs)
-                .where(jobs.c.team_id == team, _matches(jobs.c.id, reference))
-                .limit(2)
-            )
-            .mappings()
-            .all()
-        )
-        return _jobs(connection, team, [_only(found, "job", reference)])[0]
+        row = _only(connection.execute(query.limit(2)).all(), "job", reference)
+        return _jobs(connection, team, [row])[0]
 
 
 def runs_page(
@@ -65,31 +49,19 @@ def runs_page(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return a page of the runs of `job` (see `find_job`) as they started, and how many there are."""
     runs = tables.runs
-    over = job["status"] != "running"
-    with store.read() as connection:
-        of_job = sa.and_(runs.c.job_id == job["id"], runs.c.team_id == job["team_id"])
-        total = connection.execute(
-            sa.select(sa.func.count()).select_from(runs).where(of_job)
-        ).scalar_one()
-        query = (
-            sa.select(runs)
-            .where(of_job)
-            .order_by(runs.c.started_at, runs.c.trace_id)
-            .offset(offset)
-        )
-        rows = connection.execute(query if limit is None else query.limit(limit)).mappings().all()
-    return [_run(row, over) for row in rows], total
+    of_job = sa.select(runs).where(runs.c.job_id == job["id"], runs.c.team_id == job["team_id"])
+    rows, total = store.page(of_job.order_by(runs.c.started_at, runs.c.trace_id), limit, offset)
+    return [_run(row, job["status"] != "running") for row in rows], total
 
 
 def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
     """Return the run with this trace id, a unique start of it, or the name that its client gave it."""
     runs = tables.runs
     named = sa.or_(_matches(runs.c.trace_id, reference), runs.c.trace_id == trace_id_of(reference))
-    with store.read() as connection:
-        query = sa.select(runs).where(runs.c.team_id == team, named).limit(2)
-        row = _only(connection.execute(query).mappings().all(), "trace", reference)
-    pending = row["status"] == "running" and row["job_id"] is not None
-    return _run(row, pending and _is_over(store, team, row["job_id"]))
+    found = store.rows(sa.select(runs).where(runs.c.team_id == team, named).limit(2))
+    row = _only(found, "trace", reference)
+    pending = row.status == "running" and row.job_id is not None
+    return _run(row, pending and _is_over(store, team, row.job_id))
 
 
 def groups_of(store: Store, team: str, references: Sequence[str]) -> dict[str, str]:
@@ -97,9 +69,9 @@ def groups_of(store: Store, team: str, references: Sequence[str]) -> dict[str, s
     runs, ids = tables.runs, [trace_id_of(one) for one in references]
     found: dict[str, str] = {}
     with store.read() as connection:
-        for start in range(0, len(ids), _IDS_AT_ONCE):
+        for some in in_parts(ids):
             query = sa.select(runs.c.trace_id, runs.c.group_id).where(
-                runs.c.trace_id.in_(ids[start : start + _IDS_AT_ONCE]),
+                runs.c.trace_id.in_(some),
                 runs.c.team_id == team,
                 runs.c.group_id.is_not(None),
             )
@@ -115,13 +87,11 @@ def samples_of(
     ids = [trace_id_of(one) for one in references]
     found: dict[str, list[TrajectorySample]] = {}
     with store.read() as connection:
-        for start in range(0, len(ids), _IDS_AT_ONCE):
+        for some in in_parts(ids):
             rows = connection.execute(
                 sa.select(samples)
                 .join(runs, runs.c.trace_id == samples.c.trace_id)
-                .where(
-                    runs.c.trace_id.in_(ids[start : start + _IDS_AT_ONCE]), runs.c.team_id == team
-                )
+                .where(runs.c.trace_id.in_(some), runs.c.team_id == team)
                 .order_by(samples.c.trace_id, samples.c.step_id)
             )
             for trace_id, turns in groupby(rows, key=lambda row: str(row.trace_id)):
@@ -175,19 +145,10 @@ def trace_spans(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return spans of a trace that are no steps, as they were sent, by their start; and how many there are."""
     spans = tables.spans
-    mine = spans.c.trace_id == trace_id
-    with store.read() as connection:
-        total = connection.execute(sa.select(sa.func.count()).where(mine)).scalar_one()
-        found = connection.execute(
-            sa.select(spans.c.span)
-            .where(mine)
-            .order_by(spans.c.started_at, spans.c.span_id)
-            .limit(limit)
-            .offset(offset)
-        ).scalars()
-        payloads = found.all()
+    mine = sa.select(spans.c.span).where(spans.c.trace_id == trace_id)
+    rows, total = store.page(mine.order_by(spans.c.started_at, spans.c.span_id), limit, offset)
     items = []
-    for payload in payloads:
+    for (payload,) in rows:
         items.append(orjson.loads(payload))
         if has_attachments(payload):
             attach(store.blobs, team, items[-1])
@@ -216,37 +177,32 @@ def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         )
 
 
-def _taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:
-    """Return the names of the platform's tasksets that jobs play, by id."""
-    wanted = {row["taskset_id"] for row in jobs} - {None}
-    if not wanted:
-        return {}
-    sets = tables.tasksets
-    rows = connection.execute(
-        sa.select(sets.c.id, sets.c.name).where(sets.c.team_id == team, sets.c.id.in_(wanted))
-    )
-    return {row.id: row.name for row in rows}
+def taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:
+    """Return the names of the platform's tasksets that rows of `jobs` play, by id."""
+    sets, wanted = tables.tasksets, {job.taskset_id for job in jobs} - {None}
+    query = sa.select(sets.c.id, sets.c.name).where(sets.c.team_id == team, sets.c.id.in_(wanted))
+    return {row.id: row.name for row in connection.execute(query)} if wanted else {}
 
 
 def _jobs(connection: sa.Connection, team: str, rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Return jobs as routes answer them, from rows of the team's."""
-    sums = sums_of(connection, [row["id"] for row in rows])
+    sums = sums_of(connection, [row.id for row in rows])
     states = statuses(connection, rows)
-    names = _taskset_names(connection, team, rows)
-    return [_job(row, sums.get(row["id"], JobSums()), states[row["id"]], names) for row in rows]
+    names = taskset_names(connection, team, rows)
+    return [_job(row, sums[row.id], states[row.id], names) for row in rows]
 
 
 def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict[str, Any]:
     return {
-        "id": row["id"],
-        "team_id": row["team_id"],
-        "name": row["name"],
-        "taskset_id": row["taskset_id"],
-        "taskset_name": tasksets.get(row["taskset_id"], row["name"]),
+        "id": row.id,
+        "team_id": row.team_id,
+        "name": row.name,
+        "taskset_id": row.taskset_id,
+        "taskset_name": tasksets.get(row.taskset_id, row.name),
         "status": outcome(status, sums.runs, sums.failed),
-        "group_size": row["group_size"],
-        "created_at": row["created_at"].isoformat(),
-        "ended_at": row["ended_at"].isoformat() if row["ended_at"] else None,
+        "group_size": row.group_size,
+        "created_at": row.created_at.isoformat(),
+        "ended_at": row.ended_at.isoformat() if row.ended_at else None,
         "runs": sums.runs,
         "graded": sums.graded,
         "failed": sums.failed,
@@ -265,14 +221,13 @@ def _is_over(store: Store, team: str, job_id: str) -> bool:
 
 
 def _run(row: Any, job_is_over: bool) -> dict[str, Any]:
-    values = dict(row)
+    values = as_dict(row)
     for name in ("task", "grade", "extra"):
         values[name] = orjson.loads(values[name]) if values[name] is not None else None
     for name in ("started_at", "ended_at"):
         values[name] = values[name].isoformat() if values[name] is not None else None
     if values["status"] == "running" and job_is_over:
-        values["status"] = "cancelled"
-        values["error"] = "Interrupted: its process ended before the run did."
+        values |= INTERRUPTED
     return {"id": values["trace_id"], "start_time": values["started_at"], **values}
 
 

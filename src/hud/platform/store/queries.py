@@ -1,0 +1,33 @@
+"""Queries in parts: pages of rows with their total, and ids that are too many for one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+IDS_AT_ONCE = 500
+T = TypeVar("T")
+Query = sa.Select[*tuple[Any, ...]]
+Row = sa.Row[*tuple[Any, ...]]
+
+
+def in_parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield `ids` in slices of at most `IDS_AT_ONCE`."""
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        yield ids[start : start + IDS_AT_ONCE]
+
+
+def page_of(
+    connection: sa.Connection, query: Query, limit: int | None, offset: int
+) -> tuple[Sequence[Row], int]:
+    """Return a page of a query's rows (limit None: all from `offset` on), and how many rows it has without paging."""
+    counted = query.with_only_columns(sa.func.count(), maintain_column_froms=True).order_by(None)
+    total = connection.execute(counted).scalar_one()
+    return connection.execute(query.limit(limit).offset(offset)).all(), total
+
+
+def as_dict(row: Row) -> dict[str, Any]:
+    """Return a row by column. `Row._asdict` has keys of a kind that orjson refuses."""
+    return {str(name): value for name, value in row._mapping.items()}
