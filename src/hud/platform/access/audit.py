@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import sqlalchemy as sa
 
 from hud.platform.access.identity import Identity
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.trace import new_id
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 Action = Literal[
     "signed in",
@@ -50,8 +47,7 @@ class AuditLog:
             "details": details,
             "created_at": datetime.now(UTC),
         }
-        with self.store.begin() as connection:
-            connection.execute(sa.insert(tables.audit).values(**row))
+        self.store.write(sa.insert(tables.audit).values(**row))
 
 
 def page(
@@ -78,16 +74,11 @@ def page(
         .outerjoin(keys, keys.c.id == audit.c.key_id)
         .where(*wanted)
         .order_by(audit.c.created_at.desc(), audit.c.id)
-        .limit(limit)
-        .offset(offset)
     )
-    count = sa.select(sa.func.count()).select_from(audit).where(*wanted)
-    with store.read() as connection:
-        total = connection.execute(count).scalar_one()
-        rows = connection.execute(query).mappings().all()
+    rows, total = store.page(query, limit, offset)
     return [_shown(row) for row in rows], total
 
 
 def _shown(row: Any) -> dict[str, Any]:
-    shown = {name: row[name] for name in ("id", "key_id", "who", "action", "subject", "details")}
-    return {**shown, "created_at": row["created_at"].isoformat()}
+    shown = ("id", "key_id", "who", "action", "subject", "details")
+    return {name: getattr(row, name) for name in shown} | {"created_at": row.created_at.isoformat()}

@@ -12,6 +12,7 @@ from typing import Any
 
 from hud.platform.access.identity import Identity
 from hud.platform.access.middleware import App, Receive, Scope, Send, refuse
+from hud.platform.dashboard.paths import header
 
 WITHOUT_KEY = 64 << 10
 READING = 1 << 20
@@ -171,10 +172,8 @@ def json_problem(body: bytes) -> str | None:
 
 
 def _has_body(scope: Scope) -> bool:
-    for name, value in scope["headers"]:
-        if (name == b"content-length" and value != b"0") or name == b"transfer-encoding":
-            return True
-    return False
+    length = header(scope, b"content-length")
+    return length not in ("", "0") or bool(header(scope, b"transfer-encoding"))
 
 
 def _is_streamed(path: str) -> bool:
@@ -182,16 +181,12 @@ def _is_streamed(path: str) -> bool:
 
 
 def _declared(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value[:20])
-    return 0
+    length = header(scope, b"content-length")
+    return int(length[:20]) if length.isdecimal() else 0
 
 
 def _is_json(scope: Scope) -> bool:
-    return any(
-        b"json" in value.lower() for name, value in scope["headers"] if name == b"content-type"
-    )
+    return "json" in header(scope, b"content-type").lower()
 
 
 def _too_large(most: int) -> tuple[int, str, dict[str, str]]:

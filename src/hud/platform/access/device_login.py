@@ -5,17 +5,14 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
 from hud.platform.access.keys import Key, Keys, digest
 from hud.platform.access.limits import TooManyRequests
-from hud.platform.store import tables
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
+from hud.platform.store import Store, tables
 
 EXPIRES_SECONDS = 600
 INTERVAL_SECONDS = 5
@@ -73,10 +70,7 @@ class DeviceLogins:
     def client_name(self, user_code: str) -> str:
         """Return the name of the device that shows a code. Raises `NotFoundError` for a code that is not open."""
         logins = tables.device_logins
-        with self.store.read() as connection:
-            row = connection.execute(
-                sa.select(logins).where(logins.c.user_code == _code(user_code))
-            ).one_or_none()
+        row = self.store.row(sa.select(logins).where(logins.c.user_code == _code(user_code)))
         if row is None or row.status != "pending" or row.expires_at < datetime.now(UTC):
             raise NotFoundError("This code is unknown, used or expired; start the login again.")
         return str(row.client_name)
@@ -85,12 +79,11 @@ class DeviceLogins:
         """Confirm or refuse a login, as the holder of `key`."""
         self.client_name(user_code)
         logins = tables.device_logins
-        with self.store.begin() as connection:
-            connection.execute(
-                sa.update(logins)
-                .where(logins.c.user_code == _code(user_code), logins.c.status == "pending")
-                .values(status="confirmed" if allow else "denied", key_id=key.id)
-            )
+        self.store.write(
+            sa.update(logins)
+            .where(logins.c.user_code == _code(user_code), logins.c.status == "pending")
+            .values(status="confirmed" if allow else "denied", key_id=key.id)
+        )
 
     def collect(self, device_code: str) -> tuple[Key, str] | Refusal:
         """Return a new key and its secret, once, when the login was confirmed; otherwise why not."""

@@ -10,17 +10,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.platform.access.identity import SCOPES, Identity, Scope
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.trace import dashed, new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 PREFIX = "hud_"
 CACHE_SECONDS = 1.0
@@ -210,9 +207,8 @@ class Keys:
         """Return a team's keys, newest first; those that open nothing any more are among them."""
         keys = tables.keys
         query = sa.select(keys).where(keys.c.team_id == team_id)
-        with self.store.read() as connection:
-            rows = connection.execute(query.order_by(keys.c.created_at.desc(), keys.c.id))
-            return [_key(row) for row in rows]
+        rows = self.store.rows(query.order_by(keys.c.created_at.desc(), keys.c.id))
+        return [_key(row) for row in rows]
 
     def revoke(self, team_id: str, reference: str) -> Key:
         """Make a key, named by id, start of an id, or name, open nothing any more; at once in this process.
@@ -248,10 +244,8 @@ class Keys:
 
     def any(self) -> bool:
         """True where there is a key that opens something."""
-        keys = tables.keys
-        with self.store.read() as connection:
-            rows = connection.execute(sa.select(keys).where(keys.c.revoked_at.is_(None)))
-            return any(_key(row).valid for row in rows)
+        rows = self.store.rows(sa.select(tables.keys).where(tables.keys.c.revoked_at.is_(None)))
+        return any(_key(row).valid for row in rows)
 
     def _read(self, wanted: str) -> Key | None:
         keys = tables.keys
@@ -264,11 +258,8 @@ class Keys:
             return _with_limits(connection, _key(row))
 
     def _touch(self, key_id: str) -> None:
-        keys = tables.keys
-        with self.store.begin() as connection:
-            connection.execute(
-                sa.update(keys).where(keys.c.id == key_id).values(last_used_at=datetime.now(UTC))
-            )
+        used = sa.update(tables.keys).where(tables.keys.c.id == key_id)
+        self.store.write(used.values(last_used_at=datetime.now(UTC)))
 
 
 def digest(secret: str) -> str:
@@ -293,16 +284,12 @@ def _insert(connection: sa.Connection, **values: Any) -> tuple[Key, str]:
 
 def _with_limits(connection: sa.Connection, key: Key) -> Key:
     """Return a key with the first of its parents."""
-    keys, first = tables.keys, key.parent_id
-    if first is None:
-        return key
-    while True:
-        above = connection.execute(
-            sa.select(keys.c.parent_id).where(keys.c.id == first)
-        ).scalar_one_or_none()
-        if above is None:
-            return replace(key, limits_id=first)
+    keys, first, above = tables.keys, None, key.parent_id
+    while above is not None:
         first = above
+        parent = sa.select(keys.c.parent_id).where(keys.c.id == first)
+        above = connection.execute(parent).scalar_one_or_none()
+    return replace(key, limits_id=first)
 
 
 _Bound = TypeVar("_Bound", int, datetime)

@@ -5,6 +5,7 @@ Counted in this process: several servers on one store each grant the limit.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -28,13 +29,27 @@ class TooManyRequests(HudError):
         self.retry_after = retry_after
 
 
-class Limits:
-    """Buckets of all keys that have limits."""
+class _Buckets:
+    """Buckets of requests or tokens that hold a minute's worth and fill steadily; the `most` used last are remembered."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._levels: dict[tuple[str, str], tuple[float, float]] = {}
-        """Tokens left in a bucket, and the time of that count."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: float = math.inf) -> None:
+        self._clock, self._most = clock, most
+        self._levels: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        """What is left in a bucket, and the time of that count."""
+
+    def _left(self, bucket: tuple[str, str], per_minute: int) -> float:
+        left, then = self._levels.get(bucket, (float(per_minute), self._clock()))
+        return min(float(per_minute), left + (self._clock() - then) * per_minute / 60.0)
+
+    def _set(self, bucket: tuple[str, str], left: float) -> None:
+        self._levels[bucket] = (left, self._clock())
+        self._levels.move_to_end(bucket)
+        if len(self._levels) > self._most:
+            self._levels.popitem(last=False)
+
+
+class Limits(_Buckets):
+    """Buckets of all keys that have limits."""
 
     def admit(self, who: Identity) -> None:
         """Count a request; raises `TooManyRequests` where the key has none, or no tokens, left."""
@@ -42,25 +57,20 @@ class Limits:
             return
         key = who.limits_id or who.key_id
         if who.tokens_per_minute is not None:
-            left = self._level(key, "tokens", who.tokens_per_minute)
+            left = self._left((key, "tokens"), who.tokens_per_minute)
             if left <= 0:
                 self._refuse("tokens", who.tokens_per_minute, 1 - left)
         if who.requests_per_minute is not None:
-            left = self._level(key, "requests", who.requests_per_minute)
+            left = self._left((key, "requests"), who.requests_per_minute)
             if left < 1:
                 self._refuse("requests", who.requests_per_minute, 1 - left)
-            self._levels[key, "requests"] = (left - 1, self._clock())
+            self._set((key, "requests"), left - 1)
 
     def charge(self, who: Identity, tokens: int) -> None:
         """Take tokens that a request cost; what it owes delays the key's next request."""
         if who.key_id is not None and who.tokens_per_minute is not None:
-            key = who.limits_id or who.key_id
-            left = self._level(key, "tokens", who.tokens_per_minute)
-            self._levels[key, "tokens"] = (left - tokens, self._clock())
-
-    def _level(self, key_id: str, kind: str, per_minute: int) -> float:
-        left, then = self._levels.get((key_id, kind), (float(per_minute), self._clock()))
-        return min(float(per_minute), left + (self._clock() - then) * per_minute / 60.0)
+            bucket = (who.limits_id or who.key_id, "tokens")
+            self._set(bucket, self._left(bucket, who.tokens_per_minute) - tokens)
 
     def _refuse(self, kind: str, per_minute: int, missing: float) -> NoReturn:
         raise TooManyRequests(
@@ -69,22 +79,17 @@ class Limits:
         )
 
 
-class Visitors:
+class Visitors(_Buckets):
     """Requests without a key, limited by the address they come from."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._levels: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        super().__init__(clock, _MOST_VISITORS)
 
     def admit(self, address: str, kind: str, per_minute: int) -> None:
         """Count a request; raises `TooManyRequests` where its address has made too many of its kind."""
-        key = (_network(address), kind)
-        now = self._clock()
-        left, then = self._levels.pop(key, (float(per_minute), now))
-        left = min(float(per_minute), left + (now - then) * per_minute / 60.0)
-        self._levels[key] = (left - 1 if left >= 1 else left, now)
-        if len(self._levels) > _MOST_VISITORS:
-            self._levels.popitem(last=False)
+        bucket = (_network(address), kind)
+        left = self._left(bucket, per_minute)
+        self._set(bucket, left - 1 if left >= 1 else left)
         if left < 1:
             raise TooManyRequests(
                 f"Without a key, {per_minute} such requests a minute are answered for each address. Wait a moment.",

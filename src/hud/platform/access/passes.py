@@ -26,17 +26,7 @@ class Passes:
 
     def make(self, who: Identity, seconds: float) -> str:
         """Return a pass that lets its holder act as `who` for a while."""
-        content = {
-            "team": who.team_id,
-            "scopes": sorted(who.scopes),
-            "key": who.key_id,
-            "user": who.user_id,
-            "worker": who.worker,
-            "requests": who.requests_per_minute,
-            "tokens": who.tokens_per_minute,
-            "limits": who.limits_id,
-            "until": time.time() + seconds,
-        }
+        content = {**vars(who), "scopes": sorted(who.scopes), "until": time.time() + seconds}
         body = base64.urlsafe_b64encode(orjson.dumps(content)).decode().rstrip("=")
         return f"{PREFIX}{body}.{self.sign(body)}"
 
@@ -47,18 +37,9 @@ class Passes:
         if not hmac.compare_digest(self.sign(body).encode(), signature.encode("utf-8", "replace")):
             return None
         content = orjson.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        if content["until"] < time.time():
+        if content.pop("until") < time.time():
             return None
-        return Identity(
-            team_id=content["team"],
-            scopes=frozenset(content["scopes"]),
-            key_id=content["key"],
-            user_id=content["user"],
-            worker=content["worker"],
-            requests_per_minute=content.get("requests"),
-            tokens_per_minute=content.get("tokens"),
-            limits_id=content.get("limits"),
-        )
+        return Identity(**{**content, "scopes": frozenset(content["scopes"])})
 
     def sign(self, text: str) -> str:
         """Return the signature of a text."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.trace import dashed, is_id, new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 DEFAULT = "default"
 """Name of the first team, whose things are those of the machine's own user, and of every team's first project."""
@@ -37,9 +35,8 @@ class Teams:
     def all(self) -> list[Team]:
         """Return every team, the first one first."""
         teams = tables.teams
-        with self.store.read() as connection:
-            rows = connection.execute(sa.select(teams).order_by(teams.c.created_at, teams.c.id))
-            known = [Team(row.id, row.name) for row in rows]
+        rows = self.store.rows(sa.select(teams).order_by(teams.c.created_at, teams.c.id))
+        known = [Team(row.id, row.name) for row in rows]
         return known if any(team.name == DEFAULT for team in known) else [self.default(), *known]
 
     def default(self) -> Team:
@@ -77,14 +74,10 @@ class Teams:
 
     def _ensure(self, identifier: str, name: str) -> Team:
         row = {"id": identifier, "name": name, "created_at": datetime.now(UTC)}
-        try:
-            with self.store.begin() as connection:
-                connection.execute(sa.insert(tables.teams).values(**row))
-        except IntegrityError:  # Somebody else made it meanwhile.
-            pass
         teams = tables.teams
-        with self.store.read() as connection:
-            found = connection.execute(sa.select(teams).where(teams.c.name == name)).one()
+        with suppress(IntegrityError):  # Another request made it meanwhile.
+            self.store.write(sa.insert(teams).values(**row))
+        (found,) = self.store.rows(sa.select(teams).where(teams.c.name == name))
         return Team(found.id, found.name)
 
 
@@ -103,22 +96,15 @@ class Projects:
         if search:
             query = query.where(projects.c.name.icontains(search, autoescape=True))
         order = (projects.c.is_default.desc(), projects.c.created_at, projects.c.id)
-        with self.store.read() as connection:
-            total = connection.execute(
-                sa.select(sa.func.count()).select_from(query.subquery())
-            ).scalar_one()
-            rows = connection.execute(query.order_by(*order).limit(limit).offset(offset))
-            return [_shown(row) for row in rows], total
+        rows, total = self.store.page(query.order_by(*order), limit, offset)
+        return [_shown(row) for row in rows], total
 
     def get(self, identifier: str) -> dict[str, Any]:
         """Return a project by id."""
         self._default()
-        if not is_id(identifier):
-            raise NotFoundError(f"There is no project {identifier!r}.")
         projects = tables.projects
-        wanted = (projects.c.team_id == self.team, projects.c.id == plain(identifier))
-        with self.store.read() as connection:
-            row = connection.execute(sa.select(projects).where(*wanted)).one_or_none()
+        mine = (projects.c.team_id == self.team, projects.c.id == plain(identifier))
+        row = self.store.row(sa.select(projects).where(*mine)) if is_id(identifier) else None
         if row is None:
             raise NotFoundError(f"There is no project {identifier!r}.")
         return _shown(row)
@@ -135,11 +121,8 @@ class Projects:
 
     def _default(self) -> None:
         projects = tables.projects
-        with self.store.read() as connection:
-            known = connection.execute(
-                sa.select(projects.c.id).where(projects.c.team_id == self.team).limit(1)
-            ).first()
-        if known is None:
+        query = sa.select(projects.c.id).where(projects.c.team_id == self.team).limit(1)
+        if self.store.row(query) is None:
             self._insert(DEFAULT, "", is_default=True)
 
     def _insert(self, name: str, description: str, *, is_default: bool) -> str | None:
@@ -152,8 +135,7 @@ class Projects:
             "created_at": datetime.now(UTC),
         }
         try:
-            with self.store.begin() as connection:
-                connection.execute(sa.insert(tables.projects).values(**row))
+            self.store.write(sa.insert(tables.projects).values(**row))
         except IntegrityError:
             return None
         return str(row["id"])

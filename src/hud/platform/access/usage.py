@@ -10,12 +10,11 @@ import sqlalchemy as sa
 
 from hud.platform.environments.runtime_sessions import MOST_SESSIONS
 from hud.platform.rollouts.queue import Rollouts
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 
 if TYPE_CHECKING:
     from hud.platform.access.keys import Keys
     from hud.platform.environments.runtime_sessions import RuntimeSessions
-    from hud.platform.store import Store
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Key, Keys, digest
-from hud.platform.store import tables
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
+from hud.platform.store import Store, tables
 
 COOKIE = "hud_session"
 LIFETIME = timedelta(days=14)
@@ -43,13 +39,11 @@ class WebSessions:
         sessions = tables.web_sessions
         live = sessions.c.expires_at > datetime.now(UTC)
         query = sa.select(sessions.c.key_id).where(sessions.c.digest == digest(secret), live)
-        with self.store.read() as connection:
-            key_id = connection.execute(query).scalar_one_or_none()
+        key_id = self.store.value(query)
         key = None if key_id is None else self.keys.by_id(key_id)
         return None if key is None or not key.valid else key.identity
 
     def end(self, secret: str) -> None:
         """End a session."""
         sessions = tables.web_sessions
-        with self.store.begin() as connection:
-            connection.execute(sa.delete(sessions).where(sessions.c.digest == digest(secret)))
+        self.store.write(sa.delete(sessions).where(sessions.c.digest == digest(secret)))

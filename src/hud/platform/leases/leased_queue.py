@@ -14,14 +14,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
 
 from hud.client.presence import is_gone
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
+from hud.platform.store import Store
 
 Item = TypeVar("Item")
 Which = Sequence[sa.ColumnElement[bool]]
@@ -81,12 +79,10 @@ class LeasedQueue(ABC, Generic[Item]):
             self._status == self.waiting, sa.or_(self._expires.is_(None), self._expires <= now)
         )
         # Idle workers ask all the time; only a queue with something to do is written to.
-        with self.store.read() as connection:
-            if not any(
-                connection.execute(sa.select(self._id).where(which).limit(1)).first()
-                for which in (due, expired)
-            ):
-                return []
+        if not any(
+            self.store.row(sa.select(self._id).where(one).limit(1)) for one in (due, expired)
+        ):
+            return []
         with self.store.begin() as connection:
             self._expire(connection, expired)
             rows = self._next(connection, due, most)
@@ -135,8 +131,7 @@ class LeasedQueue(ABC, Generic[Item]):
 
     def held(self, lease: Lease) -> sa.Row[Any] | None:
         """Return the row of a lease; None where the lease is lost or its row is over."""
-        with self.store.read() as connection:
-            return connection.execute(sa.select(self.table).where(*self._under(lease))).first()
+        return self.store.row(sa.select(self.table).where(*self._under(lease)))
 
     def retry(self, lease: Lease, pause_seconds: float) -> bool:
         """Put a row back into the queue for another attempt after a pause; False where the lease is lost or cancelled."""
@@ -155,8 +150,6 @@ class LeasedQueue(ABC, Generic[Item]):
         """Let rows that are over wait again, with all their attempts."""
         fresh = {**self._wait, "attempt": 0, "started_at": None, "ended_at": None}
         self._update(connection, (self._id.in_(ids),), **fresh)
-
-    # -- inside -------------------------------------------------------------------------------------
 
     def _expire(self, connection: sa.Connection, expired: sa.ColumnElement[bool]) -> None:
         """Put rows whose lease is over back into the queue; end the cancelled ones and those without attempts left."""

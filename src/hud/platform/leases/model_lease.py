@@ -12,7 +12,6 @@ import socket
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -20,10 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from hud.client.presence import command_line, process_lives, process_started
 from hud.errors import ConflictError
 from hud.platform.models.records import BASE
-from hud.platform.store import tables
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
+from hud.platform.store import Store, tables
 
 LEASE_SECONDS = 900.0
 """Seconds after its last renewal for which a holder on another machine counts as alive; longer than one pass."""
@@ -103,10 +99,8 @@ class Leases:
 
     def holder(self, model_id: str) -> Holder | None:
         """Return who holds a model now; a dead holder is nobody."""
-        with self.store.read() as connection:
-            row = connection.execute(
-                sa.select(tables.leases).where(tables.leases.c.model_id == model_id)
-            ).one_or_none()
+        leases = tables.leases
+        row = self.store.row(sa.select(leases).where(leases.c.model_id == model_id))
         found = _holder(row) if row is not None else None
         return found if found is not None and found.alive else None
 
@@ -145,8 +139,7 @@ class Leases:
         leases = tables.leases
         pid, host, _ = _identity()
         ours = (leases.c.model_id == model_id, leases.c.pid == pid, leases.c.host == host)
-        with self.store.begin() as connection:
-            connection.execute(sa.update(leases).where(*ours).values(holder=description))
+        self.store.write(sa.update(leases).where(*ours).values(holder=description))
 
     def refuse_if_held(self, model_id: str, slug: str, act: str) -> None:
         """Raise `ConflictError` while another process trains the model."""
