@@ -150,17 +150,10 @@ class Sittings:
         """Return how to run a task's environment, and its verifier's."""
         known = Environments(self.store, team)
         names = {task.env, task.env if task.verifier is None else task.verifier.env}
-        found = {}
-        for name in names:
-            build = known.runnable(name)
-            found[name] = {
-                "build_id": build.build_id,
-                "source": str(build.source),
-                "python": str(build.python),
-                "image": build.image,
-                "variables": build.variables,
-            }
-        return {"problem": None, "environments": found}
+        return {
+            "problem": None,
+            "environments": {name: known.runnable(name).shown() for name in names},
+        }
 
 
 async def _save(run: Run) -> None:

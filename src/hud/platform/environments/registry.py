@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import sqlalchemy as sa
@@ -16,11 +16,9 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.errors import NotFoundError, UsageError
 from hud.platform.access.teams import Projects
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
+from hud.platform.store.queries import Query, Row
 from hud.trace import dashed, is_id, new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 SUCCEEDED = "SUCCEEDED"
 VARIABLES = "variables.json"
@@ -42,6 +40,16 @@ class RunnableEnvironment:
     image: str | None = None
     """The container image that serves it, where it was built as one; the interpreter is then of no use."""
 
+    def shown(self) -> dict[str, Any]:
+        """Plain data, as `hud.fleet.environments` starts the build from it."""
+        return {
+            "build_id": self.build_id,
+            "source": str(self.source),
+            "python": str(self.python),
+            "image": self.image,
+            "variables": self.variables,
+        }
+
 
 class Environments:
     """The environments of one team."""
@@ -60,26 +68,19 @@ class Environments:
             query = query.where(
                 known.c.name.contains(sought, autoescape=True) if sought else sa.false()
             )
-        with self.store.read() as connection:
-            total = connection.execute(
-                sa.select(sa.func.count()).select_from(query.subquery())
-            ).scalar_one()
-            newest = query.order_by(known.c.created_at.desc(), known.c.id)
-            rows = connection.execute(newest.limit(limit).offset(offset)).all()
-            return [_shown(row, _latest(connection, row.id)) for row in rows], total
+        newest = query.order_by(known.c.created_at.desc(), known.c.id)
+        rows, total = self.store.page(newest, limit, offset)
+        return [self._shown(row) for row in rows], total
 
     def find(self, reference: str) -> dict[str, Any]:
         """Return an environment by id or name."""
         known = tables.environments
         wanted = [known.c.id == plain(reference)] * is_id(reference)
         wanted.append(known.c.name == _slug(reference))
-        with self.store.read() as connection:
-            for condition in wanted:
-                row = connection.execute(
-                    sa.select(known).where(known.c.team_id == self.team, condition)
-                ).first()
-                if row is not None:
-                    return _shown(row, _latest(connection, row.id))
+        for condition in wanted:
+            row = self.store.row(sa.select(known).where(known.c.team_id == self.team, condition))
+            if row is not None:
+                return self._shown(row)
         raise NotFoundError(f"There is no environment {reference!r}. Bring one: hud deploy FOLDER")
 
     def find_or_create(self, name: str, project_id: str | None) -> str:
@@ -94,8 +95,7 @@ class Environments:
             "created_at": datetime.now(UTC),
         }
         try:
-            with self.store.begin() as connection:
-                connection.execute(sa.insert(tables.environments).values(**row))
+            self.store.write(sa.insert(tables.environments).values(**row))
         except IntegrityError:
             return plain(self.find(name)["id"])
         return str(row["id"])
@@ -115,8 +115,7 @@ class Environments:
     def runnable(self, reference: str) -> RunnableEnvironment:
         """Return an environment's newest build that succeeded. Raises `NotFoundError` where there is none."""
         found = self.find(reference)
-        with self.store.read() as connection:
-            row = _latest(connection, plain(found["id"]))
+        row = self.store.row(newest_build(plain(found["id"])))
         if row is None:
             raise NotFoundError(
                 f"No build of environment {found['name']!r} has succeeded yet; see hud deploy."
@@ -132,6 +131,20 @@ class Environments:
             image=row.manifest.get("image"),
             variables=orjson.loads(variables.read_bytes()) if variables.exists() else {},
         )
+
+    def _shown(self, row: Row) -> dict[str, Any]:
+        newest = self.store.row(newest_build(row.id))
+        build = (
+            None if newest is None else {"id": dashed(newest.id), "version": str(newest.version)}
+        )
+        return {
+            "id": dashed(row.id),
+            "name": row.name,
+            "project_id": None if row.project_id is None else dashed(row.project_id),
+            "latest_build": build,
+            "manifest": None if newest is None else newest.manifest,
+            "created_at": row.created_at.isoformat(),
+        }
 
 
 def interpreter(folder: Path) -> Path:
@@ -153,23 +166,18 @@ def _slug(name: str) -> str:
     return re.sub(r"-+", "-", text).strip("-")
 
 
-def _latest(connection: sa.Connection, environment_id: str) -> sa.Row[Any] | None:
+def newest_build(environment_id: str) -> Query:
+    """Return the query for an environment's newest build that succeeded."""
     builds = tables.builds
-    return connection.execute(
-        sa.select(builds)
-        .where(builds.c.environment_id == environment_id, builds.c.status == SUCCEEDED)
-        .order_by(builds.c.version.desc())
-        .limit(1)
-    ).first()
+    succeeded = (builds.c.environment_id == environment_id, builds.c.status == SUCCEEDED)
+    return sa.select(builds).where(*succeeded).order_by(builds.c.version.desc()).limit(1)
 
 
-def _shown(row: sa.Row[Any], latest: sa.Row[Any] | None) -> dict[str, Any]:
-    build = None if latest is None else {"id": dashed(latest.id), "version": str(latest.version)}
-    return {
-        "id": dashed(row.id),
-        "name": row.name,
-        "project_id": None if row.project_id is None else dashed(row.project_id),
-        "latest_build": build,
-        "manifest": None if latest is None else latest.manifest,
-        "created_at": row.created_at.isoformat(),
-    }
+def find_build(store: Store, team: str, build_id: str) -> Row:
+    """Return the row of one build of a team. Raises `NotFoundError` where there is none."""
+    builds = tables.builds
+    mine = (builds.c.id == plain(build_id), builds.c.team_id == team)
+    row = store.row(sa.select(builds).where(*mine)) if is_id(build_id) else None
+    if row is None:
+        raise NotFoundError(f"There is no build {build_id!r}.")
+    return row

@@ -25,6 +25,7 @@ from hud.platform.dependencies import StoppingPart, Team, Who, of_team, part
 from hud.platform.environments.registry import Environments, RunnableEnvironment
 from hud.platform.models.registry import Registry
 from hud.platform.rollouts.queue import Rollouts, Taken, spec_of
+from hud.platform.tasksets.playable import environments_of
 from hud.trace import dashed, plain
 
 router = APIRouter(prefix="/v2/rollouts", tags=["rollouts"], dependencies=[Depends(needs("run"))])
@@ -132,15 +133,8 @@ class Handover:
             "samples": False,
         }
         try:
-            for env in _environments(one.spec["env"], one.spec.get("verifier")):
-                found = runnable(one.team_id, env)
-                given["environments"][env] = {
-                    "build_id": found.build_id,
-                    "source": str(found.source),
-                    "python": str(found.python),
-                    "image": found.image,
-                    "variables": found.variables,
-                }
+            for env in environments_of([one.spec]):
+                given["environments"][env] = runnable(one.team_id, env).shown()
         except NotFoundError as error:
             given["problem"] = str(error)
         # A provider's model that is in no registry is the gateway's to find.
@@ -163,7 +157,7 @@ def submit(
     refuse_unplayable(body.agent.type, body.agent.config)
     slug = body.slug or body.task
     refuse_unsupported(slug, body.runtime_config, "a worker of this server", honoured=["memory_mb"])
-    for env in _environments(body.env, body.verifier):
+    for env in environments_of([{"env": body.env, "verifier": body.verifier}]):
         environments.runnable(env)
     status = rollouts.submit(
         who.team_id, who.key_id, trace_id, job_id, spec_of(body.model_dump(mode="json"))
@@ -254,12 +248,6 @@ async def finish(
         rollouts.finish, worker, plain(trace_id), attempt, events, again=again
     )
     return {"taken": taken}
-
-
-def _environments(env: str, verifier: dict[str, Any] | None) -> list[str]:
-    """Return the names of the environments that a rollout needs: its own, and perhaps its verifier's."""
-    judging = (verifier or {}).get("env") or env
-    return list(dict.fromkeys((env, str(judging))))
 
 
 def _id(text: str, name: str) -> str:

@@ -6,14 +6,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hud.errors import NotFoundError, UsageError
 from hud.platform.environments.registry import Environments
+from hud.platform.store import Store
 from hud.platform.tasksets.versions import Tasksets
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 MOST_TASKSETS = 100
 """Offered to choose from, the one changed last first."""
@@ -72,20 +70,9 @@ class Playable:
         return Source(exported["name"], exported["id"], exported["version"], tuple(rows))
 
     def runnable(self, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
-        """Return the builds that tasks live in, by the names that they have there."""
+        """Return how to start the newest builds that tasks need, by the names that the tasks give them."""
         names = dict.fromkeys(name for one in sources for name in environments_of(one.rows))
-        return {name: self.build(name) for name in names}
-
-    def build(self, name: str) -> dict[str, Any]:
-        """Return how the newest build of an environment is started."""
-        found = self.environments.runnable(name)
-        return {
-            "build_id": found.build_id,
-            "source": str(found.source),
-            "python": str(found.python),
-            "image": found.image,
-            "variables": found.variables,
-        }
+        return {name: self.environments.runnable(name).shown() for name in names}
 
     def _choice(self, taskset: dict[str, Any], known: dict[str, str | None]) -> Choice:
         key = (taskset["id"], taskset["version"])

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.environments.manifests import misfits
 from hud.platform.environments.registry import Environments
-from hud.platform.store import tables
-from hud.platform.tasksets.versions import Tasksets, problems_of, row_of
+from hud.platform.store import Store, tables
+from hud.platform.tasksets.versions import (
+    Tasksets,
+    locked_version,
+    newest_rows,
+    problems_of,
+    row_of,
+    write_version,
+)
 from hud.trace import plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 _Row = dict[str, Any]
 
@@ -48,20 +51,19 @@ class TasksetRows:
 
     def slugs(self, search: str = "", version: int | None = None) -> list[str]:
         """Return the names of the rows, in order; `search` is a part of one."""
-        newest = self._newest(version)
-        query = sa.select(newest.c.slug).order_by(newest.c.position)
+        rows = tables.taskset_rows
+        query = newest_rows(self._id, version).with_only_columns(rows.c.slug)
         if search:
-            query = query.where(newest.c.slug.icontains(search.replace("\0", ""), autoescape=True))
-        with self.store.read() as connection:
-            return list(connection.execute(query).scalars())
+            query = query.where(rows.c.slug.icontains(search.replace("\0", ""), autoescape=True))
+        return self.store.values(query)
 
     def named(self, slugs: Sequence[str], version: int | None = None) -> list[_Row]:
         """Return the rows of these names, in the order of the names; each with the `version` that it came with."""
-        newest = self._newest(version)
-        query = sa.select(newest.c.slug, newest.c.version, newest.c.row)
-        with self.store.read() as connection:
-            rows = connection.execute(query.where(newest.c.slug.in_(slugs))).all()
-        found = {row.slug: {**json.loads(row.row), "version": row.version} for row in rows}
+        query = newest_rows(self._id, version).where(tables.taskset_rows.c.slug.in_(slugs))
+        found = {
+            row.slug: {**json.loads(row.row), "version": row.version}
+            for row in self.store.rows(query)
+        }
         return [found[slug] for slug in slugs if slug in found]
 
     def get(self, slug: str) -> _Row:
@@ -79,15 +81,13 @@ class TasksetRows:
             .where(rows.c.taskset_id == self._id, rows.c.slug == slug)
             .order_by(rows.c.version.desc())
         )
-        with self.store.read() as connection:
-            found = connection.execute(query).all()
         return [
             {
                 "version": row.version,
                 "created_at": row.created_at.isoformat(),
                 "row": None if row.row is None else json.loads(row.row),
             }
-            for row in found
+            for row in self.store.rows(query)
         ]
 
     def versions(self, limit: int, offset: int, most: int = 8) -> tuple[list[_Row], int]:
@@ -143,18 +143,18 @@ class TasksetRows:
         """
         row = checked(self.store, self.team, [task])[0]
         name = row["name"]
+        changes: list[tuple[str, int, _Row | None]] = []
         with self.store.begin() as connection:
-            version = self._next_version(connection)
+            version = locked_version(connection, self._id) + 1
             known = self._known(connection)
             if name != replaces and name in known:
                 raise ConflictError(f"There is already a task {name!r}; choose another name.")
             position = max((old.position for old in known.values()), default=-1) + 1
             if replaces is not None:
-                old = self._seen(known, replaces, seen)
-                position = old.position
+                position = self._seen(known, replaces, seen).position
                 if name != replaces:
-                    self._write(connection, replaces, version, position, None)
-            self._write(connection, name, version, position, row)
+                    changes.append((replaces, position, None))
+            write_version(connection, self._id, version, [*changes, (name, position, row)])
         return {**row, "version": version}
 
     def bring_in(self, tasks: Sequence[_Row]) -> _Row:
@@ -166,31 +166,15 @@ class TasksetRows:
     def remove(self, slug: str, seen: int | None) -> int:
         """Remove a row; older versions keep it. Returns the new version."""
         with self.store.begin() as connection:
-            version = self._next_version(connection)
+            version = locked_version(connection, self._id) + 1
             old = self._seen(self._known(connection), slug, seen)
-            self._write(connection, slug, version, old.position, None)
+            write_version(connection, self._id, version, [(slug, old.position, None)])
         return version
 
-    # -- inside -------------------------------------------------------------------------------------
-
-    def _newest(self, version: int | None) -> sa.Subquery:
-        rows = tables.taskset_rows
-        last = sa.select(rows.c.slug, sa.func.max(rows.c.version).label("version")).where(
-            rows.c.taskset_id == self._id
-        )
-        if version is not None:
-            last = last.where(rows.c.version <= version)
-        newest = last.group_by(rows.c.slug).subquery()
-        return (
-            sa.select(rows)
-            .join(newest, sa.and_(rows.c.slug == newest.c.slug, rows.c.version == newest.c.version))
-            .where(rows.c.taskset_id == self._id, rows.c.row.is_not(None))
-            .subquery()
-        )
-
     def _known(self, connection: sa.Connection) -> dict[str, Any]:
-        newest = self._newest(None)
-        query = sa.select(newest.c.slug, newest.c.version, newest.c.position)
+        rows = tables.taskset_rows
+        kept = (rows.c.slug, rows.c.version, rows.c.position)
+        query = newest_rows(self._id).with_only_columns(*kept)
         return {row.slug: row for row in connection.execute(query)}
 
     def _seen(self, known: dict[str, Any], slug: str, seen: int | None) -> Any:
@@ -200,31 +184,6 @@ class TasksetRows:
         if seen is not None and old.version != seen:
             raise ConflictError(f"Task {slug!r} was changed meanwhile; look at it again.")
         return old
-
-    def _next_version(self, connection: sa.Connection) -> int:
-        """Count the taskset's version up. Held to the end of the transaction: changes follow one another."""
-        sets = tables.tasksets
-        mine = sets.c.id == self._id
-        before = connection.execute(sa.select(sets.c.version).where(mine).with_for_update())
-        version = int(before.scalar_one()) + 1
-        changed = {"version": version, "updated_at": datetime.now(UTC)}
-        connection.execute(sa.update(sets).where(mine).values(**changed))
-        return version
-
-    def _write(
-        self, connection: sa.Connection, slug: str, version: int, position: int, row: _Row | None
-    ) -> None:
-        content = None if row is None else json.dumps(row, ensure_ascii=False).encode()
-        connection.execute(
-            sa.insert(tables.taskset_rows).values(
-                taskset_id=self._id,
-                slug=slug,
-                version=version,
-                position=position,
-                row=content,
-                created_at=datetime.now(UTC),
-            )
-        )
 
 
 def _first_versions(connection: sa.Connection, identifier: str) -> dict[int, int]:

@@ -9,18 +9,16 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.access.teams import Projects
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
+from hud.platform.store.queries import Query, Row
 from hud.trace import dashed, is_id, new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 FIELDS = (
     "args",
@@ -47,12 +45,9 @@ class Tasksets:
         query = sa.select(sets).where(sets.c.team_id == self.team)
         if search:
             query = query.where(sets.c.name.icontains(search.replace("\0", ""), autoescape=True))
-        with self.store.read() as connection:
-            total = connection.execute(
-                sa.select(sa.func.count()).select_from(query.subquery())
-            ).scalar_one()
-            newest = query.order_by(sets.c.updated_at.desc(), sets.c.id)
-            rows = connection.execute(newest.limit(limit).offset(offset)).all()
+        rows, total = self.store.page(
+            query.order_by(sets.c.updated_at.desc(), sets.c.id), limit, offset
+        )
         return [_shown(row) for row in rows], total
 
     def row_counts(self, identifiers: Sequence[str]) -> dict[str, int]:
@@ -71,21 +66,17 @@ class Tasksets:
             .where(rows.c.row.is_not(None))
             .group_by(rows.c.taskset_id)
         )
-        with self.store.read() as connection:
-            return {row[0]: int(row[1]) for row in connection.execute(query)}
+        return {row[0]: int(row[1]) for row in self.store.rows(query)}
 
     def find(self, reference: str) -> _Row:
         """Return a taskset by id or name."""
         sets = tables.tasksets
-        columns = [sets.c.id] * is_id(reference) + [sets.c.name] * is_text(reference)
-        with self.store.read() as connection:
-            for column in columns:
-                wanted = plain(reference) if column is sets.c.id else reference
-                row = connection.execute(
-                    sa.select(sets).where(sets.c.team_id == self.team, column == wanted)
-                ).first()
-                if row is not None:
-                    return _shown(row)
+        wanted = [sets.c.id == plain(reference)] * is_id(reference)
+        wanted += [sets.c.name == reference] * is_text(reference)
+        for condition in wanted:
+            row = self.store.row(sa.select(sets).where(sets.c.team_id == self.team, condition))
+            if row is not None:
+                return _shown(row)
         raise NotFoundError(f"There is no taskset {reference!r}.")
 
     def create(self, name: str, project_id: str | None) -> _Row:
@@ -105,8 +96,7 @@ class Tasksets:
             "updated_at": now,
         }
         try:
-            with self.store.begin() as connection:
-                connection.execute(sa.insert(tables.tasksets).values(**row))
+            self.store.write(sa.insert(tables.tasksets).values(**row))
         except IntegrityError:
             raise ConflictError(
                 f"There is already a taskset {name!r}; choose another name."
@@ -116,9 +106,7 @@ class Tasksets:
     def export(self, reference: str, version: int | None = None) -> _Row:
         """Return a taskset with its rows, in order, as they are now or were in a version."""
         taskset = self.find(reference)
-        identifier = plain(taskset["id"])
-        with self.store.read() as connection:
-            rows = _rows(connection, identifier, version)
+        rows = self.store.rows(newest_rows(plain(taskset["id"]), version))
         return {
             "id": taskset["id"],
             "name": taskset["name"],
@@ -136,17 +124,9 @@ class Tasksets:
             .order_by(rows.c.version.desc(), rows.c.position)
         )
         found: dict[int, _Row] = {}
-        with self.store.read() as connection:
-            for row in connection.execute(query):
-                entry = found.setdefault(
-                    row.version,
-                    {
-                        "version": row.version,
-                        "created_at": row.created_at.isoformat(),
-                        "tasks": [],
-                    },
-                )
-                entry["tasks"].append(row.slug)
+        for row in self.store.rows(query):
+            entry = {"version": row.version, "created_at": row.created_at.isoformat(), "tasks": []}
+            found.setdefault(row.version, entry)["tasks"].append(row.slug)
         return list(found.values())
 
     def upload(
@@ -158,45 +138,23 @@ class Tasksets:
         """
         taskset = self._open(name, taskset_id, project_id)
         identifier = plain(taskset["id"])
-        now = datetime.now(UTC)
         with self.store.begin() as connection:
-            # Held to the end: of two uploads at once, the second compares with what the first made.
-            before = connection.execute(
-                sa.select(tables.tasksets.c.version)
-                .where(tables.tasksets.c.id == identifier)
-                .with_for_update()
-            ).scalar_one()
-            known = {row.slug: row for row in _rows(connection, identifier, None)}
-            version = before + 1
+            before = locked_version(connection, identifier)
+            known = {row.slug: row for row in connection.execute(newest_rows(identifier))}
             changed = [row for row in rows if _differs(known.get(row["name"]), row)]
             created = [row for row in changed if row["name"] not in known]
             position = max((row.position for row in known.values()), default=-1) + 1
-            values = []
-            for row in changed:
-                old = known.get(row["name"])
-                values.append(
-                    {
-                        "taskset_id": identifier,
-                        "slug": row["name"],
-                        "version": version,
-                        "position": position if old is None else old.position,
-                        "row": _dumped(row).encode(),
-                        "created_at": now,
-                    }
-                )
-                position += old is None
-            if values:
-                connection.execute(sa.insert(tables.taskset_rows), values)
-                connection.execute(
-                    sa.update(tables.tasksets)
-                    .where(tables.tasksets.c.id == identifier)
-                    .values(version=version, updated_at=now)
-                )
+            places = {row["name"]: position + place for place, row in enumerate(created)}
+            places |= {slug: row.position for slug, row in known.items()}
+            changes = [(row["name"], places[row["name"]], row) for row in changed]
+            version = before + bool(changes)
+            if changes:
+                write_version(connection, identifier, version, changes)
         return {
             "taskset_id": taskset["id"],
             "tasks_created": len(created),
             "tasks_updated": len(changed) - len(created),
-            "version": version if changed else before,
+            "version": version,
         }
 
     def _open(self, name: str, taskset_id: str | None, project_id: str | None) -> _Row:
@@ -263,25 +221,55 @@ def is_text(text: str) -> bool:
     return "\0" not in text
 
 
-def _rows(connection: sa.Connection, identifier: str, version: int | None) -> list[sa.Row[Any]]:
-    """Return the newest row of each slug up to a version, in order; those that were removed are left out."""
+def newest_rows(taskset_id: str, version: int | None = None) -> Query:
+    """Return the query for the newest row of each slug up to a version, in order, without those that were removed."""
     rows = tables.taskset_rows
     newest = sa.select(rows.c.slug, sa.func.max(rows.c.version).label("version")).where(
-        rows.c.taskset_id == identifier
+        rows.c.taskset_id == taskset_id
     )
     if version is not None:
         newest = newest.where(rows.c.version <= version)
     last = newest.group_by(rows.c.slug).subquery()
-    query = (
+    return (
         sa.select(rows)
         .join(last, sa.and_(rows.c.slug == last.c.slug, rows.c.version == last.c.version))
-        .where(rows.c.taskset_id == identifier, rows.c.row.is_not(None))
+        .where(rows.c.taskset_id == taskset_id, rows.c.row.is_not(None))
         .order_by(rows.c.position)
     )
-    return list(connection.execute(query).all())
 
 
-def _differs(old: sa.Row[Any] | None, row: _Row) -> bool:
+def locked_version(connection: sa.Connection, taskset_id: str) -> int:
+    """Return a taskset's version, locked to the end of the transaction: changes follow one another."""
+    sets = tables.tasksets
+    query = sa.select(sets.c.version).where(sets.c.id == taskset_id).with_for_update()
+    return int(connection.execute(query).scalar_one())
+
+
+def write_version(
+    connection: sa.Connection,
+    taskset_id: str,
+    version: int,
+    changes: Sequence[tuple[str, int, _Row | None]],
+) -> None:
+    """Write a new version of a taskset: slug, position and row (None: removed) of each change."""
+    sets, now = tables.tasksets, datetime.now(UTC)
+    values = [
+        {
+            "taskset_id": taskset_id,
+            "slug": slug,
+            "version": version,
+            "position": position,
+            "row": None if row is None else _dumped(row).encode(),
+            "created_at": now,
+        }
+        for slug, position, row in changes
+    ]
+    connection.execute(sa.insert(tables.taskset_rows), values)
+    mine = sa.update(sets).where(sets.c.id == taskset_id)
+    connection.execute(mine.values(version=version, updated_at=now))
+
+
+def _differs(old: Row | None, row: _Row) -> bool:
     # As text: for Python, 1, 1.0 and True are equal, and for those who compare what they sent they are not.
     return old is None or _dumped(json.loads(old.row), sort=True) != _dumped(row, sort=True)
 
@@ -291,7 +279,7 @@ def _dumped(row: _Row, *, sort: bool = False) -> str:
     return json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=sort)
 
 
-def _shown(row: sa.Row[Any]) -> _Row:
+def _shown(row: Row) -> _Row:
     return {
         "id": dashed(row.id),
         "name": row.name,
