@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Depends
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import HTTPConnection
 
 from hud.platform.access.audit import AuditLog
@@ -20,6 +21,12 @@ from hud.platform.secrets import Secrets
 from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.store import Store
 from hud.platform.training.optimizer_steps import StepsInFlight
+
+
+class StrictBody(BaseModel):
+    """Body of a request; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 def part(choose: Callable[[Parts], object]) -> Any:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import hmac
-import json
 import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import orjson
 import sqlalchemy as sa
 
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access.passes import Passes
-from hud.platform.environments.registry import SUCCEEDED, Environments
+from hud.platform.environments.registry import (
+    SUCCEEDED,
+    Environments,
+    find_build,
+    newest_build,
+)
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
-from hud.platform.store import tables
-from hud.trace import dashed, is_id, new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
+from hud.platform.store import Store, tables
+from hud.platform.store.tables import seconds_between
+from hud.trace import dashed, new_id, plain
 
 WAITING, QUEUED, BUILDING, FAILED = "WAITING", "QUEUED", "IN_PROGRESS", "FAILED"
 LOST = "It ended the server's builder three times and is not tried again."
@@ -55,21 +58,11 @@ class Builds(LeasedQueue[Build]):
         super().__init__(store)
         self.home = home
 
-    # -- asked by clients ---------------------------------------------------------------------------
-
     def begin(self, team: str) -> str:
         """Make a build that waits for its archive; returns its id."""
-        build_id = new_id()
-        with self.store.begin() as connection:
-            connection.execute(
-                sa.insert(tables.builds).values(
-                    id=build_id,
-                    team_id=team,
-                    status=WAITING,
-                    options={},
-                    created_at=datetime.now(UTC),
-                )
-            )
+        build_id, now = new_id(), datetime.now(UTC)
+        row = {"id": build_id, "team_id": team, "status": WAITING, "options": {}, "created_at": now}
+        self.store.write(sa.insert(tables.builds).values(**row))
         return build_id
 
     def sign(self, build_id: str) -> str:
@@ -88,21 +81,15 @@ class Builds(LeasedQueue[Build]):
         """Raise `NotFoundError` unless a build still waits for its archive."""
         builds = tables.builds
         query = sa.select(builds.c.status).where(builds.c.id == plain(build_id))
-        with self.store.read() as connection:
-            if connection.execute(query).scalar() != WAITING:
-                raise NotFoundError(f"No build {build_id!r} waits for an archive.")
+        if self.store.value(query) != WAITING:
+            raise NotFoundError(f"No build {build_id!r} waits for an archive.")
 
     def received(self, build_id: str, archive: str) -> None:
         """Note where the archive of a build lies; a later one takes its place until the build is triggered."""
         builds = tables.builds
-        with self.store.begin() as connection:
-            changed = connection.execute(
-                sa.update(builds)
-                .where(builds.c.id == plain(build_id), builds.c.status == WAITING)
-                .values(archive=archive)
-            )
-            if changed.rowcount != 1:
-                raise NotFoundError(f"No build {build_id!r} waits for an archive.")
+        mine = (builds.c.id == plain(build_id), builds.c.status == WAITING)
+        if self.store.write(sa.update(builds).where(*mine).values(archive=archive)) != 1:
+            raise NotFoundError(f"No build {build_id!r} waits for an archive.")
 
     def trigger(
         self,
@@ -116,7 +103,7 @@ class Builds(LeasedQueue[Build]):
         private: dict[str, dict[str, str]],
     ) -> dict[str, Any]:
         """Queue a build. `private` (environment variables, build secrets) is kept in a file, not in the store."""
-        row = self._row(team, build_id)
+        row = find_build(self.store, team, build_id)
         if row.status != WAITING or row.archive is None:
             raise ConflictError(
                 f"Build {build_id!r} has no archive yet; PUT it to its upload URL first."
@@ -130,27 +117,17 @@ class Builds(LeasedQueue[Build]):
             environment_id = environments.find_or_create(name, project_id)
         self._write_private(row.id, private)
         builds = tables.builds
-        with self.store.begin() as connection:
-            changed = connection.execute(
-                sa.update(builds)
-                .where(builds.c.id == row.id, builds.c.status == WAITING)
-                .values(
-                    status=QUEUED,
-                    environment_id=environment_id,
-                    options={**options, "name": name},
-                )
-            )
-        if changed.rowcount != 1:
+        mine = (builds.c.id == row.id, builds.c.status == WAITING)
+        queued = {"status": QUEUED, "environment_id": environment_id}
+        options = {**options, "name": name}
+        if self.store.write(sa.update(builds).where(*mine).values(**queued, options=options)) != 1:
             raise ConflictError(f"Build {build_id!r} was started already.")
         return {"id": dashed(row.id), "registry_id": dashed(environment_id)}
 
     def status(self, team: str, build_id: str) -> dict[str, Any]:
         """Return what there is to say of a build."""
-        row = self._row(team, build_id)
+        row = find_build(self.store, team, build_id)
         manifest = row.manifest or {}
-        took = None
-        if row.started_at is not None and row.ended_at is not None:
-            took = (row.ended_at - row.started_at).total_seconds()
         name = row.options.get("name")
         return {
             "id": dashed(row.id),
@@ -161,7 +138,7 @@ class Builds(LeasedQueue[Build]):
             "image_name": name,
             "registry_name": name,
             "error_message": row.error,
-            "duration_seconds": took,
+            "duration_seconds": seconds_between(row.started_at, row.ended_at),
             "created_at": row.created_at.isoformat(),
             "manifest": {
                 "tasks": manifest.get("tasks", []),
@@ -183,10 +160,7 @@ class Builds(LeasedQueue[Build]):
             .where(lines.c.build_id == plain(build_id), lines.c.number > beyond)
             .order_by(lines.c.number)
         )
-        with self.store.read() as connection:
-            return [(row.number, row.text, row.created_at) for row in connection.execute(query)]
-
-    # -- asked by workers ---------------------------------------------------------------------------
+        return [(row.number, row.text, row.created_at) for row in self.store.rows(query)]
 
     def item(self, row: sa.Row[Any], lease: Lease) -> Build:
         return Build(lease, row.team_id, row.environment_id, row.archive, row.options)
@@ -217,8 +191,7 @@ class Builds(LeasedQueue[Build]):
     def clear_log(self, build: Build) -> None:
         """Forget what an earlier attempt wrote."""
         lines = tables.build_lines
-        with self.store.begin() as connection:
-            connection.execute(sa.delete(lines).where(lines.c.build_id == build.id))
+        self.store.write(sa.delete(lines).where(lines.c.build_id == build.id))
 
     def succeed(self, build: Build, folder: Path, manifest: dict[str, Any]) -> int:
         """Make a build the environment's newest version; returns the version."""
@@ -249,35 +222,16 @@ class Builds(LeasedQueue[Build]):
 
     def newest(self, build: Build) -> Path | None:
         """Return the folder of the environment's newest build that succeeded."""
-        builds = tables.builds
-        query = (
-            sa.select(builds.c.folder)
-            .where(builds.c.environment_id == build.environment_id, builds.c.status == SUCCEEDED)
-            .order_by(builds.c.version.desc())
-            .limit(1)
+        folder = self.store.value(
+            newest_build(build.environment_id).with_only_columns(tables.builds.c.folder)
         )
-        with self.store.read() as connection:
-            folder = connection.execute(query).scalar()
         return None if folder is None else Path(folder)
 
     def private(self, build: Build) -> dict[str, dict[str, str]]:
         """Return a build's variables and secrets, while it is being built."""
         path = self._private_path(build.id)
-        found: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+        found: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
         return found
-
-    # -- inside -------------------------------------------------------------------------------------
-
-    def _row(self, team: str, build_id: str) -> sa.Row[Any]:
-        builds = tables.builds
-        row = None
-        if is_id(build_id):
-            mine = (builds.c.id == plain(build_id), builds.c.team_id == team)
-            with self.store.read() as connection:
-                row = connection.execute(sa.select(builds).where(*mine)).first()
-        if row is None:
-            raise NotFoundError(f"There is no build {build_id!r}.")
-        return row
 
     def _private_path(self, build_id: str) -> Path:
         return self.home / "builds" / f"{build_id}.private.json"
@@ -285,9 +239,14 @@ class Builds(LeasedQueue[Build]):
     def _write_private(self, build_id: str, private: dict[str, dict[str, str]]) -> None:
         path = self._private_path(build_id)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            json.dump(private, file)
+        write_alone(path, private)
 
     def _signature(self, build_id: str, expires: int) -> str:
         return Passes(self.home).sign(f"upload:{plain(build_id)}:{expires}")
+
+
+def write_alone(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON into a file that the server's own user alone may read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(orjson.dumps(content))

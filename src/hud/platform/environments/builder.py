@@ -23,7 +23,7 @@ from hud.platform.environments import container_images as containers
 from hud.platform.environments.archives import unpack
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
-from hud.platform.environments.build_queue import Build, Builds
+from hud.platform.environments.build_queue import Build, Builds, write_alone
 from hud.platform.environments.registry import VARIABLES, interpreter, normalized
 from hud.platform.environments.virtual_environment import clean_variables, install, requirements
 
@@ -282,8 +282,5 @@ async def _alone(path: Path) -> AsyncIterator[None]:
 
 
 def _keep_variables(folder: Path, variables: dict[str, str]) -> None:
-    path = folder / VARIABLES
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(orjson.dumps(variables))
+    write_alone(folder / VARIABLES, variables)
     (folder / _DONE).touch()

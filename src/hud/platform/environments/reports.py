@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from hud.errors import NotFoundError
-from hud.platform.store import tables
-from hud.trace import is_id, plain
+from hud.platform.environments import registry
+from hud.platform.store import Store, tables
+from hud.platform.store.queries import Row
+from hud.platform.store.tables import seconds_between
+from hud.trace import plain
 
 if TYPE_CHECKING:
     from hud.platform.environments.runtime_sessions import RuntimeSessions
-    from hud.platform.store import Store
 
 WORDS = {
     "WAITING": "waiting",
@@ -27,7 +28,7 @@ WORDS = {
 }
 """States of builds, as pages say them."""
 OVER = ("succeeded", "failed")
-_BUILD_COLUMNS = ("id", "environment_id", "status", "version", "error", "worker")
+_BUILD_COLUMNS = ("id", "environment_id", "version", "error", "worker", "manifest")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -51,36 +52,21 @@ def builds_page(
     if environment_id is not None:
         wanted.append(builds.c.environment_id == environment_id)
     query = sa.select(builds).where(*wanted).order_by(builds.c.created_at.desc(), builds.c.id)
-    with store.read() as connection:
-        total = connection.execute(
-            sa.select(sa.func.count()).select_from(builds).where(*wanted)
-        ).scalar_one()
-        rows = connection.execute(query.limit(limit).offset(offset)).mappings().all()
+    rows, total = store.page(query, limit, offset)
     return [_build(row) for row in rows], total
 
 
 def find_build(store: Store, team: str, build_id: str) -> dict[str, Any]:
     """Return one build of a team. Raises `NotFoundError` where there is none."""
-    builds = tables.builds
-    row = None
-    if is_id(build_id):
-        mine = (builds.c.id == plain(build_id), builds.c.team_id == team)
-        with store.read() as connection:
-            row = connection.execute(sa.select(builds).where(*mine)).mappings().first()
-    if row is None:
-        raise NotFoundError(f"There is no build {build_id!r}.")
-    return _build(row)
+    return _build(registry.find_build(store, team, build_id))
 
 
 def last_lines(store: Store, build_id: str, most: int | None) -> tuple[list[str], int]:
     """Return the last `most` lines of a build's log, or all of them, and how many there are."""
     lines = tables.build_lines
-    mine = lines.c.build_id == build_id
-    query = sa.select(lines.c.text).where(mine).order_by(lines.c.number.desc())
-    with store.read() as connection:
-        total = connection.execute(sa.select(sa.func.count()).where(mine)).scalar_one()
-        found = connection.execute(query if most is None else query.limit(most)).scalars().all()
-    return list(reversed(found)), total
+    mine = sa.select(lines.c.text).where(lines.c.build_id == build_id)
+    rows, total = store.page(mine.order_by(lines.c.number.desc()), most, 0)
+    return [row.text for row in reversed(rows)], total
 
 
 def builds_under_way(store: Store, team: str) -> dict[str, str]:
@@ -96,8 +82,7 @@ def builds_under_way(store: Store, team: str) -> dict[str, str]:
         builds.c.environment_id == newest.c.environment_id, builds.c.created_at == newest.c.at
     )
     query = sa.select(builds.c.environment_id, builds.c.status).join(newest, same)
-    with store.read() as connection:
-        rows = connection.execute(query.where(builds.c.status != "SUCCEEDED")).all()
+    rows = store.rows(query.where(builds.c.status != "SUCCEEDED"))
     return {row.environment_id: WORDS.get(row.status, row.status) for row in rows}
 
 
@@ -109,25 +94,23 @@ def running(
     A worker that keeps an environment warm is among the processes, too.
     """
     identifier, name = plain(environment["id"]), environment["name"]
-    builds = tables.builds
-    with store.read() as connection:
-        folders = connection.execute(
-            sa.select(builds.c.id, builds.c.folder, builds.c.version).where(
-                builds.c.environment_id == identifier,
-                builds.c.team_id == team,
-                builds.c.folder.is_not(None),
-            )
-        ).all()
-        rollouts = tables.rollouts
-        open_rollouts = connection.execute(
-            sa.select(rollouts.c.status, sa.func.count())
-            .where(
-                rollouts.c.team_id == team,
-                rollouts.c.status.in_(("queued", "running", "cancelling")),
-                rollouts.c.spec["env"].as_string() == name,
-            )
-            .group_by(rollouts.c.status)
-        ).all()
+    builds, rollouts = tables.builds, tables.rollouts
+    folders = store.rows(
+        sa.select(builds.c.id, builds.c.folder, builds.c.version).where(
+            builds.c.environment_id == identifier,
+            builds.c.team_id == team,
+            builds.c.folder.is_not(None),
+        )
+    )
+    open_rollouts = store.rows(
+        sa.select(rollouts.c.status, sa.func.count())
+        .where(
+            rollouts.c.team_id == team,
+            rollouts.c.status.in_(("queued", "running", "cancelling")),
+            rollouts.c.spec["env"].as_string() == name,
+        )
+        .group_by(rollouts.c.status)
+    )
     ours = {row.id for row in folders}
     return {
         "sessions": [
@@ -174,18 +157,13 @@ def _process(entry: Path) -> Process:
     return Process(int(entry.name), seconds, pages * _PAGE_BYTES)
 
 
-def _build(row: Any) -> dict[str, Any]:
-    shown = {name: row[name] for name in _BUILD_COLUMNS}
-    took = None
-    if row["started_at"] is not None and row["ended_at"] is not None:
-        took = (row["ended_at"] - row["started_at"]).total_seconds()
+def _build(row: Row) -> dict[str, Any]:
     moments = ("created_at", "started_at", "ended_at")
     return {
-        **shown,
-        "status": WORDS.get(row["status"], row["status"]),
-        "name": row["options"].get("name"),
-        "attempt": row["attempt"] or None,
-        "seconds": took,
-        "manifest": row["manifest"],
-        **{name: None if row[name] is None else row[name].isoformat() for name in moments},
+        **{name: getattr(row, name) for name in _BUILD_COLUMNS},
+        "status": WORDS.get(row.status, row.status),
+        "name": row.options.get("name"),
+        "attempt": row.attempt or None,
+        "seconds": seconds_between(row.started_at, row.ended_at),
+        **{name: at.isoformat() if (at := getattr(row, name)) else None for name in moments},
     }

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from hud.errors import UsageError
 from hud.platform.rollouts.queue import Rollouts
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.reporting import job_entered, new_run
 from hud.trace import new_id
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 _BEGUN: dict[str, Any] = {
     "status": "running",
@@ -47,8 +44,8 @@ class HostedJobs:
             .join(runs, runs.c.trace_id == rollouts.c.trace_id)
             .where(rollouts.c.job_id == job_id, rollouts.c.team_id == self.team)
         )
-        with self.store.read() as connection:
-            known, still_open, unmeasured = connection.execute(query).one()
+        (counts,) = self.store.rows(query)
+        known, still_open, unmeasured = counts
         return {"known": known, "open": still_open, "unmeasured": unmeasured}
 
     def resume(self, job_id: str) -> int:
@@ -77,8 +74,7 @@ class HostedJobs:
         query = sa.select(rollouts.c.spec).where(
             rollouts.c.job_id == job["id"], rollouts.c.team_id == self.team
         )
-        with self.store.read() as connection:
-            specs = connection.execute(query.order_by(rollouts.c.created_at)).scalars().all()
+        specs = self.store.values(query.order_by(rollouts.c.created_at))
         if not specs:
             raise UsageError(
                 "The platform did not play this job, and does not know how. Play it again with hud eval."

@@ -46,8 +46,6 @@ class Rollouts(LeasedQueue[Taken]):
     most_attempts = 4
     """Leases that may be lost, or infrastructure faults, before a rollout is an error."""
 
-    # -- asked by clients ---------------------------------------------------------------------------
-
     def submit(
         self, team: str, key_id: str | None, trace_id: str, job_id: str | None, spec: dict[str, Any]
     ) -> str:
@@ -71,8 +69,7 @@ class Rollouts(LeasedQueue[Taken]):
         with contextlib.suppress(IntegrityError), self.store.begin() as connection:
             if connection.execute(sa.select(rollouts.c.status).where(mine)).first() is None:
                 connection.execute(sa.insert(rollouts).values(**row))
-        with self.store.read() as connection:
-            return str(connection.execute(sa.select(rollouts.c.status).where(mine)).scalar_one())
+        return str(self.store.value(sa.select(rollouts.c.status).where(mine)))
 
     def cancel(self, team: str, *, trace_id: str | None = None, job_id: str | None = None) -> int:
         """Cancel open rollouts: one, those of a job, or all of the team's; returns how many."""
@@ -96,19 +93,13 @@ class Rollouts(LeasedQueue[Taken]):
             .where(rollouts.c.team_id == team, rollouts.c.ended_at.is_(None))
             .group_by(rollouts.c.job_id)
         )
-        with self.store.read() as connection:
-            return {job or "": int(count) for job, count in connection.execute(query)}
+        return {job or "": int(count) for job, count in self.store.rows(query)}
 
     def known(self, team: str, *, job_id: str) -> int:
         """Return how many rollouts of a job there are, open or ended."""
         rollouts = tables.rollouts
-        query = sa.select(sa.func.count()).where(
-            rollouts.c.team_id == team, rollouts.c.job_id == job_id
-        )
-        with self.store.read() as connection:
-            return int(connection.execute(query).scalar_one())
-
-    # -- asked by workers ---------------------------------------------------------------------------
+        mine = (rollouts.c.team_id == team, rollouts.c.job_id == job_id)
+        return int(self.store.value(sa.select(sa.func.count()).where(*mine)))
 
     def finish(
         self, worker: str, trace_id: str, attempt: int, events: bytes, *, again: bool
@@ -142,15 +133,12 @@ class Rollouts(LeasedQueue[Taken]):
     def end_cancelled(self, connection: sa.Connection, which: Which) -> None:
         _end(connection, which, "cancelled", "Cancelled.")
 
-    # -- inside -------------------------------------------------------------------------------------
-
     def _job_known(self, team: str, job_id: str) -> bool:
         jobs = tables.jobs
-        with self.store.read() as connection:
-            row = connection.execute(sa.select(jobs.c.team_id).where(jobs.c.id == job_id)).first()
-        if row is not None and row.team_id != team:
+        owner = self.store.value(sa.select(jobs.c.team_id).where(jobs.c.id == job_id))
+        if owner not in (None, team):
             raise ConflictError(f"Job {job_id!r} is not of this key's team.")
-        return row is not None
+        return owner is not None
 
 
 def _end(connection: sa.Connection, which: Which, status: str, error: str) -> int:

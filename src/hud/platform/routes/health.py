@@ -13,8 +13,9 @@ from fastapi.responses import JSONResponse
 
 from hud.errors import StoreError
 from hud.platform.dependencies import StoppingPart, StorePart, part
+from hud.platform.environments.build_queue import Builds
 from hud.platform.metrics import CONTENT_TYPE, Metrics
-from hud.platform.rollouts.queue_lengths import measure_queues
+from hud.platform.rollouts.queue import Rollouts
 from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.store.telemetry_admission import Intake
 
@@ -37,8 +38,7 @@ def ready(store: StorePart, engine: UsedEngine, stopping: StoppingPart) -> JSONR
         "stopping": stopping.is_set(),
     }
     try:
-        with store.read() as connection:
-            connection.execute(sa.text("SELECT 1"))
+        store.value(sa.select(1))
     except StoreError:
         parts["store"] = "unavailable"  # Why is in the log: anybody may ask here.
     fine = parts["store"] == parts["engine"] == "ok" and not parts["stopping"]
@@ -52,6 +52,12 @@ def tell_metrics(
     intake: Annotated[Intake, part(lambda parts: parts.intake)],
     engine: UsedEngine,
 ) -> Response:
-    """Prometheus' text format."""
-    measure_queues(metrics, store, intake, engine)
+    """Prometheus' text format; the lengths of queues are read now."""
+    sizes = {"streams": 0 if engine is None else engine.streams, "telemetry": intake.uploads}
+    for queue in (Rollouts, Builds):
+        waiting = sa.select(sa.func.count()).where(queue.table.c.status == queue.waiting)
+        sizes[queue.table.name] = store.value(waiting)
+    for name, size in sizes.items():
+        metrics.queues.labels(name).set(size)
+    metrics.telemetry_bytes.set(intake.bytes)
     return Response(metrics.render(), media_type=CONTENT_TYPE)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access import needs
@@ -23,6 +23,7 @@ from hud.platform.dependencies import (
     EnginePart,
     Models,
     Steps,
+    StrictBody,
     Team,
     TeamSecrets,
     Who,
@@ -54,10 +55,8 @@ class ForkRequest(BaseModel):
     config: ModelConfig | None = None
 
 
-class CreateRequest(BaseModel):
+class CreateRequest(StrictBody):
     """Make a small random model whose tokenizer is learned from texts."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str
     texts: list[str]
@@ -67,37 +66,29 @@ class CreateRequest(BaseModel):
     config: ModelConfig | None = None
 
 
-class AddRequest(BaseModel):
+class AddRequest(StrictBody):
     """Register a Hugging Face folder of the server's machine, or a hub id."""
-
-    model_config = ConfigDict(extra="forbid")
 
     source: str
     name: str
     config: ModelConfig | None = None
 
 
-class ProvideRequest(BaseModel):
+class ProvideRequest(StrictBody):
     """Register a model that lives with a provider."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str
     provider: ProviderConfig
 
 
-class ServersRequest(BaseModel):
+class ServersRequest(StrictBody):
     """Have a model sampled on vLLM servers; without any, on this platform."""
-
-    model_config = ConfigDict(extra="forbid")
 
     vllm: VllmConfig | None
 
 
-class NameRequest(BaseModel):
+class NameRequest(StrictBody):
     """Name a checkpoint: its files then stay."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str
 
@@ -208,10 +199,7 @@ async def checkpoints(registry: Models, steps: Steps, model_id: str) -> list[dic
 @router.get("/{model_id}/checkpoints/{checkpoint_id}")
 def checkpoint(registry: Models, model_id: str, checkpoint_id: str) -> dict[str, Any]:
     model = registry.model(model_id)
-    found = registry.tree.find(model, checkpoint_id)
-    if found is None:
-        raise NotFoundError(f"Model {model.slug!r} began with weights, not with a checkpoint.")
-    return _checkpoint(registry.tree.get(found), model)
+    return _checkpoint(registry.tree.get(_node(registry, model, checkpoint_id)), model)
 
 
 @router.put("/{model_id}/checkpoints/{checkpoint_id}", dependencies=_TRAIN)
@@ -219,10 +207,8 @@ def name_checkpoint(
     registry: Models, model_id: str, checkpoint_id: str, body: NameRequest
 ) -> dict[str, Any]:
     model = registry.model(model_id)
-    found = registry.tree.find(model, checkpoint_id)
-    if found is None:
-        raise NotFoundError(f"Model {model.slug!r} began with weights, not with a checkpoint.")
-    return _checkpoint(registry.tree.rename(model, found, body.name), model)
+    node = _node(registry, model, checkpoint_id)
+    return _checkpoint(registry.tree.rename(model, node, body.name), model)
 
 
 @router.put("/{model_id}/head", dependencies=_TRAIN)
@@ -319,6 +305,14 @@ def _found(registry: Registry, secrets: Secrets, reference: str) -> ModelRecord:
         if found is None:
             raise
         return found
+
+
+def _node(registry: Registry, model: ModelRecord, reference: str) -> str:
+    """Return the id of a checkpoint; the base of a model is none."""
+    found = registry.tree.find(model, reference)
+    if found is None:
+        raise NotFoundError(f"Model {model.slug!r} began with weights, not with a checkpoint.")
+    return found
 
 
 def _model(model: ModelRecord) -> dict[str, Any]:

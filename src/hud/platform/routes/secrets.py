@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import SecretStr
 
 from hud.platform.access import needs
-from hud.platform.dependencies import Audit, TeamSecrets
+from hud.platform.dependencies import Audit, StrictBody, TeamSecrets
 
 router = APIRouter(prefix="/v2/secrets", tags=["models"], dependencies=[Depends(needs("admin"))])
 
 
-class SecretValue(BaseModel):
+class SecretValue(StrictBody):
     """The value of a key."""
-
-    model_config = ConfigDict(extra="forbid")
 
     value: SecretStr
 

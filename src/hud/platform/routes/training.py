@@ -12,14 +12,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
 from hud.learning.losses.config import available_losses
 from hud.learning.training_calls import OPTIM_STEP, TRAINING_CALLS, Call
 from hud.learning.wire_types import LossesResult
 from hud.platform.access import needs
-from hud.platform.dependencies import Audit, EnginePart, Models, Steps, Who, of_team
+from hud.platform.dependencies import Audit, EnginePart, Models, Steps, StrictBody, Who, of_team
 from hud.platform.training.runs import TrainingRuns
 from hud.train.contributor import HEADER, read_contributor
 
@@ -28,11 +27,7 @@ Runs = Annotated[TrainingRuns, of_team(TrainingRuns)]
 _TRAIN = "/v1/models/{model_id}/train"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class NewTrainingRun(_Strict):
+class NewTrainingRun(StrictBody):
     """A training run that begins."""
 
     model: str
@@ -40,14 +35,14 @@ class NewTrainingRun(_Strict):
     state: dict[str, Any]
 
 
-class TrainingRunChange(_Strict):
+class TrainingRunChange(StrictBody):
     """Changed fields of a training run; state keys that are not named stay."""
 
     status: str | None = None
     state: dict[str, Any] | None = None
 
 
-class StepReport(_Strict):
+class StepReport(StrictBody):
     """One step's metrics; with it the run goes on to `next_step`. Reporting it again replaces it."""
 
     step: int
