@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import Request
 from fastapi.responses import StreamingResponse
@@ -30,6 +29,10 @@ class Revision:
     value: str
     over: bool = False
     """True where it cannot change any more: the stream ends."""
+
+
+Following = tuple[Hashable, Callable[[], Revision]]
+"""A function that reads a revision, after the key of everything that it depends on."""
 
 
 class Changes:
@@ -72,16 +75,12 @@ class Changes:
 
 
 def changes(
-    request: Request, key: Hashable, read: Callable[[], Revision], seen: str = ""
+    request: Request, key: Hashable, read: Callable[[], Revision], seen: str
 ) -> StreamingResponse:
-    """Answer `/events/...`: tell whenever what `read` returns has changed. `key` is everything that `read` depends on."""
+    """Answer with server-sent events whenever what `read` returns has changed, until the browser goes away."""
     following: Changes = request.app.state.changes
-    return stream(following.follow(key, read, seen))
-
-
-def stream(events: AsyncIterator[bytes]) -> StreamingResponse:
-    """Answer with server-sent events; it ends when the browser goes away."""
-    headers: dict[str, Any] = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    events = following.follow(key, read, seen)
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 

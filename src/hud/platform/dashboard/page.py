@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import RedirectResponse, Response
-from starlette.requests import HTTPConnection
 
 from hud.platform.access import Scope, caller, needs
+from hud.platform.dashboard.events import changes
+from hud.platform.dashboard.rendering import page
+from hud.platform.dependencies import StorePart, Team
 from hud.platform.parts import Parts
+from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.training.launch_request import Launching
 
 Route = Callable[..., Any]
+Data = dict[str, Any]
+Offset = Annotated[int, Query(ge=0, le=2**31 - 1)]
+"""Place of a page's first row among all rows."""
 
 
-async def _launching(connection: HTTPConnection) -> Launching:
-    parts: Parts = connection.app.state.parts
-    who = caller(connection)
+async def _launching(request: Request) -> Launching:
+    parts: Parts = request.app.state.parts
+    who = caller(request)
     return Launching(
         parts.launches,
         parts.registry.of(who.team_id),
@@ -28,7 +34,13 @@ async def _launching(connection: HTTPConnection) -> Launching:
     )
 
 
+def _rows(store: StorePart, team: Team, taskset_id: str) -> TasksetRows:
+    return TasksetRows(store, team, taskset_id)
+
+
 LaunchingPart = Annotated[Launching, Depends(_launching)]
+Rows = Annotated[TasksetRows, Depends(_rows)]
+"""The rows of the taskset that the path names."""
 
 
 class Pages(APIRouter):
@@ -37,21 +49,62 @@ class Pages(APIRouter):
     def __init__(self) -> None:
         super().__init__(dependencies=[Depends(needs("read"))], default_response_class=Response)
 
-    def page(self, path: str) -> Callable[[Route], Route]:
-        """Serve `path`, and its twin at `path.json`, with a function that returns `rendering.page(...)`."""
+    def page(self, path: str, template: str) -> Callable[[Route], Route]:
+        """Serve `path` with a template over the data that the function returns, and its twin at `path.json`."""
 
         def serve(function: Route) -> Route:
             # The twin first: an id in the path would take ".json" for its end.
-            if path != "/":
-                self.add_api_route(f"{path}.json", function, methods=["GET"])
-            self.add_api_route(path, function, methods=["GET", "HEAD"])
+            drawn = _drawn(function, template, 200)
+            self.add_api_route(f"{path}.json", drawn, methods=["GET"])
+            self.add_api_route(path, drawn, methods=["GET", "HEAD"])
             return function
 
         return serve
 
-    def action(self, path: str, scope: Scope) -> Callable[[Route], Route]:
-        """Serve a POST of a form, for who holds `scope`; the function does it and returns `see(...)`."""
-        return self.post(path, dependencies=[Depends(needs(scope))])
+    def action(
+        self, path: str, scope: Scope, template: str | None = None
+    ) -> Callable[[Route], Route]:
+        """Serve a POST of a form, for who holds `scope`; the function does it and returns `see(...)`.
+
+        Where it returns data, the form's `template` is shown again over it, with status 422.
+        """
+
+        def serve(function: Route) -> Route:
+            answer = function if template is None else _drawn(function, template, 422)
+            self.add_api_route(path, answer, methods=["POST"], dependencies=[Depends(needs(scope))])
+            return function
+
+        return serve
+
+    def events(self, path: str) -> Callable[[Route], Route]:
+        """Serve a stream of events to a live page; the function returns a `Following`."""
+
+        def serve(function: Route) -> Route:
+            following = Depends(function)
+
+            def followed(request: Request, found: Any = following, seen: str = "") -> Response:
+                key, read = found
+                return changes(request, key, read, seen)
+
+            self.add_api_route(path, followed, methods=["GET"])
+            return function
+
+        return serve
+
+
+def _drawn(function: Route, template: str, status: int) -> Route:
+    """Return a route that draws what `function`, its dependency, returns; a response goes out as it is."""
+    data = Depends(function)
+
+    def drawn(request: Request, found: Any = data) -> Response:
+        return found if isinstance(found, Response) else page(request, template, found, status)
+
+    return drawn
+
+
+def paged(total: int, limit: int, offset: int) -> dict[str, int]:
+    """Return the fields of a page that the macro `pagination` takes."""
+    return {"total": total, "limit": limit, "offset": offset}
 
 
 def see(path: str) -> RedirectResponse:

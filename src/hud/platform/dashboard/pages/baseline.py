@@ -10,7 +10,7 @@ import base64
 from statistics import fmean, median
 from typing import Annotated, Any
 
-from fastapi import Form, Query, Request, Response
+from fastapi import Form, Request, Response
 from starlette.datastructures import FormData
 
 from hud.errors import ConflictError, NotFoundError, UsageError
@@ -19,8 +19,8 @@ from hud.platform.baseline.jobs import scores
 from hud.platform.baseline.screen import screen_arguments
 from hud.platform.baseline.sitting import Move, Order, Sitting, pictures
 from hud.platform.baseline.sittings import Sittings
-from hud.platform.dashboard.events import Revision, changes
-from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.events import Following, Revision
+from hud.platform.dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
 from hud.platform.dashboard.trace_values import as_json
@@ -41,40 +41,27 @@ FRONTS = {"bash": "parts/baseline_shell.html", "computer": "parts/baseline_scree
 """By a tool's `native` kind, what a person uses it with."""
 FORM = "parts/baseline_form.html"
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_MOST = 2**31 - 1
 SittingsPart = Annotated[Sittings, part(lambda parts: parts.sittings)]
-Offset = Annotated[int, Query(ge=0, le=_MOST)]
 
 
-@router.page("/baseline")
-def baseline(
-    request: Request, store: StorePart, sittings: SittingsPart, who: Who, offset: Offset = 0
-) -> Response:
+@router.page("/baseline", "baseline.html")
+def baseline(store: StorePart, sittings: SittingsPart, who: Who, offset: Offset = 0) -> Data:
     """The tasksets to choose from, and what the caller sits at."""
     items, total = Tasksets(store, who.team_id).page(None, PER_PAGE, offset)
     for item in items:
         item.update(_summary(scores(store, who.team_id, item["id"])))
-    data = {
+    return {
         "items": items,
         "sittings": [_short(sitting) for sitting in _mine(sittings, who)],
-        "total": total,
-        "limit": PER_PAGE,
-        "offset": offset,
+        **paged(total, PER_PAGE, offset),
     }
-    return page(request, "baseline.html", data)
 
 
-@router.page("/baseline/{taskset_id}")
+@router.page("/baseline/{taskset_id}", "baseline_tasks.html")
 def tasks(
-    request: Request,
-    store: StorePart,
-    sittings: SittingsPart,
-    who: Who,
-    taskset_id: str,
-    offset: Offset = 0,
-) -> Response:
+    store: StorePart, sittings: SittingsPart, who: Who, rows: Rows, offset: Offset = 0
+) -> Data:
     """The tasks of a taskset, with how people did."""
-    rows = TasksetRows(store, who.team_id, taskset_id)
     slugs = rows.slugs()
     known = scores(store, who.team_id, rows.taskset["id"])
     open_here = {
@@ -90,42 +77,33 @@ def tasks(
         }
         for row in rows.named(slugs[offset : offset + PER_PAGE])
     ]
-    data = {
+    return {
         "taskset": rows.taskset,
         "items": items,
         "summary": _summary(known),
-        "total": len(slugs),
-        "limit": PER_PAGE,
-        "offset": offset,
+        **paged(len(slugs), PER_PAGE, offset),
     }
-    return page(request, "baseline_tasks.html", data)
 
 
 @router.action("/baseline/{taskset_id}/begin", "run")
 async def begin(
-    store: StorePart,
-    sittings: SittingsPart,
-    who: Who,
-    taskset_id: str,
-    slug: Annotated[str, Form()],
+    sittings: SittingsPart, who: Who, rows: Rows, slug: Annotated[str, Form()]
 ) -> Response:
     """Sit down at a task."""
-    rows = TasksetRows(store, who.team_id, taskset_id)
-    row = rows.get(slug)
-    sitting = await sittings.begin(who.team_id, _user(who), rows.taskset, row)
+    sitting = await sittings.begin(who.team_id, _user(who), rows.taskset, rows.get(slug))
     return see(f"/baseline/sitting/{sitting.id}")
 
 
-@router.page("/baseline/sitting/{sitting_id}")
+@router.page("/baseline/sitting/{sitting_id}", "baseline_sitting.html")
 def sitting(
     request: Request, store: StorePart, sittings: SittingsPart, who: Who, sitting_id: str
-) -> Response:
+) -> Response | Data:
     """A task as the caller sits at it; once it is over, its score."""
     found = _open(sittings, who, sitting_id)
     if found is None:
-        return _over(request, store, who, sitting_id)
+        return page(request, "baseline_over.html", _over(store, who, sitting_id))
     found.touch()
-    data = {
+    return {
         "id": found.id,
         "slug": found.slug,
         "taskset": found.taskset,
@@ -138,14 +116,11 @@ def sitting(
         "moves": [_move(move) for move in reversed(found.moves[-MOST_SHOWN:])],
         "moves_total": len(found.moves),
     }
-    return page(request, "baseline_sitting.html", data)
 
 
-@router.get("/events/baseline/{sitting_id}")
-def sitting_events(
-    request: Request, sittings: SittingsPart, who: Who, sitting_id: str, seen: str = ""
-) -> Response:
-    """Tells when a sitting goes from one state to the next; who listens is there."""
+@router.events("/events/baseline/{sitting_id}")
+def sitting_events(sittings: SittingsPart, who: Who, sitting_id: str) -> Following:
+    """Tell when a sitting goes from one state to the next; who listens is there."""
     found = _open(sittings, who, sitting_id)
 
     def read() -> Revision:
@@ -154,7 +129,7 @@ def sitting_events(
         found.touch()
         return Revision(found.revision)
 
-    return changes(request, ("sitting", plain(sitting_id), found is None), read, seen)
+    return ("sitting", plain(sitting_id), found is None), read
 
 
 @router.get("/baseline/sitting/{sitting_id}/here")
@@ -221,7 +196,7 @@ async def leave(sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
     return see(f"/baseline/{found.taskset['id']}")
 
 
-def _over(request: Request, store: Store, who: Identity, sitting_id: str) -> Response:
+def _over(store: Store, who: Identity, sitting_id: str) -> Data:
     run = records.find_run(store, who.team_id, sitting_id)
     extra = run["extra"] or {}
     if extra.get("user_id") != _user(who):
@@ -231,14 +206,13 @@ def _over(request: Request, store: Store, who: Identity, sitting_id: str) -> Res
     following = TasksetRows(store, who.team_id, taskset["id"]).slugs()
     place = following.index(run["slug"]) + 1 if run["slug"] in following else 0
     names = ("id", "slug", "status", "reward", "error", "content", "job_id")
-    data = {
+    return {
         **{name: run[name] for name in names},
         "seconds": extra.get("human_seconds"),
         "taskset": taskset,
         "next": following[place] if place < len(following) else None,
         "subscores": _subscores(run["grade"]),
     }
-    return page(request, "baseline_over.html", data)
 
 
 def _subscores(grade: Any) -> list[dict[str, Any]]:

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import Query, Request, Response
+from fastapi import Query
 
 from hud.errors import UsageError
 from hud.eval.results.pairing import LEVEL, Pairing, pair
-from hud.platform.dashboard.page import Pages
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.page import Data, Pages
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import records
 from hud.platform.store.checkpoint_rewards import MeasuredRun, typical
@@ -24,14 +23,14 @@ MOST_JOBS = 6
 _ORDERS = ("difference", "-difference", "slug")
 
 
-@router.page("/jobs/compare")
+@router.page("/jobs/compare", "comparison.html")
 def compare(
-    request: Request,
     store: StorePart,
     team: Team,
     job: Annotated[list[str], Query(default_factory=list)],
     sort: str = "difference",
-) -> Response:
+    base: str | None = None,
+) -> Data:
     """Two jobs or more: each is compared with the first."""
     wanted = list(dict.fromkeys(job))
     if not 2 <= len(wanted) <= MOST_JOBS:
@@ -41,18 +40,16 @@ def compare(
     found = [records.find_job(store, team, one) for one in wanted]
     # The earliest checkpoint, or else the oldest job, is the base of the comparison, unless `base` names another.
     steps = checkpoint_steps(store, team, [one["id"] for one in found]) or {}
-    base = request.query_params.get("base")
     found.sort(key=lambda one: (one["id"] != base, steps.get(one["id"], 0), one["created_at"]))
     runs = [job_runs(store, team, one) for one in found]
     summaries = [[summary(run) for run in played] for played in runs]
     pairings = [pair(summaries[0], other) for other in summaries[1:]]
-    data: dict[str, Any] = {
+    return {
         "jobs": found,
         "pairings": [_shown(pairing) for pairing in pairings],
         "tasks": _tasks(pairings, [_transcripts(played) for played in runs], sort),
         "sort": sort,
     }
-    return page(request, "comparison.html", data)
 
 
 def _shown(pairing: Pairing) -> dict[str, Any]:

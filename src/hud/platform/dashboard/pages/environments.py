@@ -3,52 +3,40 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query, Request, Response
-
-from hud.platform.dashboard.events import Revision, changes
-from hud.platform.dashboard.page import Pages
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.events import Following, Revision
+from hud.platform.dashboard.page import Data, Offset, Pages, paged
 from hud.platform.dependencies import RuntimeSessionsPart, StorePart, Team
 from hud.platform.environments import reports
 from hud.platform.environments.registry import Environments
-from hud.platform.environments.runtime_sessions import RuntimeSessions
-from hud.platform.store import Store
 from hud.trace import plain
 
 router = Pages()
 PER_PAGE = 50
 SHOWN_LINES = 500
 """Of a build's log, its last; the whole is behind a link."""
-_MOST = 2**31 - 1
-Offset = Annotated[int, Query(ge=0, le=_MOST)]
 
 
-@router.page("/environments")
-def environments(
-    request: Request, store: StorePart, team: Team, search: str = "", offset: Offset = 0
-) -> Response:
+@router.page("/environments", "environments.html")
+def environments(store: StorePart, team: Team, search: str = "", offset: Offset = 0) -> Data:
     """The team's environments, the newest first."""
     items, total = Environments(store, team).page(search or None, PER_PAGE, offset)
     pending = reports.builds_under_way(store, team)
     for item in items:
         item["state"] = pending.get(plain(item["id"]), "ready" if item["latest_build"] else "empty")
-    data = {"items": items, "total": total, "limit": PER_PAGE, "offset": offset}
-    return page(request, "environments.html", data)
+    return {"items": items, **paged(total, PER_PAGE, offset)}
 
 
-@router.page("/environments/builds/{build_id}")
-def build(
-    request: Request, store: StorePart, team: Team, build_id: str, lines: str = ""
-) -> Response:
+@router.page("/environments/builds/{build_id}", "build.html")
+def build(store: StorePart, team: Team, build_id: str, lines: str = "") -> Data:
     """One build and its log, live while it goes on."""
     found = reports.find_build(store, team, build_id)
     shown, total = reports.last_lines(store, found["id"], None if lines == "all" else SHOWN_LINES)
     environment = None
     if found["environment_id"] is not None:
         environment = Environments(store, team).find(found["environment_id"])
-    data = {
+    return {
         "build": found,
         "environment": environment,
         "lines": shown,
@@ -56,14 +44,11 @@ def build(
         "revision": f"{found['status']}-{total}",
         "over": found["status"] in reports.OVER,
     }
-    return page(request, "build.html", data)
 
 
-@router.get("/events/builds/{build_id}")
-def build_events(
-    request: Request, store: StorePart, team: Team, build_id: str, seen: str = ""
-) -> Response:
-    """Tells when a build's log or state changes, until it is over."""
+@router.events("/events/builds/{build_id}")
+def build_events(store: StorePart, team: Team, build_id: str) -> Following:
+    """Tell when a build's log or state changes, until it is over."""
     found = reports.find_build(store, team, build_id)
 
     def read() -> Revision:
@@ -71,70 +56,37 @@ def build_events(
         _, total = reports.last_lines(store, now["id"], 1)
         return Revision(f"{now['status']}-{total}", now["status"] in reports.OVER)
 
-    return changes(request, ("build", found["id"]), read, seen)
+    return ("build", found["id"]), read
 
 
-@router.page("/environments/{environment_id}")
-def environment(request: Request, store: StorePart, team: Team, environment_id: str) -> Response:
+@router.page("/environments/{environment_id}", "environment.html")
+def environment(store: StorePart, team: Team, environment_id: str) -> Data:
     """Templates, tools and capabilities of an environment."""
     found = Environments(store, team).find(environment_id)
     manifest = found["manifest"] or {}
-    data = {
+    return {
         "environment": found,
         "templates": [_template(task) for task in manifest.get("tasks", [])],
         "tools": [_tool(tool) for tool in manifest.get("tools", [])],
         "capabilities": [one.get("name") for one in manifest.get("capabilities", [])],
     }
-    return page(request, "environment.html", data)
 
 
-@router.page("/environments/{environment_id}/builds")
-def builds(
-    request: Request, store: StorePart, team: Team, environment_id: str, offset: Offset = 0
-) -> Response:
+@router.page("/environments/{environment_id}/builds", "environment_builds.html")
+def builds(store: StorePart, team: Team, environment_id: str, offset: Offset = 0) -> Data:
     """The builds of an environment; those that succeeded are its versions."""
     found = Environments(store, team).find(environment_id)
     items, total = reports.builds_page(store, team, plain(found["id"]), PER_PAGE, offset)
     for item in items:
         del item["manifest"]
-    data = {"environment": found, "items": items, "total": total, "limit": PER_PAGE}
-    return page(request, "environment_builds.html", {**data, "offset": offset})
+    return {"environment": found, "items": items, **paged(total, PER_PAGE, offset)}
 
 
-@router.page("/environments/{environment_id}/running")
+@router.page("/environments/{environment_id}/running", "environment_running.html")
 def running(
-    request: Request,
-    store: StorePart,
-    sessions: RuntimeSessionsPart,
-    team: Team,
-    environment_id: str,
-) -> Response:
+    store: StorePart, sessions: RuntimeSessionsPart, team: Team, environment_id: str
+) -> Data:
     """Show the running sessions of an environment, and their resources."""
-    data = _running(store, sessions, team, environment_id)
-    return page(request, "environment_running.html", data)
-
-
-@router.get("/events/environments/{environment_id}")
-def running_events(
-    request: Request,
-    store: StorePart,
-    sessions: RuntimeSessionsPart,
-    team: Team,
-    environment_id: str,
-    seen: str = "",
-) -> Response:
-    """Tells when something of an environment begins, ends, or takes more memory."""
-    identifier = _running(store, sessions, team, environment_id)["environment"]["id"]
-
-    def read() -> Revision:
-        return Revision(_running(store, sessions, team, identifier)["revision"])
-
-    return changes(request, ("environment", team, identifier), read, seen)
-
-
-def _running(
-    store: Store, sessions: RuntimeSessions, team: str, environment_id: str
-) -> dict[str, Any]:
     found = Environments(store, team).find(environment_id)
     now = reports.running(store, sessions, team, found)
     # In units of 8 MiB: what breathes is no change.
@@ -142,6 +94,19 @@ def _running(
     tunnels = [(one["id"], one["tunnels"]) for one in now["sessions"]]
     revision = f"{hash((tuple(taken), tuple(tunnels), tuple(sorted(now['rollouts'].items())))):x}"
     return {"environment": found, **now, "revision": revision}
+
+
+@router.events("/events/environments/{environment_id}")
+def running_events(
+    store: StorePart, sessions: RuntimeSessionsPart, team: Team, environment_id: str
+) -> Following:
+    """Tell when something of an environment begins, ends, or takes more memory."""
+    identifier = running(store, sessions, team, environment_id)["environment"]["id"]
+
+    def read() -> Revision:
+        return Revision(running(store, sessions, team, identifier)["revision"])
+
+    return ("environment", team, identifier), read
 
 
 def _template(task: dict[str, Any]) -> dict[str, Any]:

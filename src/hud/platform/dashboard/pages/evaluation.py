@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.dashboard.page import LaunchingPart, Pages, see
+from hud.platform.dashboard.page import Data, LaunchingPart, Pages, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.models.records import BASE
 from hud.platform.tasksets.playable import Source
@@ -35,11 +35,11 @@ SETTINGS = {
 _PLAYED_AS = (*SETTINGS, "system_prompt", "reasoning_effort")
 
 
-@router.page("/jobs/new")
-def new(request: Request, launching: LaunchingPart) -> Response:
+@router.page("/jobs/new", "evaluation.html")
+def new(request: Request, launching: LaunchingPart) -> Data:
     """The form, with what the address says filled in: model, checkpoint, taskset, settings."""
     launching.who.require("run")
-    return _form(request, launching, dict(request.query_params), "")
+    return _form(launching, dict(request.query_params), "")
 
 
 @router.action("/jobs", "run")
@@ -52,7 +52,8 @@ async def evaluate(request: Request, launching: LaunchingPart) -> Response:
             raise UsageError("Choose a model to evaluate.")
         return await begun(launching, given["model"], [given.get("checkpoint") or "head"], given)
     except (UsageError, NotFoundError) as error:
-        return await asyncio.to_thread(_form, request, launching, given, str(error))
+        data = await asyncio.to_thread(_form, launching, given, str(error))
+        return page(request, "evaluation.html", data, 400)
 
 
 async def begun(
@@ -86,9 +87,7 @@ def settings_of(runs: TrainingRuns, model: ModelRecord) -> dict[str, Any]:
     return {"max_turns": 10, "max_tokens": 256, "eval_group": 1, **known}
 
 
-def _form(
-    request: Request, launching: Launching, given: Mapping[str, str], problem: str
-) -> Response:
+def _form(launching: Launching, given: Mapping[str, str], problem: str) -> Data:
     registry = launching.registry
     models = [one for one in registry.models() if one.config.provider is None]
     model = next((one for one in models if one.slug == given.get("model")), None)
@@ -101,7 +100,7 @@ def _form(
         ]
         checkpoints.append({"value": BASE, "label": "the beginning"})
         values = settings_of(launching.runs, model)
-    data = {
+    return {
         "models": [one.slug for one in models],
         "model": "" if model is None else model.slug,
         "checkpoints": checkpoints,
@@ -121,4 +120,3 @@ def _form(
         ],
         "problem": problem,
     }
-    return page(request, "evaluation.html", data, 400 if problem else 200)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
 
-from fastapi import Query, Request, Response
+from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from hud.errors import UsageError
 from hud.platform.dashboard import job_report
-from hud.platform.dashboard.events import Revision, changes
-from hud.platform.dashboard.page import Pages, see
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.events import Following, Revision
+from hud.platform.dashboard.page import Data, Offset, Pages, paged, see
 from hud.platform.dependencies import StorePart, Team, Who
 from hud.platform.rollouts.hosted_jobs import HostedJobs
 from hud.platform.rollouts.queue import Rollouts
@@ -27,29 +25,28 @@ RUNS_AT_ONCE = 100
 """Of an export, which is written run by run."""
 
 
-@router.page("/jobs/{job_id}")
+@router.page("/jobs/{job_id}", "job.html")
 def job(
-    request: Request,
     store: StorePart,
     team: Team,
     job_id: str,
     sort: str = "position",
     show: str | None = None,
     task: str | None = None,
-    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-) -> Response:
+    offset: Offset = 0,
+) -> Data:
     """One job; a unique start of its id will do."""
     found = records.find_job(store, team, job_id)
     runs = job_runs(store, team, found)
     every = job_report.tasks(runs)
     arranged = job_report.arranged(every, sort, show or None)
     hosted = HostedJobs(store, team).standing(found["id"])
-    data: dict[str, Any] = {
+    return {
         "job": found,
         "numbers": job_report.numbers(runs),
         "distribution": job_report.distribution(runs),
         "tasks": arranged[offset : offset + TASKS_PER_PAGE],
-        "total": len(arranged),
+        **paged(len(arranged), TASKS_PER_PAGE, offset),
         "all_tasks": len(every),
         "signals": {
             name: sum(one["signal"] == name for one in every)
@@ -63,11 +60,8 @@ def job(
         "others": job_listing.jobs_like(store, team, found),
         "sort": sort,
         "show": show,
-        "limit": TASKS_PER_PAGE,
-        "offset": offset,
         "revision": job_listing.jobs_revision(store, team, [found["id"]]),
     }
-    return page(request, "job.html", data)
 
 
 @router.get("/jobs/{job_id}/trajectories.jsonl")
@@ -88,18 +82,16 @@ def export(store: StorePart, team: Team, job_id: str) -> Response:
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
 
 
-@router.get("/events/jobs/{job_id}")
-def job_events(
-    request: Request, store: StorePart, team: Team, job_id: str, seen: str = ""
-) -> Response:
-    """Tells when the job goes on; ends when it is over."""
+@router.events("/events/jobs/{job_id}")
+def job_events(store: StorePart, team: Team, job_id: str) -> Following:
+    """Tell when the job goes on; ends when it is over."""
     found = records.find_job(store, team, job_id)["id"]
 
     def read() -> Revision:
         value = job_listing.jobs_revision(store, team, [found])
         return Revision(value, over=records.find_job(store, team, found)["status"] != "running")
 
-    return changes(request, ("job", team, found), read, seen)
+    return ("job", team, found), read
 
 
 @router.action("/jobs/{job_id}/cancel", "run")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Any
 
-from fastapi import Query, Request, Response
+from fastapi import Response
 
-from hud.platform.dashboard.events import Revision, changes
-from hud.platform.dashboard.page import Pages, see
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.events import Following, Revision
+from hud.platform.dashboard.page import Data, Offset, Pages, paged, see
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import job_listing
 from hud.platform.store.job_listing import JobFilter
@@ -24,9 +22,8 @@ def first_page() -> Response:
     return see("/jobs")
 
 
-@router.page("/jobs")
+@router.page("/jobs", "jobs.html")
 def jobs(
-    request: Request,
     store: StorePart,
     team: Team,
     taskset: str | None = None,
@@ -37,8 +34,8 @@ def jobs(
     until: str | None = None,
     text: str | None = None,
     sort: str = "-started",
-    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-) -> Response:
+    offset: Offset = 0,
+) -> Data:
     """The jobs, newest first unless said otherwise."""
     which = JobFilter(
         taskset=taskset or None,
@@ -51,30 +48,25 @@ def jobs(
     )
     items, total = job_listing.list_jobs(store, team, which, sort, PER_PAGE, offset)
     ids = [item["id"] for item in items]
-    data: dict[str, Any] = {
+    return {
         "items": items,
-        "total": total,
-        "limit": PER_PAGE,
-        "offset": offset,
+        **paged(total, PER_PAGE, offset),
         "sort": sort,
         "filtered": which != JobFilter(),
         "choices": job_listing.choices(store, team, which.model),
         "revision": job_listing.jobs_revision(store, team, ids),
     }
-    return page(request, "jobs.html", data)
 
 
-@router.get("/events/jobs")
-def jobs_events(
-    request: Request, store: StorePart, team: Team, ids: str = "", seen: str = ""
-) -> Response:
-    """Tells when a job is added, or one of those that are looked at goes on."""
+@router.events("/events/jobs")
+def jobs_events(store: StorePart, team: Team, ids: str = "") -> Following:
+    """Tell when a job is added, or one of those that are looked at goes on."""
     shown = sorted(ids.split(",")[:PER_PAGE])
 
     def read() -> Revision:
         return Revision(job_listing.jobs_revision(store, team, shown))
 
-    return changes(request, ("jobs", team, *shown), read, seen)
+    return ("jobs", team, *shown), read
 
 
 def _day(text: str | None, after: int = 0) -> datetime | None:

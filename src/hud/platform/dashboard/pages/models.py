@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Form, Query, Request
+from fastapi import Form, Query
 from fastapi.responses import Response
 
 from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
-from hud.platform.dashboard.page import LaunchingPart, Pages, see
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import is_named
 from hud.platform.models.promotion_gate import verdict_of
@@ -30,8 +29,8 @@ ROWS_PER_PAGE = 100
 RECENT_RUNS = 8
 
 
-@router.page("/models")
-def models(request: Request, registry: Models) -> Response:
+@router.page("/models", "models.html")
+def models(registry: Models) -> Data:
     """The models of the team, newest first."""
     found = registry.models()
     slugs = {model.id: model.slug for model in found}
@@ -44,18 +43,17 @@ def models(request: Request, registry: Models) -> Response:
         }
         for model in reversed(found)
     ]
-    return page(request, "models.html", {"items": items})
+    return {"items": items}
 
 
-@router.page("/models/{model_id}")
+@router.page("/models/{model_id}", "model.html")
 def model(
-    request: Request,
     launching: LaunchingPart,
     model_id: str,
     checkpoint: Annotated[str, Query(max_length=200)] = "",
     everything: Annotated[bool, Query(alias="all")] = False,
-    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-) -> Response:
+    offset: Offset = 0,
+) -> Data:
     """One model. `checkpoint` (an id, a name, `head` or `base`) is shown beside the tree; `all` folds nothing."""
     registry = launching.registry
     found = registry.model(model_id)
@@ -85,14 +83,12 @@ def model(
         for row in rows[offset : offset + ROWS_PER_PAGE]
     ]
     training = launching.launches.training(found.id)
-    data = {
+    return {
         "model": model_shown(found, slugs),
         "origin": found.config.origin_checkpoint,
         "base_score": scores.get(found.config.origin_checkpoint),
         "rows": shown,
-        "total": len(rows),
-        "limit": ROWS_PER_PAGE,
-        "offset": offset,
+        **paged(len(rows), ROWS_PER_PAGE, offset),
         "folded": any(row.kind == "fold" for row in rows),
         "everything": everything,
         "height": HEIGHT,
@@ -105,7 +101,6 @@ def model(
         ],
         "trained_by": None if training is None else training.run_id or "",
     }
-    return page(request, "model.html", data)
 
 
 @router.action("/models/{model_id}/fork", "train")

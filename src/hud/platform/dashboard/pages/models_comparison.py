@@ -11,11 +11,10 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud.errors import UsageError
-from hud.platform.dashboard.page import LaunchingPart, Pages
+from hud.platform.dashboard.page import Data, LaunchingPart, Pages
 from hud.platform.dashboard.pages.evaluation import begun, settings_of
 from hud.platform.dashboard.pages.models import is_behind, model_shown
 from hud.platform.dashboard.pages.train import launch_shown
-from hud.platform.dashboard.rendering import page
 from hud.platform.models.promotion_gate import verdict_of
 from hud.platform.models.records import BASE
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
@@ -35,15 +34,14 @@ _Runs = dict[str, list[MeasuredRun]]
 """Measured runs by task."""
 
 
-@router.page("/models/{model_id}/compare")
+@router.page("/models/{model_id}/compare", "model_compare.html")
 def compare(
-    request: Request,
     launching: LaunchingPart,
     model_id: str,
     first: _Text = "",
     second: _Text = "",
     taskset: _Text = "",
-) -> Response:
+) -> Data:
     """Compare two checkpoints (ids, names, `head` or `base`) task by task, on a taskset or on all that is recorded.
 
     Default: from the base to the head; from the head's parent where base and head share no measured task.
@@ -87,7 +85,7 @@ def compare(
         for one in launching.of_team()
         if one.model_id == model.id and one.kind == "evaluation" and not one.over
     ]
-    data = {
+    return {
         "model": model_shown(model, {}),
         "options": _options(model, nodes),
         "tasksets": [vars(one) for one in launching.playable.choices()],
@@ -102,7 +100,6 @@ def compare(
         "launches": launches,
         "settings": settings_of(launching.runs, model),
     }
-    return page(request, "model_compare.html", data)
 
 
 @router.action("/models/{model_id}/evaluate", "run")

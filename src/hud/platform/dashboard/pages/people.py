@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Form, Query, Request, Response
+from fastapi import Form, Request, Response
 
 from hud.errors import PlatformError, UsageError
 from hud.platform.access import SCOPES, Identity, Scope
@@ -12,7 +12,7 @@ from hud.platform.access import audit as audit_log
 from hud.platform.access.keys import Key
 from hud.platform.access.teams import Teams
 from hud.platform.access.usage import Use, team_use, use_by_key
-from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.page import Data, Offset, Pages, paged, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.dependencies import (
     Audit,
@@ -45,20 +45,15 @@ def settings() -> Response:
     return see("/people")
 
 
-@router.page("/people")
+@router.page("/people", "people.html")
 def people(
-    request: Request,
-    store: StorePart,
-    keys: KeysPart,
-    config: ConfigPart,
-    who: Who,
-    state: str = "live",
-) -> Response:
+    store: StorePart, keys: KeysPart, config: ConfigPart, who: Who, state: str = "live"
+) -> Data:
     """The team's keys, to an admin; to anybody else, his own."""
     known = [key for key in keys.list(who.team_id) if _sees(who, key)]
     shown = [key for key in known if state == "all" or key.valid]
     used = use_by_key(store, who.team_id)
-    data = {
+    return {
         "items": [_key(key, used.get(key.id, Use())) for key in shown],
         "total": len(shown),
         "hidden": len(known) - len(shown),
@@ -66,17 +61,16 @@ def people(
         "own": who.key_id,
         "keys_wanted": config.keys,
     }
-    return page(request, "people.html", data)
 
 
-@router.page("/people/new")
-def new_key(request: Request, store: StorePart, who: Who) -> Response:
+@router.page("/people/new", "people_new.html")
+def new_key(store: StorePart, who: Who) -> Data:
     """The form of a new key."""
     who.require("admin")
-    return _form(request, store, who, dict.fromkeys(FIELDS, ""), None)
+    return _form(store, who, dict.fromkeys(FIELDS, ""), None)
 
 
-@router.action("/people/keys", "admin")
+@router.action("/people/keys", "admin", "people_new.html")
 def make_key(
     request: Request,
     store: StorePart,
@@ -89,7 +83,7 @@ def make_key(
     requests_per_minute: Annotated[str, Form()] = "",
     tokens_per_minute: Annotated[str, Form()] = "",
     team: Annotated[str, Form()] = "",
-) -> Response:
+) -> Response | Data:
     """Make a key, and show its secret: in this answer, and never again."""
     values = (name, scope, lifetime, requests_per_minute, tokens_per_minute, team)
     given = dict(zip(FIELDS, values, strict=True))
@@ -112,7 +106,7 @@ def make_key(
             maker=keys.by_id(who.key_id) if who.key_id else None,
         )
     except (UsageError, PlatformError) as error:
-        return _form(request, store, who, given, str(error))
+        return _form(store, who, given, str(error))
     log.note("key made", key.name, **key.noted())
     data = {
         "key": key.shown(),
@@ -130,10 +124,8 @@ def revoke_key(keys: KeysPart, who: Who, log: Audit, key_id: str) -> Response:
     return see("/people")
 
 
-@router.page("/people/teams")
-def teams(
-    request: Request, store: StorePart, keys: KeysPart, sessions: RuntimeSessionsPart, who: Who
-) -> Response:
+@router.page("/people/teams", "people_teams.html")
+def teams(store: StorePart, keys: KeysPart, sessions: RuntimeSessionsPart, who: Who) -> Data:
     """The teams that the caller may know of, each with its quotas and what is used of them."""
     known = Teams(store).all()
     every = who.may("admin") and who.team_id == known[0].id
@@ -142,19 +134,18 @@ def teams(
         {"id": team.id, "name": team.name, **team_use(store, keys, sessions, team.id)}
         for team in shown
     ]
-    return page(request, "people_teams.html", {"items": items, "own": who.team_id})
+    return {"items": items, "own": who.team_id}
 
 
-@router.page("/people/audit")
+@router.page("/people/audit", "people_audit.html")
 def audit(
-    request: Request,
     store: StorePart,
     keys: KeysPart,
     who: Who,
     action: str = "",
     key: str = "",
-    offset: Annotated[int, Query(ge=0, le=_MOST)] = 0,
-) -> Response:
+    offset: Offset = 0,
+) -> Data:
     """The audit log."""
     who.require("admin")
     items, total = audit_log.page(
@@ -162,15 +153,12 @@ def audit(
     )
     for item in items:
         item["place"] = _place(item)
-    data = {
+    return {
         "items": items,
-        "total": total,
-        "limit": PER_PAGE,
-        "offset": offset,
+        **paged(total, PER_PAGE, offset),
         "actions": audit_log.ACTIONS,
         "keys": [(known.id, known.name) for known in keys.list(who.team_id)],
     }
-    return page(request, "people_audit.html", data)
 
 
 def _sees(who: Identity, key: Key) -> bool:
@@ -182,17 +170,14 @@ def _key(key: Key, used: Use) -> dict[str, Any]:
     return {**key.shown(), "id": key.id, "state": state, "used": used.shown()}
 
 
-def _form(
-    request: Request, store: Store, who: Identity, given: dict[str, str], problem: str | None
-) -> Response:
+def _form(store: Store, who: Identity, given: dict[str, str], problem: str | None) -> Data:
     known = Teams(store)
-    data = {
+    return {
         "given": given,
         "problem": problem,
         "scopes": [{"name": scope, "meaning": MEANINGS[scope]} for scope in SCOPES],
         "teams": [team.name for team in known.all()] if who.team_id == known.default().id else [],
     }
-    return page(request, "people_new.html", data, status=422 if problem else 200)
 
 
 def _limit(what: str, text: str) -> int | None:

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
@@ -19,8 +19,7 @@ from hud.errors import HudError, NotFoundError, UsageError
 from hud.eval.tasksets.synchronization import task_of
 from hud.platform.access import needs
 from hud.platform.access.limits import Limits
-from hud.platform.dashboard.page import Pages
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.page import Data, Pages
 from hud.platform.dashboard.trace_grades import grade_of
 from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
 from hud.platform.environments.playground import Worlds
@@ -89,9 +88,8 @@ class ToolCall(BaseModel):
     arguments: dict[str, Any] | str = ""
 
 
-@router.page("/playground")
+@router.page("/playground", "playground.html")
 def playground(
-    request: Request,
     registry: Models,
     secrets: TeamSecrets,
     store: StorePart,
@@ -102,7 +100,7 @@ def playground(
     environment: _Text = "",
     taskset: _Text = "",
     task: Annotated[str, Query(max_length=1_000)] = "",
-) -> Response:
+) -> Data:
     """The playground, with a model, a checkpoint, an environment and a task chosen."""
     who.require("run")
     own = registry.models()
@@ -118,7 +116,7 @@ def playground(
         ]
         checkpoints.append({"value": "base", "label": "the beginning"})
     found, _ = Environments(store, who.team_id).page(None, MOST_ENVIRONMENTS, 0)
-    data = {
+    return {
         "models": slugs,
         "others": others,
         "model": model if model in (*slugs, *others) else "",
@@ -134,7 +132,6 @@ def playground(
         "tasks": _slugs(store, who.team_id, taskset, task) if taskset else [],
         "task": task,
     }
-    return page(request, "playground.html", data)
 
 
 @router.post("/playground/turn", dependencies=_RUN)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Query
 
-from hud.platform.dashboard.page import Pages
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.page import Data, Offset, Pages, paged
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.store.run_search import MOST_HITS, search
 
@@ -15,24 +14,20 @@ router = Pages()
 PER_PAGE = 25
 
 
-@router.page("/search")
+@router.page("/search", "search.html")
 def find(
-    request: Request,
     store: StorePart,
     team: Team,
     text: Annotated[str, Query(max_length=1_000)] = "",
-    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-) -> Response:
+    offset: Offset = 0,
+) -> Data:
     """Runs whose prompts and answers hold the words of `text`, the newest first."""
     found = search(store, team, text, PER_PAGE, offset)
-    data = {
+    return {
         "text": text,
         "items": found.items,
-        "total": found.total,
+        **paged(found.total, PER_PAGE, offset),
         "more": found.more,
         "most": MOST_HITS,
         "missing": found.missing,
-        "limit": PER_PAGE,
-        "offset": offset,
     }
-    return page(request, "search.html", data)

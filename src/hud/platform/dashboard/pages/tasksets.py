@@ -7,13 +7,11 @@ import re
 import shlex
 from typing import Annotated, Any
 
-from fastapi import Form, Query, Request, Response
+from fastapi import Form, Query, Response
 
 from hud.errors import ConflictError, UsageError
-from hud.platform.dashboard.page import Pages, see
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud.platform.dependencies import Audit, StorePart, Team, Who, of_team
-from hud.platform.store import Store
 from hud.platform.store.difficulty import Difficulty, difficulties, recent_runs
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import Tasksets
@@ -25,58 +23,51 @@ MOST_MODELS = 6
 """Columns of models beside the rows: those with the most runs."""
 RECENT_RUNS = 20
 ORDERS = ("", "mean", "-mean", "spread", "-spread", "runs", "-runs", "name", "-name")
-_MOST = 2**31 - 1
 TeamTasksets = Annotated[Tasksets, of_team(Tasksets)]
-Offset = Annotated[int, Query(ge=0, le=_MOST)]
+Version = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
-@router.page("/tasksets")
-def tasksets(
-    request: Request, sets: TeamTasksets, search: str = "", offset: Offset = 0
-) -> Response:
+@router.page("/tasksets", "tasksets.html")
+def tasksets(sets: TeamTasksets, search: str = "", offset: Offset = 0) -> Data:
     """The team's tasksets, the one changed last first."""
     items, total = sets.page(search or None, PER_PAGE, offset)
     counts = sets.row_counts([plain(item["id"]) for item in items])
     for item in items:
         item["rows"] = counts.get(plain(item["id"]), 0)
-    data = {"items": items, "total": total, "limit": PER_PAGE, "offset": offset}
-    return page(request, "tasksets.html", data)
+    return {"items": items, **paged(total, PER_PAGE, offset)}
 
 
-@router.page("/tasksets/new")
-def new_taskset(request: Request, who: Who) -> Response:
+@router.page("/tasksets/new", "tasksets_new.html")
+def new_taskset(who: Who) -> Data:
     """The form of a new taskset."""
     who.require("run")
-    return page(request, "tasksets_new.html", {"name": "", "problem": None})
+    return {"name": "", "problem": None}
 
 
-@router.action("/tasksets", "run")
+@router.action("/tasksets", "run", "tasksets_new.html")
 def make_taskset(
-    request: Request, sets: TeamTasksets, audit: Audit, name: Annotated[str, Form()] = ""
-) -> Response:
+    sets: TeamTasksets, audit: Audit, name: Annotated[str, Form()] = ""
+) -> Response | Data:
     """Make an empty taskset."""
     try:
         made = sets.create(name, None)
     except (UsageError, ConflictError) as error:
-        data = {"name": name, "problem": str(error)}
-        return page(request, "tasksets_new.html", data, status=422)
+        return {"name": name, "problem": str(error)}
     audit.note("taskset changed", made["name"], taskset_id=made["id"], version=0)
     return see(f"/tasksets/{made['id']}")
 
 
-@router.page("/tasksets/{taskset_id}")
+@router.page("/tasksets/{taskset_id}", "taskset.html")
 def taskset(
-    request: Request,
     store: StorePart,
     team: Team,
-    taskset_id: str,
+    rows: Rows,
     search: str = "",
     sort: str = "",
-    version: Annotated[int | None, Query(ge=0, le=_MOST)] = None,
+    version: Version = None,
     offset: Offset = 0,
-) -> Response:
+) -> Data:
     """The rows of a taskset, each with how hard it is and for whom."""
-    rows = TasksetRows(store, team, taskset_id)
     identifier = plain(rows.taskset["id"])
     slugs = rows.slugs(search, version)
     scores = difficulties(store, team, identifier)
@@ -89,29 +80,25 @@ def taskset(
         {**row, **scores.get(row["name"], Difficulty()).shown()}
         for row in rows.named(shown, version)
     ]
-    data = {
+    return {
         "taskset": rows.taskset,
         "command": sync_command(rows.taskset),
         "items": items,
         "models": _models([scores[slug] for slug in shown if slug in scores]),
         "version": version,
         "sort": sort,
-        "total": len(slugs),
-        "limit": PER_PAGE,
-        "offset": offset,
+        **paged(len(slugs), PER_PAGE, offset),
     }
-    return page(request, "taskset.html", data)
 
 
-@router.page("/tasksets/{taskset_id}/row")
-def row(request: Request, store: StorePart, team: Team, taskset_id: str, slug: str) -> Response:
+@router.page("/tasksets/{taskset_id}/row", "taskset_row.html")
+def row(store: StorePart, team: Team, rows: Rows, slug: str) -> Data:
     """One row: what it is, what it was, and what models made of it."""
-    rows = TasksetRows(store, team, taskset_id)
     history = rows.history(slug)
     current = history[0]["row"] if history else rows.get(slug)
     identifier = plain(rows.taskset["id"])
     scores = difficulties(store, team, identifier).get(slug, Difficulty())
-    data = {
+    return {
         "taskset": rows.taskset,
         "slug": slug,
         "row": current,
@@ -119,43 +106,28 @@ def row(request: Request, store: StorePart, team: Team, taskset_id: str, slug: s
         "difficulty": scores.shown(),
         "runs": recent_runs(store, team, identifier, slug, RECENT_RUNS),
     }
-    return page(request, "taskset_row.html", data)
 
 
-@router.page("/tasksets/{taskset_id}/imports")
-def imports(
-    request: Request, store: StorePart, team: Team, taskset_id: str, offset: Offset = 0
-) -> Response:
+@router.page("/tasksets/{taskset_id}/imports", "taskset_imports.html")
+def imports(rows: Rows, offset: Offset = 0) -> Data:
     """Versions of a taskset with the origin of their rows, and the form that adds rows."""
-    return _imports(request, store, team, taskset_id, offset, None, "")
+    return _imports(rows, offset, "", "")
 
 
-@router.action("/tasksets/{taskset_id}/imports", "run")
-def bring_in(
-    request: Request,
-    store: StorePart,
-    team: Team,
-    audit: Audit,
-    taskset_id: str,
-    text: Annotated[str, Form()] = "",
-) -> Response:
+@router.action("/tasksets/{taskset_id}/imports", "run", "taskset_imports.html")
+def bring_in(rows: Rows, audit: Audit, text: Annotated[str, Form()] = "") -> Response | Data:
     """Add rows from JSON or JSON lines, and replace those of the same names, as syncing does."""
-    rows = TasksetRows(store, team, taskset_id)
     try:
         done = rows.bring_in(tasks_in(text))
     except UsageError as error:
-        return _imports(request, store, team, taskset_id, 0, str(error), text)
+        return _imports(rows, 0, str(error), text)
     if done["tasks_created"] or done["tasks_updated"]:
         audit.note("taskset changed", rows.taskset["name"], **done)
     return see(f"/tasksets/{rows.taskset['id']}/imports")
 
 
 @router.get("/tasksets/{taskset_id}/rows.jsonl")
-def download(
-    sets: TeamTasksets,
-    taskset_id: str,
-    version: Annotated[int | None, Query(ge=0, le=_MOST)] = None,
-) -> Response:
+def download(sets: TeamTasksets, taskset_id: str, version: Version = None) -> Response:
     """The rows as JSON lines, as they are exported."""
     exported = sets.export(taskset_id, version)
     # Not by orjson: it knows no integers beyond 64 bits.
@@ -203,28 +175,16 @@ def _task_in(line: str, number: int) -> Any:
         raise UsageError(f"Line {number} is no JSON: {error}.") from None
 
 
-def _imports(
-    request: Request,
-    store: Store,
-    team: str,
-    taskset_id: str,
-    offset: int,
-    problem: str | None,
-    text: str,
-) -> Response:
-    rows = TasksetRows(store, team, taskset_id)
+def _imports(rows: TasksetRows, offset: int, problem: str, text: str) -> Data:
     items, total = rows.versions(PER_PAGE, offset)
-    data = {
+    return {
         "taskset": rows.taskset,
         "items": items,
-        "total": total,
-        "limit": PER_PAGE,
-        "offset": offset,
-        "problems": problem.splitlines() if problem else [],
+        **paged(total, PER_PAGE, offset),
+        "problems": problem.splitlines(),
         "command": sync_command(rows.taskset),
         "text": text,
     }
-    return page(request, "taskset_imports.html", data, status=422 if problem else 200)
 
 
 def _sorted(slugs: list[str], scores: dict[str, Difficulty], sort: str) -> list[str]:

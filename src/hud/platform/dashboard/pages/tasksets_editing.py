@@ -6,13 +6,12 @@ import json
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import Depends, Form, Request, Response
+from fastapi import Form, Response
 
 from hud.errors import ConflictError, UsageError
 from hud.platform.access.audit import AuditLog
-from hud.platform.dashboard.page import Pages, see
-from hud.platform.dashboard.rendering import page
-from hud.platform.dependencies import Audit, StorePart, Team, Who, of_team
+from hud.platform.dashboard.page import Data, Pages, Rows, see
+from hud.platform.dependencies import Audit, Who, of_team
 from hud.platform.environments.registry import Environments
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import FIELDS
@@ -23,17 +22,8 @@ TeamEnvironments = Annotated[Environments, of_team(Environments)]
 _REST = tuple(name for name in FIELDS if name != "args")
 
 
-def _rows(store: StorePart, team: Team, taskset_id: str) -> TasksetRows:
-    return TasksetRows(store, team, taskset_id)
-
-
-Rows = Annotated[TasksetRows, Depends(_rows)]
-
-
-@router.page("/tasksets/{taskset_id}/edit")
-def edit(
-    request: Request, rows: Rows, environments: TeamEnvironments, who: Who, slug: str = ""
-) -> Response:
+@router.page("/tasksets/{taskset_id}/edit", "taskset_edit.html")
+def edit(rows: Rows, environments: TeamEnvironments, who: Who, slug: str = "") -> Data:
     """The form of a row; without a name, of a new one."""
     who.require("run")
     given = {"name": "", "env": "", "task": "", "args": "{}", "rest": "", "seen": ""}
@@ -48,12 +38,11 @@ def edit(
             "rest": _pretty(rest) if rest else "",
             "seen": str(row["version"]),
         }
-    return _form(request, rows, environments, slug, given, [])
+    return _form(rows, environments, slug, given, [])
 
 
-@router.action("/tasksets/{taskset_id}/rows", "run")
+@router.action("/tasksets/{taskset_id}/rows", "run", "taskset_edit.html")
 def save(
-    request: Request,
     rows: Rows,
     environments: TeamEnvironments,
     audit: Audit,
@@ -64,7 +53,7 @@ def save(
     rest: Annotated[str, Form()] = "",
     replaces: Annotated[str, Form()] = "",
     seen: Annotated[str, Form()] = "",
-) -> Response:
+) -> Response | Data:
     """Add a row, or change the one that the form was made from."""
     given = {"name": name, "env": env, "task": task, "args": args, "rest": rest, "seen": seen}
     try:
@@ -79,7 +68,7 @@ def save(
             seen=_number(seen),
         )
     except (UsageError, ConflictError) as error:
-        return _form(request, rows, environments, replaces, given, str(error).splitlines())
+        return _form(rows, environments, replaces, given, str(error).splitlines())
     _noted(audit, rows, row["version"], f"{'changed' if replaces else 'added'} {row['name']}")
     query = urlencode({"slug": row["name"]})
     return see(f"/tasksets/{rows.taskset['id']}/row?{query}")
@@ -99,15 +88,14 @@ def remove(
 
 
 def _form(
-    request: Request,
     rows: TasksetRows,
     environments: Environments,
     slug: str,
     given: dict[str, str],
     problems: list[str],
-) -> Response:
+) -> Data:
     known, _ = environments.page(None, MOST_ENVIRONMENTS, 0)
-    data = {
+    return {
         "taskset": rows.taskset,
         "slug": slug,
         "given": given,
@@ -115,7 +103,6 @@ def _form(
         "environments": [one["name"] for one in known],
         "templates": _templates(environments, given["env"]),
     }
-    return page(request, "taskset_edit.html", data, status=422 if problems else 200)
 
 
 def _templates(environments: Environments, env: str) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ import orjson
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from hud.platform.dashboard.events import Revision, changes
-from hud.platform.dashboard.page import Pages, see
+from hud.platform.dashboard.events import Following, Revision
+from hud.platform.dashboard.page import Data, Pages, paged, see
 from hud.platform.dashboard.raster import raster
 from hud.platform.dashboard.rendering import page
 from hud.platform.dashboard.trace_beside import (
@@ -69,10 +69,8 @@ def other_address(trace_id: str) -> Response:
     return see(f"/trace/{quote(trace_id, safe='')}")
 
 
-@router.page("/trace/{trace_id}")
-def trace(
-    request: Request, registry: Models, run: Run, step: Number | None = None, tokens: Colour = None
-) -> Response:
+@router.page("/trace/{trace_id}", "trace.html")
+def trace(registry: Models, run: Run, step: Number | None = None, tokens: Colour = None) -> Data:
     """The run as a conversation: a window of it, and places for the other windows."""
     windows = trace_windows.windows(registry.store, run["trace_id"])
     wanted = _window_of(windows, step)
@@ -85,7 +83,7 @@ def trace(
         }
         for window in windows
     ]
-    data = {
+    return {
         **head_of(registry.store, run),
         "windows": parts,
         "step_count": sum(window.count for window in windows),
@@ -93,7 +91,6 @@ def trace(
         "colour": tokens or None,
         "colour_notice": colour_notice(registry, run, tokens),
     }
-    return page(request, "trace.html", data)
 
 
 @router.get("/trace/{trace_id}/steps")
@@ -118,11 +115,11 @@ def head(request: Request, store: StorePart, run: Run) -> Response:
     return page(request, "trace_head.html", data)
 
 
-@router.page("/trace/{trace_id}/timeline")
-def trace_timeline(request: Request, store: StorePart, run: Run) -> Response:
+@router.page("/trace/{trace_id}/timeline", "trace_timeline.html")
+def trace_timeline(store: StorePart, run: Run) -> Data:
     """The timeline: steps by time, failures, screenshots."""
     found = timeline(marks(trace_windows.every_step(store, run["trace_id"])))
-    return page(request, "trace_timeline.html", {"timeline": found, "trace_id": run["trace_id"]})
+    return {"timeline": found, "trace_id": run["trace_id"]}
 
 
 @router.get("/trace/{trace_id}/steps/{number}.json")
@@ -185,10 +182,10 @@ def choose_beside(trace_id: str, other: str) -> Response:
     return see(f"/trace/{quote(trace_id, safe='')}/beside/{quote(other, safe='')}")
 
 
-@router.page("/trace/{trace_id}/beside/{other_id}")
+@router.page("/trace/{trace_id}/beside/{other_id}", "trace_beside.html")
 def beside(
     request: Request, store: StorePart, run: Run, team: Team, other_id: str, offset: Number = 0
-) -> Response:
+) -> Response | Data:
     """Two runs of one task: what each of them got, and their steps from where they part."""
     one, other = run, records.find_run(store, team, other_id)
     same = same_beginning(store, one, other)
@@ -202,29 +199,28 @@ def beside(
         "measures": measures(one, other),
         "subscores": subscores(one, other),
     }
-    return page(request, "trace_beside_rows.html" if offset else "trace_beside.html", data)
+    return page(request, "trace_beside_rows.html", data) if offset else data
 
 
-@router.page("/trace/{trace_id}/spans")
-def spans(request: Request, store: StorePart, run: Run, offset: Number = 0) -> Response:
+@router.page("/trace/{trace_id}/spans", "trace_spans.html")
+def spans(store: StorePart, run: Run, offset: Number = 0) -> Data:
     """Spans of clients that are no steps: robots, changed files, timed functions."""
     team = run["team_id"]
     items, total = records.trace_spans(store, team, run["trace_id"], SPANS_PER_PAGE, offset)
     shown = [_span(item) for item in items]
     known = {name: run[name] for name in ("trace_id", "slug")}
-    data = {"run": known, "items": shown, "total": total}
-    return page(request, "trace_spans.html", {**data, "limit": SPANS_PER_PAGE, "offset": offset})
+    return {"run": known, "items": shown, **paged(total, SPANS_PER_PAGE, offset)}
 
 
-@router.get("/events/trace/{trace_id}")
-def events(request: Request, store: StorePart, run: Run, seen: str = "") -> StreamingResponse:
+@router.events("/events/trace/{trace_id}")
+def events(store: StorePart, run: Run) -> Following:
     """Tell a page whenever its run has gone on."""
     team, found = run["team_id"], run["trace_id"]
 
     def read() -> Revision:
         return Revision(*revision_of(store, team, found))
 
-    return changes(request, ("trace", team, found), read, seen)
+    return ("trace", team, found), read
 
 
 def _window_of(windows: list[Window], step: int | None) -> Window | None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 from fastapi import Query, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from hud.errors import NotFoundError
-from hud.platform.dashboard.events import Revision, changes
-from hud.platform.dashboard.page import LaunchingPart, Pages, see
+from hud.platform.dashboard.events import Following, Revision
+from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud.platform.dashboard.pages.train_curves import (
     CAPTIONS,
     MOST_OVERLAID,
@@ -23,7 +23,6 @@ from hud.platform.dashboard.pages.train_curves import (
 )
 from hud.platform.dashboard.pages.train_form import changed
 from hud.platform.dashboard.pages.train_steps import step_rows
-from hud.platform.dashboard.rendering import page
 from hud.platform.training.launch_request import Launching
 from hud.platform.training_jobs import TrainingJobs
 from hud.train.monitoring.alarms import alarms
@@ -41,38 +40,29 @@ _Runs = Annotated[Sequence[str], Query(alias="with")]
 OVER = ("finished", "stopped", "interrupted", "failed")
 
 
-@router.page("/train")
-def training(
-    request: Request, launching: LaunchingPart, offset: Annotated[int, Query(ge=0, le=2**31)] = 0
-) -> Response:
+@router.page("/train", "train.html")
+def training(launching: LaunchingPart, offset: Offset = 0) -> Data:
     """The training runs, newest first, and what was launched and has not opened a run yet."""
     found, total = launching.runs.page(None, PER_PAGE, offset)
     slugs = {model.id: model.slug for model in launching.registry.models()}
     items = [_row(launching, run, slugs) for run in found]
     launches = [launch_shown(one) for one in launching.of_team() if _apart(one)]
-    data = {
+    return {
         "items": items,
         "launches": launches,
-        "total": total,
-        "limit": PER_PAGE,
-        "offset": offset,
+        **paged(total, PER_PAGE, offset),
         "revision": _all_revision(launching).value,
     }
-    return page(request, "train.html", data)
 
 
-@router.get("/events/train")
-def training_events(
-    request: Request, launching: LaunchingPart, seen: str = ""
-) -> StreamingResponse:
+@router.events("/events/train")
+def training_events(launching: LaunchingPart) -> Following:
     """Tell when a run or a launch of the team has changed."""
-    return changes(
-        request, ("train", launching.who.team_id), lambda: _all_revision(launching), seen
-    )
+    return ("train", launching.who.team_id), lambda: _all_revision(launching)
 
 
-@router.page("/train/launches/{launch_id}")
-def launch(request: Request, launching: LaunchingPart, launch_id: str) -> Response:
+@router.page("/train/launches/{launch_id}", "train_launch.html")
+def launch(request: Request, launching: LaunchingPart, launch_id: str) -> Response | Data:
     """A launch, until its run is open; then the browser goes on to that."""
     found = launching.launches.find(launching.who.team_id, launch_id)
     if found.kind == "training" and found.run_id is not None:
@@ -81,20 +71,18 @@ def launch(request: Request, launching: LaunchingPart, launch_id: str) -> Respon
         if request.headers.get("hx-request"):
             return Response(headers={"hx-redirect": place})
         return see(place)
-    return page(request, "train_launch.html", {"launch": launch_shown(found)})
+    return {"launch": launch_shown(found)}
 
 
-@router.get("/events/train/launches/{launch_id}")
-def launch_events(
-    request: Request, launching: LaunchingPart, launch_id: str, seen: str = ""
-) -> StreamingResponse:
+@router.events("/events/train/launches/{launch_id}")
+def launch_events(launching: LaunchingPart, launch_id: str) -> Following:
     """Tell when a launch has changed."""
     found = launching.launches.find(launching.who.team_id, launch_id)
 
     def read() -> Revision:
         return Revision(str(found.revision), over=found.over)
 
-    return changes(request, ("launch", found.id), read, seen)
+    return ("launch", found.id), read
 
 
 @router.post("/train/launches/{launch_id}/stop")
@@ -108,8 +96,8 @@ async def stop_launch(launching: LaunchingPart, launch_id: str) -> Response:
     return see(f"/train/launches/{found.id}")
 
 
-@router.page("/train/{run_id}")
-def run(request: Request, launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Response:
+@router.page("/train/{run_id}", "train_run.html")
+def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
     """One training run; its charts show other runs `with` it."""
     runs = launching.runs
     found = runs.get(run_id)
@@ -122,7 +110,7 @@ def run(request: Request, launching: LaunchingPart, run_id: str, beside: _Runs =
     shown = _row(launching, found, {found["model_id"]: model["slug"]}) | {
         "metrics": history[-1]["metrics"] if history else {}
     }
-    data = {
+    return {
         "run": shown,
         "model": model,
         "launch": None if mine is None or mine.over else launch_shown(mine),
@@ -143,7 +131,6 @@ def run(request: Request, launching: LaunchingPart, run_id: str, beside: _Runs =
         "why_not_resumed": _why_not_resumed(launching, found, shown["status"]),
         "revision": _revision(launching, found["id"]).value,
     }
-    return page(request, "train_run.html", data)
 
 
 @router.get("/train/{run_id}/curves/{name}.json")
@@ -165,15 +152,11 @@ def curves(launching: LaunchingPart, run_id: str, name: str, beside: _Runs = ())
     return Response(orjson.dumps(data), media_type="application/json")
 
 
-@router.get("/events/train/{run_id}")
-def run_events(
-    request: Request, launching: LaunchingPart, run_id: str, seen: str = ""
-) -> StreamingResponse:
+@router.events("/events/train/{run_id}")
+def run_events(launching: LaunchingPart, run_id: str) -> Following:
     """Tell when a run has changed."""
     found = launching.runs.get(run_id)["id"]
-    return changes(
-        request, ("train", launching.who.team_id, found), lambda: _revision(launching, found), seen
-    )
+    return ("train", launching.who.team_id, found), lambda: _revision(launching, found)
 
 
 @router.post("/train/{run_id}/stop")

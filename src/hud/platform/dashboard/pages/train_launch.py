@@ -10,9 +10,8 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from hud.errors import HudError, NotFoundError, UsageError
-from hud.platform.dashboard.page import LaunchingPart, Pages, see
+from hud.platform.dashboard.page import Data, LaunchingPart, Pages, see
 from hud.platform.dashboard.pages import train_form
-from hud.platform.dashboard.rendering import page
 from hud.platform.models.registry import Registry
 from hud.platform.tasksets.playable import Source
 from hud.platform.training.launch_request import Launching
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 router = Pages()
 
 
-@router.page("/train/new")
-def new(request: Request, launching: LaunchingPart) -> Response:
+@router.page("/train/new", "train_new.html")
+def new(request: Request, launching: LaunchingPart) -> Data:
     """The form, with what the address says filled in: model, start, taskset, and settings by their names."""
     launching.who.require("train")
     given = {name: value for name, value in request.query_params.items() if name != "held_out"}
     chosen = request.query_params.getlist("held_out")
-    return _form(request, launching, given, chosen, {})
+    return _form(launching, given, chosen, {})
 
 
-@router.action("/train", "train")
-async def launch(request: Request, launching: LaunchingPart) -> Response:
+@router.action("/train", "train", "train_new.html")
+async def launch(request: Request, launching: LaunchingPart) -> Response | Data:
     """Launch what the form says, or show it again with what is wrong."""
     sent = await request.form()
     given = {name: str(sent.get(name) or "") for name in sent}
@@ -43,7 +42,7 @@ async def launch(request: Request, launching: LaunchingPart) -> Response:
     except (UsageError, NotFoundError) as error:
         place, problems = "", {"": str(error)}
     if problems:
-        return await asyncio.to_thread(_form, request, launching, given, chosen, problems)
+        return await asyncio.to_thread(_form, launching, given, chosen, problems)
     return see(place)
 
 
@@ -86,16 +85,12 @@ async def _launch(
 
 
 def _form(
-    request: Request,
-    launching: Launching,
-    given: Mapping[str, str],
-    chosen: list[str],
-    problems: Mapping[str, str],
-) -> Response:
+    launching: Launching, given: Mapping[str, str], chosen: list[str], problems: Mapping[str, str]
+) -> Data:
     models = [one for one in launching.registry.models() if one.config.provider is None]
     model = next((one for one in models if one.slug == given.get("model")), None)
     choices = launching.playable.choices()
-    data: dict[str, Any] = {
+    return {
         "models": [one.slug for one in models],
         "model": model.slug if model else "",
         "starts": _starts(launching.registry, model),
@@ -112,7 +107,6 @@ def _form(
         },
         "problems": dict(problems),
     }
-    return page(request, "train_new.html", data, status=422 if problems else 200)
 
 
 def _starts(registry: Registry, model: ModelRecord | None) -> list[dict[str, Any]]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Annotated, Any
-
-from fastapi import Query, Request, Response
+from typing import TYPE_CHECKING, Any
 
 from hud.errors import NotFoundError
-from hud.platform.dashboard.page import Pages
-from hud.platform.dashboard.rendering import page
+from hud.platform.dashboard.page import Data, Offset, Pages, paged
 from hud.platform.dependencies import Models, StorePart, Team
 from hud.platform.models.registry import Registry
 from hud.platform.store.run_search import texts_of
@@ -24,41 +21,29 @@ STEPS_PER_PAGE = 100
 GROUPS_PER_PAGE = 12
 LONGEST_SAMPLE = 600
 """Characters of a prompt or an answer; the transcript has all of it."""
-_Offset = Annotated[int, Query(ge=0, le=2**31)]
 
 
-@router.page("/train/{run_id}/steps")
-def steps(
-    request: Request,
-    registry: Models,
-    store: StorePart,
-    team: Team,
-    run_id: str,
-    offset: _Offset = 0,
-) -> Response:
+@router.page("/train/{run_id}/steps", "train_steps.html")
+def steps(registry: Models, store: StorePart, team: Team, run_id: str, offset: Offset = 0) -> Data:
     """The steps that are done, the newest first."""
     found = TrainingRuns(store, team).get(run_id)
     history = TrainingRuns(store, team).steps(found["id"])[::-1]
-    data = {
+    return {
         "run": _run(registry, found),
         "items": step_rows(history[offset : offset + STEPS_PER_PAGE]),
-        "total": len(history),
-        "limit": STEPS_PER_PAGE,
-        "offset": offset,
+        **paged(len(history), STEPS_PER_PAGE, offset),
     }
-    return page(request, "train_steps.html", data)
 
 
-@router.page("/train/{run_id}/steps/{number}")
+@router.page("/train/{run_id}/steps/{number}", "train_step.html")
 def step(
-    request: Request,
     registry: Models,
     store: StorePart,
     team: Team,
     run_id: str,
     number: int,
-    offset: _Offset = 0,
-) -> Response:
+    offset: Offset = 0,
+) -> Data:
     """One step, counted from 1: its groups, the best and the worst rollout of each, and what was measured."""
     runs = TrainingRuns(store, team)
     found = runs.get(run_id)
@@ -69,7 +54,7 @@ def step(
     rollouts = TrainingJobs(store, team).of_step(found, shown["model"], number - 1)
     groups = _groups(rollouts)
     _add_samples(store, groups[offset : offset + GROUPS_PER_PAGE])
-    data = {
+    return {
         "run": shown,
         "number": number,
         "row": step_rows([{"step": number - 1, "metrics": history[number]}])[0],
@@ -78,11 +63,8 @@ def step(
         "after": number + 1 if number + 1 in history else None,
         "rollouts": len(rollouts),
         "groups": groups[offset : offset + GROUPS_PER_PAGE],
-        "total": len(groups),
-        "limit": GROUPS_PER_PAGE,
-        "offset": offset,
+        **paged(len(groups), GROUPS_PER_PAGE, offset),
     }
-    return page(request, "train_step.html", data)
 
 
 def step_rows(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
