@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Depends
+from fastapi import Depends, Query
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import HTTPConnection
 
 from hud.platform.access.audit import AuditLog
-from hud.platform.access.identity import Identity, caller
+from hud.platform.access.identity import SCOPES, Identity, caller, needs
 from hud.platform.access.keys import Keys
 from hud.platform.config import PlatformConfig
 from hud.platform.environments.runtime_sessions import RuntimeSessions
@@ -69,6 +69,10 @@ async def _secrets(connection: HTTPConnection) -> Secrets:
     return Secrets(connection.app.state.parts.config.home, caller(connection).team_id)
 
 
+READ, RUN, TRAIN, ADMIN = ([Depends(needs(scope))] for scope in SCOPES)
+"""`dependencies` of routes that need a scope."""
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Offset = Annotated[int, Query(ge=0, le=2**31 - 1)]
 Who = Annotated[Identity, Depends(_caller)]
 Team = Annotated[str, Depends(_team)]
 """Id of the caller's team."""

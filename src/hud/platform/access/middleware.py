@@ -15,7 +15,7 @@ from hud.errors import HudError
 from hud.platform.access.admission import ACCESS_DENIED, Admission, KeyEndedError
 from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
-from hud.platform.access.limits import Limits, TooManyRequests
+from hud.platform.access.limits import Limits
 from hud.platform.access.passes import PREFIX, Passes
 from hud.platform.access.web_sessions import COOKIE, WebSessions
 from hud.platform.dashboard.paths import cookie, header, is_open_page, is_page, wants_page
@@ -30,6 +30,7 @@ OPEN_BELOW = ("/auth/device", "/uploads/", "/sdk-events/", "/v3/api/sdk-events/"
 """Paths that need no key: health, documentation, login, uploads whose URL is signed, and usage events, which are dropped."""
 _EVENTS = "/events/"
 """Pages' streams of events."""
+NO_KEY = "This request carries no key."
 _KINDS = {401: "authentication_error", 429: "rate_limit_error", 503: "overloaded_error"}
 
 
@@ -55,24 +56,14 @@ class Door:
             return
         try:
             who = await self._identify(secret) if secret else None
-        except HudError as error:  # The store does not answer.
+            if who is not None:
+                self.limits.admit(who)
+        except HudError as error:  # The store does not answer, or the key has used up its limits.
             await refuse_error(scope, send, error)
             return
         if who is None:
-            await refuse(
-                scope,
-                send,
-                401,
-                "This request carries no key."
-                if not secret
-                else "This key is unknown, expired or revoked.",
-                {"www-authenticate": "Bearer"},
-            )
-            return
-        try:
-            self.limits.admit(who)
-        except TooManyRequests as error:
-            await refuse_error(scope, send, error)
+            detail = "This key is unknown, expired or revoked." if secret else NO_KEY
+            await refuse(scope, send, 401, detail, {"www-authenticate": "Bearer"})
             return
         scope.setdefault("state", {})["identity"] = who
         if secret is None or secret.startswith(PREFIX):
@@ -160,7 +151,7 @@ def secret_of(scope: Scope) -> str | None:
 
 async def _send_to_signin(scope: Scope, send: Send) -> None:
     if not wants_page(scope):
-        await refuse(scope, send, 401, "This request carries no key.", {})
+        await refuse(scope, send, 401, NO_KEY, {})
         return
     query = scope["query_string"].decode("latin-1")
     wanted = scope["path"] + (f"?{query}" if query else "")

@@ -205,18 +205,16 @@ def _held(slug: str, holder: Holder, act: str) -> str:
 
 
 def _holder(row: sa.Row[tuple[object, ...]]) -> Holder:
-    described = json.loads(row.holder)
+    described = {"pending": None, "lost": (), "released": False, **json.loads(row.holder)}
+    pending = described.pop("pending")
     return Holder(
         pid=row.pid,
         host=row.host,
-        command=described["command"],
-        started=described["started"],
         acquired_at=row.acquired_at,
         expires_at=row.expires_at,
-        server=described["server"],
-        pending=Pending(**pending) if (pending := described.get("pending")) else None,
-        lost=tuple(described.get("lost", ())),
-        released=described.get("released", False),
+        pending=Pending(**pending) if pending else None,
+        lost=tuple(described.pop("lost")),
+        **described,
     )
 
 

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
 from hud.errors import NotFoundError
-from hud.platform.access import needs
+from hud.platform.dependencies import READ
 
-router = APIRouter(prefix="/v2", dependencies=[Depends(needs("read"))], include_in_schema=False)
+router = APIRouter(prefix="/v2", dependencies=READ, include_in_schema=False)
 _METHODS = ["GET", "POST", "PUT", "DELETE"]
 
 

@@ -10,21 +10,18 @@ import asyncio
 import tempfile
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Query, Request, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel
 
 from hud.errors import NotFoundError, PlatformError, UsageError
-from hud.platform.access import needs
 from hud.platform.access.admission import ACCESS_DENIED
-from hud.platform.dependencies import Audit, ConfigPart, StorePart, Team, Who, part
+from hud.platform.dependencies import READ, TRAIN, Audit, ConfigPart, StorePart, Team, Who, part
 from hud.platform.environments.build_queue import FAILED, Builds
 from hud.platform.environments.registry import SUCCEEDED
 from hud.platform.tasksets.versions import is_text
 from hud.trace import new_id, plain
 
 router = APIRouter(tags=["environments"])
-_READ = [Depends(needs("read"))]
-_TRAIN = [Depends(needs("train"))]
 
 POLL_SECONDS = 0.2
 BuildsPart = Annotated[Builds, part(lambda parts: Builds(parts.store, parts.config.home))]
@@ -48,7 +45,7 @@ class Trigger(BaseModel):
     build_secrets: dict[str, str] = {}
 
 
-@router.post("/v2/builds/upload-url", dependencies=_TRAIN)
+@router.post("/v2/builds/upload-url", dependencies=TRAIN)
 def upload_url(request: Request, builds: BuildsPart, team: Team) -> dict[str, str]:
     """A new build, and where to PUT its archive (tar.gz). The URL needs no key and holds for an hour."""
     build_id = builds.begin(team)
@@ -89,21 +86,13 @@ async def receive_archive(
     return {"build_id": build_id, "size": size}
 
 
-@router.post("/v2/builds/trigger", dependencies=_TRAIN)
+@router.post("/v2/builds/trigger", dependencies=TRAIN)
 def trigger(builds: BuildsPart, team: Team, audit: Audit, body: Trigger) -> dict[str, Any]:
     """Queue a build of an archive that was uploaded."""
     if body.runtime_provider not in (None, "hud"):
         raise UsageError(f"This server has no runtime provider {body.runtime_provider!r}.")
-    options = {
-        "no_cache": body.no_cache,
-        "runtime_config": body.runtime_config,
-        "entry": body.entry,
-    }
-    private = {
-        "environment_variables": body.environment_variables,
-        "build_args": body.build_args,
-        "build_secrets": body.build_secrets,
-    }
+    options = body.model_dump(include={"no_cache", "runtime_config", "entry"})
+    private = body.model_dump(include={"environment_variables", "build_args", "build_secrets"})
     _check(body.name, body.entry, private)
     begun = builds.trigger(
         team,
@@ -128,13 +117,13 @@ def _check(name: str, entry: str | None, private: dict[str, dict[str, str]]) -> 
                 raise UsageError(f"{kind}: {key!r} cannot be an environment variable.")
 
 
-@router.get("/v2/builds/{build_id}/status", dependencies=_READ)
+@router.get("/v2/builds/{build_id}/status", dependencies=READ)
 def status(builds: BuildsPart, team: Team, build_id: str) -> dict[str, Any]:
     """Progress and result of a build."""
     return builds.status(team, build_id)
 
 
-@router.get("/v2/builds/{build_id}/lines", dependencies=_READ)
+@router.get("/v2/builds/{build_id}/lines", dependencies=READ)
 def lines(
     builds: BuildsPart, team: Team, build_id: str, after: Annotated[int, Query(ge=0)] = 0
 ) -> dict[str, Any]:

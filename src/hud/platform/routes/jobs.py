@@ -5,23 +5,19 @@ POST /v2/ingest      GET /v2/jobs      GET /v2/jobs/{id}      GET /v2/jobs/{id}/
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from hud.platform.access import needs
-from hud.platform.dependencies import StorePart, Team
+from hud.platform.dependencies import READ, RUN, Limit, Offset, StorePart, Team
 from hud.platform.store import records
 from hud.platform.store.ingest import ingest
 
-router = APIRouter(prefix="/v2", tags=["jobs"], dependencies=[Depends(needs("read"))])
-
-Limit = Annotated[int, Query(ge=1, le=1000)]
-Offset = Annotated[int, Query(ge=0)]
+router = APIRouter(prefix="/v2", tags=["jobs"], dependencies=READ)
 
 
-@router.post("/ingest", dependencies=[Depends(needs("run"))])
+@router.post("/ingest", dependencies=RUN)
 async def ingest_journal(request: Request, store: StorePart, team: Team) -> dict[str, Any]:
     """Take over journal lines (see `hud.trace.recording.journal`). Repetitions change nothing.
 

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from hud.platform.access import Scope, needs
+from hud.platform.access import Scope
 from hud.platform.access.teams import Projects, Teams
-from hud.platform.dependencies import Audit, KeysPart, StorePart, Team, Who, of_team
+from hud.platform.dependencies import (
+    ADMIN,
+    READ,
+    RUN,
+    Audit,
+    KeysPart,
+    Limit,
+    Offset,
+    StorePart,
+    Team,
+    Who,
+    of_team,
+)
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import dashed
 
 router = APIRouter(prefix="/v2", tags=["keys"])
-_READ = [Depends(needs("read"))]
-_RUN = [Depends(needs("run"))]
-_ADMIN = [Depends(needs("admin"))]
 TeamProjects = Annotated[Projects, of_team(Projects)]
 
 
@@ -43,7 +52,7 @@ class NewProject(BaseModel):
     description: str = ""
 
 
-@router.get("/auth/me", dependencies=_READ)
+@router.get("/auth/me", dependencies=READ)
 def me(who: Who) -> dict[str, Any]:
     """Identity of the caller; its ids last as long as the key."""
     return {
@@ -53,14 +62,14 @@ def me(who: Who) -> dict[str, Any]:
     }
 
 
-@router.get("/keys", dependencies=_ADMIN)
+@router.get("/keys", dependencies=ADMIN)
 def list_keys(keys: KeysPart, team: Team) -> dict[str, Any]:
     """The team's keys, newest first, without their secrets."""
     found = keys.list(team)
     return {"items": [key.shown() for key in found], "total": len(found)}
 
 
-@router.post("/keys", dependencies=_ADMIN)
+@router.post("/keys", dependencies=ADMIN)
 def create_key(
     store: StorePart, keys: KeysPart, who: Who, audit: Audit, body: NewKey
 ) -> dict[str, Any]:
@@ -68,17 +77,14 @@ def create_key(
     key, secret = keys.mint(
         body.name,
         Teams(store).for_key_of(who.team_id, body.team),
-        scopes=body.scopes,
-        expires_in=body.expires_in,
-        requests_per_minute=body.requests_per_minute,
-        tokens_per_minute=body.tokens_per_minute,
+        **body.model_dump(exclude={"name", "team"}),
         maker=keys.by_id(who.key_id) if who.key_id else None,
     )
     audit.note("key made", key.name, **key.noted())
     return {**key.shown(), "key": secret}
 
 
-@router.delete("/keys/{reference}", dependencies=_ADMIN)
+@router.delete("/keys/{reference}", dependencies=ADMIN)
 def revoke_key(keys: KeysPart, team: Team, audit: Audit, reference: str) -> dict[str, Any]:
     """Revoke a key of the team, named by id, start of an id, or name."""
     revoked = keys.revoke(team, reference)
@@ -86,25 +92,22 @@ def revoke_key(keys: KeysPart, team: Team, audit: Audit, reference: str) -> dict
     return dict(revoked.shown())
 
 
-@router.get("/projects", dependencies=_READ)
+@router.get("/projects", dependencies=READ)
 def list_projects(
-    projects: TeamProjects,
-    search: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+    projects: TeamProjects, search: str | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """The team's projects, the default one first."""
     items, total = projects.page(search, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}
 
 
-@router.post("/projects", dependencies=_RUN)
+@router.post("/projects", dependencies=RUN)
 def create_project(projects: TeamProjects, body: NewProject) -> dict[str, Any]:
     """Make a project."""
     return projects.create(body.name, body.description)
 
 
-@router.get("/projects/{project_id}", dependencies=_READ)
+@router.get("/projects/{project_id}", dependencies=READ)
 def get_project(projects: TeamProjects, project_id: str) -> dict[str, Any]:
     """One project."""
     return projects.get(project_id)

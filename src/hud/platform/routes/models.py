@@ -13,12 +13,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from hud.errors import ConflictError, NotFoundError, PlatformError
-from hud.platform.access import needs
 from hud.platform.dependencies import (
+    ADMIN,
+    READ,
+    TRAIN,
     Audit,
     EnginePart,
     Models,
@@ -43,8 +45,7 @@ from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
 
-router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=[Depends(needs("read"))])
-_TRAIN = [Depends(needs("train"))]
+router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=READ)
 
 
 class ForkRequest(BaseModel):
@@ -134,14 +135,14 @@ def resolve(registry: Models, secrets: TeamSecrets, model: str) -> dict[str, Any
     return _model(_found(registry, secrets, model))
 
 
-@router.post("/fork", dependencies=_TRAIN)
+@router.post("/fork", dependencies=TRAIN)
 def fork(registry: Models, audit: Audit, body: ForkRequest) -> dict[str, Any]:
     made = registry.fork(body.source_model_id, body.name, config=body.config)
     audit.note("model forked", made.slug, model_id=made.id, source=body.source_model_id)
     return _model(made)
 
 
-@router.post("/create", dependencies=_TRAIN)
+@router.post("/create", dependencies=TRAIN)
 async def create(registry: Models, body: CreateRequest) -> dict[str, Any]:
     made = await asyncio.to_thread(
         registry.create,
@@ -156,13 +157,13 @@ async def create(registry: Models, body: CreateRequest) -> dict[str, Any]:
 
 
 # Folders of the server's own disk are for the first team's admins; those of others add models of the hub.
-@router.post("/add", dependencies=[Depends(needs("admin"))])
+@router.post("/add", dependencies=ADMIN)
 async def add(registry: Models, body: AddRequest) -> dict[str, Any]:
     return _model(await asyncio.to_thread(registry.add, body.source, body.name, config=body.config))
 
 
 # An address that this server will call, and which of its keys goes there, is not for everybody to say.
-@router.post("/provide", dependencies=[Depends(needs("admin"))])
+@router.post("/provide", dependencies=ADMIN)
 def provide(registry: Models, body: ProvideRequest) -> dict[str, Any]:
     return _model(registry.provide(body.name, body.provider))
 
@@ -172,7 +173,7 @@ def describe(registry: Models, secrets: TeamSecrets, model_id: str) -> dict[str,
     return _model(_found(registry, secrets, model_id))
 
 
-@router.delete("/{model_id}", dependencies=_TRAIN)
+@router.delete("/{model_id}", dependencies=TRAIN)
 async def remove(
     registry: Models, engine: EnginePart, audit: Audit, model_id: str
 ) -> dict[str, Any]:
@@ -202,7 +203,7 @@ def checkpoint(registry: Models, model_id: str, checkpoint_id: str) -> dict[str,
     return _checkpoint(registry.tree.get(_node(registry, model, checkpoint_id)), model)
 
 
-@router.put("/{model_id}/checkpoints/{checkpoint_id}", dependencies=_TRAIN)
+@router.put("/{model_id}/checkpoints/{checkpoint_id}", dependencies=TRAIN)
 def name_checkpoint(
     registry: Models, model_id: str, checkpoint_id: str, body: NameRequest
 ) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def name_checkpoint(
     return _checkpoint(registry.tree.rename(model, node, body.name), model)
 
 
-@router.put("/{model_id}/head", dependencies=_TRAIN)
+@router.put("/{model_id}/head", dependencies=TRAIN)
 async def set_head(
     request: Request,
     registry: Models,
@@ -231,7 +232,7 @@ async def set_head(
 
 
 # Like a provider's: an address that this server will call, and which key goes there.
-@router.put("/{model_id}/servers", dependencies=[Depends(needs("admin"))])
+@router.put("/{model_id}/servers", dependencies=ADMIN)
 async def set_servers(
     registry: Models, engine: EnginePart, model_id: str, body: ServersRequest
 ) -> dict[str, Any]:
@@ -254,7 +255,7 @@ def lease(registry: Models, model_id: str) -> dict[str, Any]:
     }
 
 
-@router.post("/{model_id}/export", dependencies=[Depends(needs("admin"))])
+@router.post("/{model_id}/export", dependencies=ADMIN)
 async def export(
     registry: Models, engine: EnginePart, team: Team, model_id: str, body: ExportRequest
 ) -> dict[str, Any]:
@@ -267,7 +268,7 @@ async def export(
     return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
 
 
-@router.post("/{model_id}/prune", dependencies=_TRAIN)
+@router.post("/{model_id}/prune", dependencies=TRAIN)
 async def prune(registry: Models, model_id: str, body: PruneRequest) -> dict[str, Any]:
     model = registry.model(model_id)
     registry.leases.refuse_if_held(model.id, model.slug, "pruned")

@@ -7,25 +7,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter
 
-from hud.platform.access import needs
-from hud.platform.dependencies import of_team
+from hud.platform.dependencies import READ, Limit, Offset, of_team
 from hud.platform.environments.registry import Environments
 
-router = APIRouter(
-    prefix="/v2/registry", tags=["environments"], dependencies=[Depends(needs("read"))]
-)
+router = APIRouter(prefix="/v2/registry", tags=["environments"], dependencies=READ)
 
 TeamEnvironments = Annotated[Environments, of_team(Environments)]
 
 
 @router.get("")
 def list_environments(
-    environments: TeamEnvironments,
-    search: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
-    offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+    environments: TeamEnvironments, search: str | None = None, limit: Limit = 20, offset: Offset = 0
 ) -> dict[str, Any]:
     """The team's environments, the newest first."""
     items, total = environments.page(search, limit, offset)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -18,17 +19,17 @@ from pydantic import BaseModel, Field
 from hud.environment.templates.runtime_config import refuse_unsupported, run_seconds_of
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.fleet.submitted_agents import refuse_unplayable
-from hud.platform.access import Identity, needs
+from hud.platform.access import Identity
 from hud.platform.access.keys import Keys
 from hud.platform.access.passes import Passes
-from hud.platform.dependencies import StoppingPart, Team, Who, of_team, part
+from hud.platform.dependencies import RUN, StoppingPart, Team, Who, of_team, part
 from hud.platform.environments.registry import Environments, RunnableEnvironment
 from hud.platform.models.registry import Registry
 from hud.platform.rollouts.queue import Rollouts, Taken, spec_of
 from hud.platform.tasksets.playable import environments_of
 from hud.trace import dashed, plain
 
-router = APIRouter(prefix="/v2/rollouts", tags=["rollouts"], dependencies=[Depends(needs("run"))])
+router = APIRouter(prefix="/v2/rollouts", tags=["rollouts"], dependencies=RUN)
 WAIT_SECONDS = 5.0
 POLL_SECONDS = 0.1
 LONGEST_SECONDS = 24 * 3600.0
@@ -104,12 +105,10 @@ class Handover:
 
     def all(self, taken: list[Taken]) -> list[dict[str, Any]]:
         """Return rollouts, each with a pass of its own; an environment that several need is looked up once."""
-        found: dict[tuple[str, str], RunnableEnvironment] = {}
 
+        @cache
         def runnable(team: str, env: str) -> RunnableEnvironment:
-            if (team, env) not in found:
-                found[team, env] = Environments(self.registry.store, team).runnable(env)
-            return found[team, env]
+            return Environments(self.registry.store, team).runnable(env)
 
         return [self._one(one, runnable) for one in taken]
 

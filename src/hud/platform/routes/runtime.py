@@ -9,18 +9,16 @@ import asyncio
 import contextlib
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from hud.errors import HudError, NotFoundError
-from hud.platform.access import needs
 from hud.platform.access.admission import ACCESS_DENIED
-from hud.platform.dependencies import RuntimeSessionsPart, Team, Who, of_team
+from hud.platform.dependencies import RUN, RuntimeSessionsPart, Team, Who, of_team
 from hud.platform.environments.registry import Environments
 
 router = APIRouter(prefix="/runtime", tags=["environments"])
-_RUN = [Depends(needs("run"))]
 _CHUNK = 1 << 18
 FAILED = 1011
 """Close code of a tunnel to an environment that does not come up."""
@@ -33,7 +31,7 @@ class NewSession(BaseModel):
     trace_id: str | None = None
 
 
-@router.post("/sessions", dependencies=_RUN)
+@router.post("/sessions", dependencies=RUN)
 async def start(
     environments: Annotated[Environments, of_team(Environments)],
     sessions: RuntimeSessionsPart,
@@ -45,7 +43,7 @@ async def start(
     return JSONResponse({"id": session.id, "status": "starting"}, status_code=201)
 
 
-@router.delete("/sessions/{session_id}", dependencies=_RUN)
+@router.delete("/sessions/{session_id}", dependencies=RUN)
 async def end(sessions: RuntimeSessionsPart, team: Team, session_id: str) -> dict[str, Any]:
     """End a session; one that is over already is no error."""
     try:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import SecretStr
 
-from hud.platform.access import needs
-from hud.platform.dependencies import Audit, StrictBody, TeamSecrets
+from hud.platform.dependencies import ADMIN, Audit, StrictBody, TeamSecrets
 
-router = APIRouter(prefix="/v2/secrets", tags=["models"], dependencies=[Depends(needs("admin"))])
+router = APIRouter(prefix="/v2/secrets", tags=["models"], dependencies=ADMIN)
 
 
 class SecretValue(StrictBody):

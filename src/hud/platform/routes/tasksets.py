@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from hud.platform.access import needs
-from hud.platform.dependencies import Audit, of_team
+from hud.platform.dependencies import READ, RUN, Audit, Limit, Offset, of_team
 from hud.platform.tasksets.rows import checked
 from hud.platform.tasksets.versions import Tasksets
 
 router = APIRouter(prefix="/v2", tags=["tasksets"])
-_READ = [Depends(needs("read"))]
-_RUN = [Depends(needs("run"))]
 TeamTasksets = Annotated[Tasksets, of_team(Tasksets)]
 _MOST = 2**31 - 1
 """Largest integer of the database's column."""
@@ -40,19 +37,16 @@ class Upload(BaseModel):
     tasks: list[dict[str, Any]]
 
 
-@router.get("/tasksets", dependencies=_READ)
+@router.get("/tasksets", dependencies=READ)
 def list_tasksets(
-    tasksets: TeamTasksets,
-    search: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    offset: Annotated[int, Query(ge=0, le=_MOST)] = 0,
+    tasksets: TeamTasksets, search: str | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """The team's tasksets, the one changed last first."""
     items, total = tasksets.page(search, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}
 
 
-@router.post("/tasksets", dependencies=_RUN)
+@router.post("/tasksets", dependencies=RUN)
 def create_taskset(tasksets: TeamTasksets, audit: Audit, body: NewTaskset) -> dict[str, Any]:
     """Make an empty taskset."""
     made = tasksets.create(body.name, body.project_id)
@@ -60,20 +54,20 @@ def create_taskset(tasksets: TeamTasksets, audit: Audit, body: NewTaskset) -> di
     return made
 
 
-@router.get("/tasksets/by-name/{name:path}", dependencies=_READ)
+@router.get("/tasksets/by-name/{name:path}", dependencies=READ)
 def find_taskset(tasksets: TeamTasksets, name: str) -> dict[str, Any]:
     """A taskset's id by its name; 404 where there is none."""
     found = tasksets.find(name)
     return {"taskset_id": found["id"], **found}
 
 
-@router.get("/tasksets/{taskset_id}", dependencies=_READ)
+@router.get("/tasksets/{taskset_id}", dependencies=READ)
 def get_taskset(tasksets: TeamTasksets, taskset_id: str) -> dict[str, Any]:
     """One taskset, without its rows."""
     return tasksets.find(taskset_id)
 
 
-@router.get("/tasksets/{taskset_id}/export", dependencies=_READ)
+@router.get("/tasksets/{taskset_id}/export", dependencies=READ)
 def export_taskset(
     tasksets: TeamTasksets,
     taskset_id: str,
@@ -83,14 +77,14 @@ def export_taskset(
     return tasksets.export(taskset_id, version)
 
 
-@router.get("/tasksets/{taskset_id}/versions", dependencies=_READ)
+@router.get("/tasksets/{taskset_id}/versions", dependencies=READ)
 def list_versions(tasksets: TeamTasksets, taskset_id: str) -> dict[str, Any]:
     """Changes by each version of a taskset, newest first."""
     items = tasksets.versions(taskset_id)
     return {"items": items, "total": len(items)}
 
 
-@router.post("/tasks/upload", dependencies=_RUN)
+@router.post("/tasks/upload", dependencies=RUN)
 def upload(tasksets: TeamTasksets, audit: Audit, body: Upload) -> dict[str, Any]:
     """Add rows to a taskset and replace those that changed; nothing is ever removed."""
     rows = checked(tasksets.store, tasksets.team, body.tasks)

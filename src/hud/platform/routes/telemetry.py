@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import anyio
 import orjson
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 
 from hud.errors import UsageError
-from hud.platform.access import needs
-from hud.platform.dependencies import StorePart, Team, part
+from hud.platform.dependencies import RUN, StorePart, Team, part
 from hud.platform.metrics import Metrics
 from hud.platform.store import Store
 from hud.platform.store.telemetry import ingest_spans
@@ -30,8 +29,8 @@ MOST_BYTES = 512 << 20
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
-@router.post("/trace/{task_run_id}/telemetry-upload", dependencies=[Depends(needs("run"))])
-@router.post("/v3/api/trace/{task_run_id}/telemetry-upload", dependencies=[Depends(needs("run"))])
+@router.post("/trace/{task_run_id}/telemetry-upload", dependencies=RUN)
+@router.post("/v3/api/trace/{task_run_id}/telemetry-upload", dependencies=RUN)
 async def upload(
     request: Request,
     store: StorePart,

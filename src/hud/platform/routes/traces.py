@@ -8,20 +8,18 @@ POST /v2/trace/job/{job_id}/enter    POST /v2/trace/{id}/enter      POST /v2/tra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter
 from pydantic import BaseModel
 
-from hud.platform.access import needs
-from hud.platform.dependencies import StorePart, Team
+from hud.platform.dependencies import READ, RUN, Limit, Offset, StorePart, Team
 from hud.platform.store import records, reporting
 from hud.trace import ToolResult, TraceStatus, plain, text_of, trace_id_of
 from hud.trace.content import Message
 from hud.trace.foreign_steps import understood
 
-router = APIRouter(prefix="/v2/trace", tags=["traces"], dependencies=[Depends(needs("read"))])
-_RUN = [Depends(needs("run"))]
+router = APIRouter(prefix="/v2/trace", tags=["traces"], dependencies=READ)
 
 
 class JobEntered(BaseModel):
@@ -52,7 +50,7 @@ class RunExited(BaseModel):
     metadata: dict[str, Any] | None = None
 
 
-@router.post("/job/{job_id}/enter", dependencies=_RUN)
+@router.post("/job/{job_id}/enter", dependencies=RUN)
 def enter_job(store: StorePart, team: Team, job_id: str, body: JobEntered) -> dict[str, str]:
     """Hear that a job begins. Repetitions change nothing."""
     taskset = plain(body.taskset_id) if body.taskset_id is not None else None
@@ -60,7 +58,7 @@ def enter_job(store: StorePart, team: Team, job_id: str, body: JobEntered) -> di
     return {"id": plain(job_id)}
 
 
-@router.post("/{trace_id}/enter", dependencies=_RUN)
+@router.post("/{trace_id}/enter", dependencies=RUN)
 def enter_trace(store: StorePart, team: Team, trace_id: str, body: RunEntered) -> dict[str, str]:
     """Hear that a run begins; its end may have been heard before."""
     known = body.model_dump(exclude_none=True)
@@ -72,20 +70,10 @@ def enter_trace(store: StorePart, team: Team, trace_id: str, body: RunEntered) -
     return {"id": trace_id_of(trace_id)}
 
 
-@router.post("/{trace_id}/exit", dependencies=_RUN)
+@router.post("/{trace_id}/exit", dependencies=RUN)
 def exit_trace(store: StorePart, team: Team, trace_id: str, body: RunExited) -> dict[str, str]:
     """Hear how a run ended; that it began may be heard later, or never."""
-    reporting.run_exited(
-        store,
-        team,
-        trace_id_of(trace_id),
-        status=body.status,
-        reward=body.reward,
-        error=body.error,
-        evaluation=body.evaluation_result,
-        stop_reason=body.stop_reason,
-        extra=body.metadata,
-    )
+    reporting.run_exited(store, team, trace_id_of(trace_id), **body.model_dump())
     return {"id": trace_id_of(trace_id)}
 
 
@@ -106,11 +94,7 @@ def get_full_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any
 
 @router.get("/{trace_id}/spans")
 def get_spans(
-    store: StorePart,
-    team: Team,
-    trace_id: str,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+    store: StorePart, team: Team, trace_id: str, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """Spans of clients that are no steps, as received: robots, changed files, timed functions."""
     run = records.find_run(store, team, trace_id)

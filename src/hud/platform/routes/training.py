@@ -11,18 +11,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from hud.learning.losses.config import available_losses
 from hud.learning.training_calls import OPTIM_STEP, TRAINING_CALLS, Call
 from hud.learning.wire_types import LossesResult
-from hud.platform.access import needs
-from hud.platform.dependencies import Audit, EnginePart, Models, Steps, StrictBody, Who, of_team
+from hud.platform.dependencies import (
+    TRAIN,
+    Audit,
+    EnginePart,
+    Models,
+    Steps,
+    StrictBody,
+    Who,
+    of_team,
+)
 from hud.platform.training.runs import TrainingRuns
 from hud.train.contributor import HEADER, read_contributor
 
-router = APIRouter(tags=["training"], dependencies=[Depends(needs("train"))])
+router = APIRouter(tags=["training"], dependencies=TRAIN)
 Runs = Annotated[TrainingRuns, of_team(TrainingRuns)]
 _TRAIN = "/v1/models/{model_id}/train"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -20,24 +21,30 @@ def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
     if len(payload) < LARGE_CHARACTERS or b'"data"' not in payload:
         return payload
     step = orjson.loads(payload)
-    return orjson.dumps(step) if _detach(blobs, team, step) else payload
+    detached = False
+    for found in _objects(step):
+        data = found.get("data")
+        if isinstance(data, str) and len(data) >= LARGE_CHARACTERS and data.isascii():
+            # Named by its content: the same screenshot twice is kept once.
+            key = f"{team}/attachments/{hashlib.sha256(data.encode()).hexdigest()}"
+            if not blobs.exists(key):
+                blobs.put(key, data.encode())
+            del found["data"]
+            found[_MARK] = key
+            detached = True
+    return orjson.dumps(step) if detached else payload
 
 
 def attach(blobs: Blobs, team: str, step: Any) -> None:
     """Put the attachments of a team's step back, in place; one whose blob is gone stays empty."""
-    if isinstance(step, list):
-        for item in step:
-            attach(blobs, team, item)
-    elif isinstance(step, dict):
-        name = step.pop(_MARK, None)
+    for found in _objects(step):
+        name = found.pop(_MARK, None)
         # A client may have written such a name itself: it opens nothing of another team.
         if isinstance(name, str) and name.startswith(f"{team}/attachments/"):
             try:
-                step["data"] = blobs.get(name).decode("ascii")
+                found["data"] = blobs.get(name).decode("ascii")
             except NotFoundError:
-                step["data"] = ""
-        for item in step.values():
-            attach(blobs, team, item)
+                found["data"] = ""
 
 
 def has_attachments(payload: bytes) -> bool:
@@ -45,23 +52,11 @@ def has_attachments(payload: bytes) -> bool:
     return _MARK.encode() in payload
 
 
-def _detach(blobs: Blobs, team: str, value: Any) -> bool:
-    found = False
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a JSON value, each before those in it."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            found = _detach(blobs, team, item) or found
-        return found
-    if not isinstance(value, dict):
-        return False
-    data = value.get("data")
-    if isinstance(data, str) and len(data) >= LARGE_CHARACTERS and data.isascii():
-        # Named by its content: the same screenshot twice is kept once.
-        key = f"{team}/attachments/{hashlib.sha256(data.encode()).hexdigest()}"
-        if not blobs.exists(key):
-            blobs.put(key, data.encode())
-        del value["data"]
-        value[_MARK] = key
-        found = True
-    for item in value.values():
-        found = _detach(blobs, team, item) or found
-    return found
+            yield from _objects(item)

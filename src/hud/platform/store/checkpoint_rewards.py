@@ -9,8 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hud.platform.store import tables
-from hud.platform.store.store import Store
+from hud.platform.store import Store, tables
 
 MOST_JOBS = 40
 """The newest of a checkpoint; older ones say nothing that these do not."""

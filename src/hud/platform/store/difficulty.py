@@ -11,10 +11,9 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.kept_sums import KeptSums, Revision
 from hud.platform.store.queries import as_dict
-from hud.platform.store.store import Store
 from hud.platform.store.tables import seconds_between
 
 SOLVED = 1.0

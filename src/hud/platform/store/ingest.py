@@ -16,10 +16,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.queries import in_parts
-from hud.platform.store.store import Store
 from hud.trace import plain
 from hud.trace.recording.journal import Event, decode_events, named, orphaned_journals, set_aside
 from hud.trace.token_columns import pack_ids, pack_logprobs
@@ -327,16 +326,13 @@ def _columns(table: sa.Table) -> dict[str, _Column]:
 
 
 def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
+    kept = ("name", "group_size", "pid", "process_started", "host")
     row = {
+        **{name: payload[name] for name in kept},
         "id": identifier,
         "team_id": team,
-        "name": payload["name"],
         "taskset_id": plain(payload["taskset_id"]) if payload["taskset_id"] else None,
-        "group_size": payload["group_size"],
         "status": "running",
-        "pid": payload["pid"],
-        "process_started": payload["process_started"],
-        "host": payload["host"],
         "extra": "{}",
         "created_at": payload["at"],
     }
@@ -346,11 +342,7 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(_RUN_COLUMNS),
     "status": "running",
-    "step_count": 0,
-    "turns": 0,
-    "prompt_tokens": 0,
-    "completion_tokens": 0,
-    "cached_tokens": 0,
+    **dict.fromkeys(tables.RUN_COUNTS, 0),
 }
 
 

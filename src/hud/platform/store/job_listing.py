@@ -10,13 +10,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud.errors import UsageError
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.job_status import every_run_failed, outcome, statuses
 from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
 from hud.platform.store.kept_sums import KeptSums
 from hud.platform.store.queries import page_of
 from hud.platform.store.records import taskset_names
-from hud.platform.store.store import Store
 
 MOST_CHOICES = 200
 """Of one filter."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
 
 from hud.eval.results.run_summary import RunSummary
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.job_status import INTERRUPTED
 from hud.platform.store.queries import as_dict
-from hud.platform.store.store import Store
 from hud.platform.store.tables import seconds_between
 
 MOST_ERROR = 600
@@ -54,21 +54,7 @@ def job_runs(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any
 
 def summary(run: dict[str, Any]) -> RunSummary:
     """Return what statistics need of a run of `job_runs`."""
-    return RunSummary(
-        slug=run["slug"],
-        reward=run["reward"],
-        group_id=run["group_id"],
-        attempt=run["attempt"],
-        failure_kind=run["failure_kind"],
-        stop_reason=run["stop_reason"],
-        model=run["model"],
-        seconds=run["seconds"],
-        turns=run["turns"],
-        prompt_tokens=run["prompt_tokens"],
-        completion_tokens=run["completion_tokens"],
-        cached_tokens=run["cached_tokens"],
-        cost_usd=run["cost_usd"],
-    )
+    return RunSummary(**{one.name: run[one.name] for one in fields(RunSummary)})
 
 
 def _run(row: sa.Row[Any], over: bool) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.queries import in_parts
-from hud.platform.store.store import Store
 
 _SHORT = 2**31
 Sums = TypeVar("Sums")

@@ -12,12 +12,11 @@ import sqlalchemy as sa
 
 from hud.errors import NotFoundError
 from hud.learning.wire_types import TrajectorySample
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.job_status import INTERRUPTED, outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
 from hud.platform.store.queries import as_dict, in_parts, page_of
-from hud.platform.store.store import Store
 from hud.trace.ids import plain, trace_id_of
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
 

@@ -9,12 +9,9 @@ import math
 import time
 from typing import Any
 
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.ingest import note_models, refuse_foreign, to_be_indexed, upsert
-from hud.platform.store.store import Store
 from hud.trace.recording.journal import encode_json
-
-_COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 def job_entered(
@@ -49,11 +46,12 @@ def run_exited(
     status: str,
     reward: float | None,
     error: str | None,
-    evaluation: dict[str, Any] | None,
+    evaluation_result: dict[str, Any] | None,
     stop_reason: str | None,
-    extra: dict[str, Any] | None,
+    metadata: dict[str, Any] | None,
 ) -> None:
     """A run ended."""
+    evaluation = evaluation_result
     # Clients report 0.0 for a run that never got a grade: only a grade makes a reward.
     graded = evaluation is not None and not evaluation.get("isError")
     measured = graded and reward is not None and math.isfinite(reward)
@@ -63,7 +61,7 @@ def run_exited(
         "error": error,
         "grade": _json(evaluation),
         "stop_reason": stop_reason,
-        "extra": _json(extra),
+        "extra": _json(metadata),
         "content": evaluation.get("content") if evaluation is not None else None,
         "ended_at": _now(),
     }
@@ -78,7 +76,7 @@ def new_run(team: str, trace_id: str) -> dict[str, Any]:
         "attempt": 0,
         "status": "running",
         "started_at": _now(),
-        **dict.fromkeys(_COUNTS, 0),
+        **dict.fromkeys(tables.RUN_COUNTS, 0),
     }
 
 

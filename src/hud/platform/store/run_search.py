@@ -17,10 +17,9 @@ import orjson
 import sqlalchemy as sa
 
 from hud.errors import UsageError
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.queries import as_dict
-from hud.platform.store.store import Store
 
 MOST_HITS = 2_000
 """Runs that one search finds; beyond, it says that there are more."""

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from hud.errors import StoreAwayError, StoreError, UsageError
-from hud.platform.store import tables
 from hud.platform.store.blobs import Blobs
 from hud.platform.store.queries import Query, Row, page_of
 from hud.trace.recording.journal import free_space
@@ -226,6 +225,3 @@ def _sentence(url: sa.URL, error: DBAPIError) -> str:
     if "unable to open" in reason or "readonly" in reason:
         return f"{where} cannot be opened for writing ({reason}). Set HUD_HOME to a folder that can be written."
     return f"{where}: {reason}."
-
-
-__all__ = ["Store", "tables"]

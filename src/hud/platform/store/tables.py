@@ -13,6 +13,9 @@ LOCAL_TEAM = "0" * 32
 LONGEST_MODEL = 200
 """Characters of a model's name up to which jobs are found by it; runs keep longer ones, too."""
 
+RUN_COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
+"""Columns of `runs` that count from 0."""
+
 metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_name)s",

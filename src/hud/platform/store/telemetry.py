@@ -15,12 +15,11 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.ingest import refuse_foreign, to_be_indexed, upsert
 from hud.platform.store.queries import in_parts
 from hud.platform.store.reporting import new_run
-from hud.platform.store.store import Store
 from hud.trace import is_id, plain
 from hud.trace.token_columns import pack_ids, pack_logprobs
 
@@ -64,7 +63,8 @@ def ingest_spans(store: Store, team: str, trace_id: str, spans: list[_Row]) -> i
         runs = tables.runs
         mine = sa.select(runs.c.trace_id).where(runs.c.trace_id == trace_id)
         connection.execute(mine.with_for_update())
-        known = _known_steps(connection, trace_id, list(steps))
+        columns = tables.steps.c
+        known = _known(connection, trace_id, columns.step_id, columns.payload, list(steps))
         for number, payload in known.items():
             if steps[number].payload != payload:
                 keep(steps[number].span)
@@ -74,7 +74,9 @@ def ingest_spans(store: Store, team: str, trace_id: str, spans: list[_Row]) -> i
         ]
         upsert(connection, tables.steps, rows)
         upsert(connection, tables.samples, [step.sample for step in new if step.sample is not None])
-        unknown = others.keys() - _known_spans(connection, trace_id, list(others))
+        columns = tables.spans.c
+        sent = _known(connection, trace_id, columns.span_id, columns.name, list(others))
+        unknown = others.keys() - sent.keys()
         upsert(connection, tables.spans, [others[span_id] for span_id in sorted(unknown)])
         if new:
             _count(connection, trace_id, new)
@@ -170,25 +172,18 @@ def _other(store: Store, team: str, trace_id: str, span: _Row) -> _Row:
     }
 
 
-def _known_steps(connection: sa.Connection, trace_id: str, numbers: list[int]) -> dict[int, bytes]:
-    steps = tables.steps
-    known: dict[int, bytes] = {}
-    for some in in_parts(numbers):
-        query = sa.select(steps.c.step_id, steps.c.payload).where(
-            steps.c.trace_id == trace_id, steps.c.step_id.in_(some)
-        )
-        known |= {row.step_id: bytes(row.payload) for row in connection.execute(query)}
-    return known
-
-
-def _known_spans(connection: sa.Connection, trace_id: str, span_ids: list[str]) -> set[str]:
-    spans = tables.spans
-    known: set[str] = set()
-    for some in in_parts(span_ids):
-        query = sa.select(spans.c.span_id).where(
-            spans.c.trace_id == trace_id, spans.c.span_id.in_(some)
-        )
-        known |= set(connection.execute(query).scalars())
+def _known(
+    connection: sa.Connection,
+    trace_id: str,
+    key: sa.Column[Any],
+    value: sa.Column[Any],
+    ids: list[Any],
+) -> dict[Any, Any]:
+    """Return the values of those of a trace's rows whose key is one of `ids`, by key."""
+    known: dict[Any, Any] = {}
+    for some in in_parts(ids):
+        query = sa.select(key, value).where(key.table.c.trace_id == trace_id, key.in_(some))
+        known |= {row[0]: row[1] for row in connection.execute(query)}
     return known
 
 

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 
 from hud.errors import NotFoundError
 from hud.learning.groups import failure_of
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.queries import as_dict
-from hud.platform.store.store import Store
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
 WINDOW_STEPS = 100

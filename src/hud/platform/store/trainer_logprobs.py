@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.queries import in_parts
-from hud.platform.store.store import Store
 from hud.trace.token_columns import unpack_logprobs
 
 _COLUMNS = ("logprobs", "model_id", "step", "checkpoint")

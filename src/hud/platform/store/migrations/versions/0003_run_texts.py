@@ -21,20 +21,16 @@ _POSTGRESQL = ("CREATE INDEX run_words ON run_texts USING gin (to_tsvector('simp
 def upgrade() -> None:
     op.create_table(
         "run_texts",
-        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("trace_id", sa.String(length=32), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
+        sa.Column("trace_id", sa.String(length=32), nullable=False, unique=True),
         sa.Column("team_id", sa.String(length=32), nullable=False),
         sa.Column("words", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_run_texts")),
-        sa.UniqueConstraint("trace_id", name=op.f("uq_run_texts_trace_id")),
     )
     op.create_table(
         "runs_to_index",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("trace_id", sa.String(length=32), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
+        sa.Column("trace_id", sa.String(length=32), nullable=False, unique=True),
         sa.Column("team_id", sa.String(length=32), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_runs_to_index")),
-        sa.UniqueConstraint("trace_id", name=op.f("uq_runs_to_index_trace_id")),
         sqlite_autoincrement=True,
     )
     op.create_index("runs_to_index_of_team", "runs_to_index", ["team_id", "id"])
