@@ -16,6 +16,7 @@ from hud.trace import dashed, new_id
 ENV = """
 import asyncio
 from hud import Environment
+from hud.graders import training_progress
 env = Environment("echo")
 
 @env.template()
@@ -23,6 +24,11 @@ async def say(word: str = "hello", seconds: float = 0.0):
     await asyncio.sleep(seconds)
     answer = yield f"Say {word}."
     yield 1.0
+
+@env.template()
+async def fade():
+    yield "Say hello."
+    yield 1.0 - training_progress()
 """
 AGENT = {
     "type": "openai_compatible",
@@ -98,6 +104,16 @@ def test_a_rollout_is_played_graded_and_recorded_with_its_tokens(server):
         agent = next(step for step in whole["trace"]["steps"] if step["source"] == "agent")
         assert len(agent["sample"]["output_token_ids"]) > 0
         assert job_of(api, job)["status"] == "completed"
+
+
+def test_a_rollout_that_is_played_for_a_training_knows_its_progress(server):
+    with server.client() as api:
+        trace = new_id()
+        body = {"env": "echo", "task": "fade", "agent": AGENT, "training_progress": 0.25}
+        api.post("/v2/rollouts/submit", json={**body, "trace_id": trace}).raise_for_status()
+        run = lambda: api.get(f"/v2/trace/{trace}").json()  # noqa: E731
+        wait(lambda: run()["status"] == "completed")
+        assert run()["reward"] == 0.75
 
 
 def test_submitting_twice_plays_once(server):

@@ -26,7 +26,7 @@ Refusal = Literal["authorization_pending", "slow_down", "access_denied", "expire
 
 @dataclass(frozen=True)
 class Begun:
-    """The answer to a device that polls for its login."""
+    """Codes of a login that began: the device polls with one, and shows the other."""
 
     device_code: str
     user_code: str

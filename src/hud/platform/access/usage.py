@@ -35,35 +35,24 @@ class Use:
         return asdict(self)
 
 
-def use_by_key(store: Store, team: str, now: datetime | None = None) -> dict[str | None, Use]:
+def use_by_key(store: Store, team: str) -> dict[str | None, Use]:
     """Return what each key of a team used; None stands for what no key was needed for."""
-    now = now or datetime.now(UTC)
-    with store.read() as connection:
-        minute = _sums(connection, team, now - MINUTE)
-        day = _sums(connection, team, now - DAY)
-    found: dict[str | None, Use] = {}
-    for key, (requests, tokens, cost) in day.items():
-        recent = minute.get(key, (0, 0, 0.0))
-        found[key] = Use(recent[0], recent[1], requests, tokens, cost)
-    return found
-
-
-def _sums(
-    connection: sa.Connection, team: str, since: datetime
-) -> dict[str | None, tuple[int, int, float]]:
-    """Return requests, tokens and cost of each key since a moment."""
-    requests = tables.requests
+    requests, now = tables.requests, datetime.now(UTC)
+    tokens = requests.c.prompt_tokens + requests.c.completion_tokens
+    in_minute = requests.c.created_at >= now - MINUTE
     query = (
         sa.select(
             requests.c.key_id,
+            sa.func.count(sa.case((in_minute, 1))),
+            sa.func.sum(sa.case((in_minute, tokens), else_=0)),
             sa.func.count(),
-            sa.func.sum(requests.c.prompt_tokens) + sa.func.sum(requests.c.completion_tokens),
+            sa.func.sum(tokens),
             sa.func.coalesce(sa.func.sum(requests.c.cost_usd), 0.0),
         )
-        .where(requests.c.team_id == team, requests.c.created_at >= since)
+        .where(requests.c.team_id == team, requests.c.created_at >= now - DAY)
         .group_by(requests.c.key_id)
     )
-    return {row[0]: (int(row[1]), int(row[2]), row[3]) for row in connection.execute(query)}
+    return {row[0]: Use(*row[1:]) for row in store.rows(query)}
 
 
 def team_use(store: Store, keys: Keys, sessions: RuntimeSessions, team: str) -> dict[str, Any]:

@@ -119,18 +119,14 @@ class _Unpacking:
         elif member.islnk():
             self._copy(member, path)
         else:
-            raise UsageError(
-                f"The archive holds {member.name!r}, which is neither file, folder nor link."
-            )
+            raise _refusal(member.name, "which is neither file, folder nor link")
 
     def make_links(self) -> None:
         """Make the symbolic links, and take away those that lead nowhere once all are there."""
         places = {path for path, _ in self._links}
         for path, target in self._links:
             if not places.isdisjoint(path.parents):
-                raise UsageError(
-                    f"The archive holds {self._name(path)!r}, which lies beyond a link."
-                )
+                raise _refusal(self._name(path), "which lies beyond a link")
             inside = os.path.normpath(path.parent.relative_to(self.folder) / target)
             if os.path.isabs(target) or PurePosixPath(inside).parts[:1] == ("..",):
                 raise self._leaves(path, target)
@@ -165,26 +161,21 @@ class _Unpacking:
         """Return where a member goes."""
         parts = [part for part in PurePosixPath(name).parts if part != "."]
         if name.startswith("/") or ".." in parts:
-            raise UsageError(f"The archive holds {name!r}, which is outside of it.")
+            raise _refusal(name, "which is outside of it")
         if len(parts) > _MOST_PARTS:
-            raise UsageError(
-                f"The archive holds {name[:80]!r}..., which is more than {_MOST_PARTS} folders deep."
-            )
+            raise _refusal(name, f"which is more than {_MOST_PARTS} folders deep")
         if len(name) > _MOST_NAME:
-            raise UsageError(
-                f"The archive holds {name[:80]!r}..., whose name is longer than {_MOST_NAME:,} characters."
-            )
+            raise _refusal(name, f"whose name is longer than {_MOST_NAME:,} characters")
         if not is_text(name):
-            raise UsageError(f"The archive holds {name!r}, whose name is no UTF-8 text.")
+            raise _refusal(name, "whose name is no UTF-8 text")
         return self.folder.joinpath(*parts)
 
     def _copy(self, member: tarfile.TarInfo, path: Path) -> None:
         """Write another name of an earlier file: a copy, so that no two files are one."""
         earlier = self._place(member.linkname)
         if not earlier.is_file():
-            raise UsageError(
-                f"The archive holds {member.name!r}, a link to {member.linkname!r}, which is no earlier file of it."
-            )
+            link = f"a link to {member.linkname!r}, which is no earlier file of it"
+            raise _refusal(member.name, link)
         status = earlier.stat()
         with earlier.open("rb") as source:
             self._write(path, source, status.st_size, executable=bool(status.st_mode & 0o100))
@@ -202,12 +193,15 @@ class _Unpacking:
         path.chmod(0o755 if executable else 0o644)
 
     def _leaves(self, path: Path, target: str) -> UsageError:
-        return UsageError(
-            f"The archive holds {self._name(path)!r}, a link to {target!r} outside of it."
-        )
+        return _refusal(self._name(path), f"a link to {target!r} outside of it")
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
+
+
+def _refusal(name: str, fault: str) -> UsageError:
+    shown = repr(name) if len(name) <= 80 else f"{name[:80]!r}..."
+    return UsageError(f"The archive holds {shown}, {fault}.")
 
 
 def _reason(error: Exception) -> str:

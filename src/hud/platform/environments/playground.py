@@ -64,13 +64,10 @@ class Worlds(Holding[World]):
     async def bring_up(self, who: Identity, environment: str, path: str) -> World:
         """Bring up a deployed environment or, on one's own machine, one of a file. Raises what it says at its start."""
         owner = _owner(who)
-        if sum(one.owner == owner for one in self.open.values()) >= MOST_OF_PERSON:
+        mine = [one for one in self.open.values() if one.owner == owner]
+        if len(mine) >= MOST_OF_PERSON:
             # Of a page that was closed without a word.
-            oldest = min(
-                (one for one in self.open.values() if one.owner == owner),
-                key=lambda one: one.used,
-            )
-            await self.end(oldest)
+            await self.end(min(mine, key=lambda one: one.used))
         if len(self.open) >= MOST:
             raise OverloadedError("Too many environments are open in the playground.", 30.0)
         found = await asyncio.to_thread(self._runnable, who, environment, path)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from hud.errors import UsageError
-from hud.platform.rollouts.queue import Rollouts
+from hud.platform.rollouts.queue import Rollouts, waiting_row
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.reporting import job_entered, new_run
 from hud.trace import new_id
 
-_BEGUN: dict[str, Any] = {
-    "status": "running",
-    "error": None,
-    "failure_kind": None,
-    "stop_reason": None,
-    "content": None,
-    "ended_at": None,
-}
+_UNSET = ("error", "failure_kind", "stop_reason", "content", "ended_at")
+_BEGUN: dict[str, Any] = {"status": "running", **dict.fromkeys(_UNSET)}
 
 
 class HostedJobs:
@@ -87,7 +80,6 @@ class HostedJobs:
         return new
 
     def _queue(self, job_id: str, specs: list[dict[str, Any]], key_id: str | None) -> None:
-        now = datetime.now(UTC)
         runs, queued = [], []
         for spec in specs:
             trace_id = new_id()
@@ -95,17 +87,7 @@ class HostedJobs:
             runs.append(
                 {**new_run(self.team, trace_id), **known, "attempt": spec.get("attempt", 0)}
             )
-            queued.append(
-                {
-                    "status": Rollouts.waiting,
-                    "trace_id": trace_id,
-                    "team_id": self.team,
-                    "key_id": key_id,
-                    "job_id": job_id,
-                    "spec": spec,
-                    "created_at": now,
-                }
-            )
+            queued.append(waiting_row(self.team, key_id, trace_id, job_id, spec))
         with self.store.begin() as connection:
             upsert(connection, tables.runs, runs)
             connection.execute(sa.insert(tables.rollouts), queued)

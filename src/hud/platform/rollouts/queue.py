@@ -56,15 +56,7 @@ class Rollouts(LeasedQueue[Taken]):
         known = {"job_id": job_id, "group_id": spec.get("group_id"), "slug": spec.get("slug")}
         run_entered(self.store, team, trace_id, {k: v for k, v in known.items() if v is not None})
         mine = sa.and_(rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
-        row = {
-            "trace_id": trace_id,
-            "team_id": team,
-            "key_id": key_id,
-            "job_id": job_id,
-            "spec": spec,
-            "status": self.waiting,
-            "created_at": datetime.now(UTC),
-        }
+        row = waiting_row(team, key_id, trace_id, job_id, spec)
         # The client may repeat a request whose answer it missed, while the first is still being served.
         with contextlib.suppress(IntegrityError), self.store.begin() as connection:
             if connection.execute(sa.select(rollouts.c.status).where(mine)).first() is None:
@@ -150,20 +142,25 @@ def _end(connection: sa.Connection, which: Which, status: str, error: str) -> in
     return connection.execute(sa.update(rollouts).where(*which).values(**ended)).rowcount
 
 
+def waiting_row(
+    team: str, key_id: str | None, trace_id: str, job_id: str | None, spec: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the row of a rollout that waits to be played."""
+    return {
+        "trace_id": trace_id,
+        "team_id": team,
+        "key_id": key_id,
+        "job_id": job_id,
+        "spec": spec,
+        "status": Rollouts.waiting,
+        "created_at": datetime.now(UTC),
+    }
+
+
 def spec_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a submitted rollout."""
-    kept = (
-        "env",
-        "task",
-        "slug",
-        "args",
-        "agent",
-        "runtime_config",
-        "verifier",
-        "group_id",
-        "attempt",
-    )
-    spec = {name: body[name] for name in kept if body.get(name) is not None}
+    """Return what is kept of a submitted rollout, beside its ids."""
+    ids = ("trace_id", "job_id", "parent_trace_id")
+    spec = {name: value for name, value in body.items() if name not in ids and value is not None}
     if "group_id" in spec:
         spec["group_id"] = plain(str(spec["group_id"]))
     return spec

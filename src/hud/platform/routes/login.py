@@ -39,6 +39,7 @@ def _limited(kind: str, per_minute: int) -> Any:
     return Depends(check)
 
 
+_CONFIRM = [_limited("confirm", CONFIRMED_PER_MINUTE)]
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
@@ -100,17 +101,13 @@ def collect(store: StorePart, logins: Logins, body: TokenRequest) -> JSONRespons
     )
 
 
-@router.get(
-    "", response_class=HTMLResponse, dependencies=[_limited("confirm", CONFIRMED_PER_MINUTE)]
-)
+@router.get("", response_class=HTMLResponse, dependencies=_CONFIRM)
 def confirm_page(logins: Logins, code: str = "") -> HTMLResponse:
     """The page on which a person confirms a device."""
     return _form(logins, code, "")
 
 
-@router.post(
-    "", response_class=HTMLResponse, dependencies=[_limited("confirm", CONFIRMED_PER_MINUTE)]
-)
+@router.post("", response_class=HTMLResponse, dependencies=_CONFIRM)
 def confirm(
     logins: Logins,
     keys: KeysPart,
