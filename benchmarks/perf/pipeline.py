@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from records import report
 
-from hud.train.monitoring.progress import SilentReporter
+from hud.train.monitoring.progress import Reporter
 
 if TYPE_CHECKING:
     from hud.eval import StopSignal
@@ -110,7 +110,7 @@ class Way:
         )
 
 
-class Clock(SilentReporter):
+class Clock(Reporter):
     """Notes when each step ended and what it was rewarded with; stops at the bar."""
 
     def __init__(self, bar: float, stop: StopSignal) -> None:

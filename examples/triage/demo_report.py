@@ -12,15 +12,15 @@ from typing import Any
 from hud.cli.main import run as hud
 from hud.eval.results.intervals import with_interval
 from hud.train.loop import TrainReport
-from hud.train.monitoring.progress import Phase, Score
+from hud.train.monitoring.progress import Reporter, Score
 
 BARS = "▁▂▃▄▅▆▇█"
 EVERY = 100
 """Warm-up steps between two lines."""
 
 
-class Narrator:
-    """Hears how training goes (`hud.train.monitoring.progress.Reporter`), and prints a line for what matters."""
+class Narrator(Reporter):
+    """Prints a line for what matters in a training."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -35,16 +35,9 @@ class Narrator:
         print(f"  {text}", flush=True)
 
     def started(self, run_id: str, first_step: int, steps: int) -> None:
-        del run_id
         self.steps = steps
         if first_step:
             self.line(f"going on at step {first_step}")
-
-    def phase(self, phase: Phase, step: int, total: int) -> None:
-        del phase, step, total
-
-    def run_ended(self, reward: float | None) -> None:
-        del reward
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
         reward = metrics.get("rollout_reward:mean")

@@ -30,7 +30,7 @@ SCRIPT = textwrap.dedent(
     from hud.train.config import TrainConfig
     from hud.train.run_journal import TrainingRun
     from hud.train.loop import train
-    from hud.train.monitoring.progress import SilentReporter
+    from hud.train.monitoring.progress import Reporter
 
     env = Environment("letters")
 
@@ -57,7 +57,7 @@ SCRIPT = textwrap.dedent(
 
     TrainedModel._write, Tree.append, TrainingRun.report = dying_write, dying_append, dying_report
 
-    class Watch(SilentReporter):
+    class Watch(Reporter):
         def phase(self, phase, step, total):
             if phase == "rollouts":
                 seen.update(step=step, runs=0)

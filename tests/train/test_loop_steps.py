@@ -19,7 +19,7 @@ from hud.eval import StopSignal, Taskset
 from hud.platform.dashboard.pages.models import node_shown
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train, warm_up
-from hud.train.monitoring.progress import SilentReporter
+from hud.train.monitoring.progress import Reporter
 from hud.train.planning.simulation import simulate
 from hud.train.rollouts.seeds import draw_tasks, seed_of
 
@@ -188,7 +188,7 @@ async def test_tasks_that_never_differ_end_with_advice(home, template, advice):
         await train(config, tasks=tasks_of(template))
 
 
-class Listener(SilentReporter):
+class Listener(Reporter):
     def __init__(self):
         self.notes = []
 
@@ -240,7 +240,7 @@ async def test_failures_that_are_not_the_agents_are_never_trained_on(home):
 async def test_the_same_configuration_goes_on_and_a_finished_run_is_not_repeated(home):
     stop = StopSignal()
 
-    class StopAfterOne(SilentReporter):
+    class StopAfterOne(Reporter):
         def stepped(self, step, metrics):
             stop.request()
 
@@ -257,7 +257,7 @@ async def test_the_same_configuration_goes_on_and_a_finished_run_is_not_repeated
 async def test_a_head_that_was_moved_away_begins_a_new_run(home):
     stop = StopSignal()
 
-    class StopAfterTwo(SilentReporter):
+    class StopAfterTwo(Reporter):
         notes: list[str] = []  # noqa: RUF012
 
         def stepped(self, step, metrics):
@@ -330,7 +330,7 @@ async def test_a_run_is_simulated_from_what_it_recorded_with_groups_that_are_dra
         "words", [(say if row % 2 else hopeless)(word=word) for row, word in enumerate(WORDS)]
     )
     config = TrainConfig(model="m", **SMALL, dynamic_sampling=2)
-    await train(config, tasks=mixed, reporter=SilentReporter())
+    await train(config, tasks=mixed, reporter=Reporter())
     measured, setup, took = await recorded("m", None, 8)
     assert (setup.steps, setup.group, setup.tasks_per_step, setup.dynamic_sampling) == (2, 4, 2, 2)
     assert len(measured.shapes) == 8

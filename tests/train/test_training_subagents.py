@@ -20,7 +20,7 @@ from hud.trace import Completion, ToolCall
 from hud.train.config import TrainConfig
 from hud.train.learner import Learner
 from hud.train.loop import train, warm_up
-from hud.train.monitoring.progress import SilentReporter
+from hud.train.monitoring.progress import Reporter
 from hud.train.recipe import Recipe, follow, is_recipe, load_recipe, make_recipe
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
@@ -250,7 +250,7 @@ async def test_a_recipe_trains_the_subagent_first_and_then_its_caller(home):
 async def test_a_recipe_that_is_stopped_goes_on_in_the_stage_where_it_was(home):
     stop = StopSignal()
 
-    class Stops(SilentReporter):
+    class Stops(Reporter):
         def started(self, run_id, first_step, steps):
             started.append((stage_name[-1], first_step))
 

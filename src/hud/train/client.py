@@ -98,16 +98,14 @@ class TrainingClient:
         name = str(loss_fn)
         batch = await self._inputs(trajectories, group_size, group_ids, name)
         warn_without_signal(batch)
-        return await self._forward_backward(
-            batch,
-            name,
+        request = ForwardBackwardRequest(
+            **_batch(batch, group_size, reward_scale, advantages),
+            loss_fn=name,
             loss_fn_config=loss_fn_config,
-            group_size=group_size,
-            reward_scale=reward_scale,
             num_substeps=num_substeps,
-            advantages=advantages,
             idempotency_key=idempotency_key,
         )
+        return await self._call(calls.FORWARD_BACKWARD, request)
 
     async def optim_step(
         self,
@@ -171,15 +169,13 @@ class TrainingClient:
         """
         name = str(loss_fn)
         batch = await self._inputs(trajectories, group_size, group_ids, name)
-        done = await self._forward_backward(
-            batch,
-            name,
+        request = ForwardBackwardRequest(
+            **_batch(batch, group_size, reward_scale, advantages),
+            loss_fn=name,
             loss_fn_config=loss_fn_config,
-            group_size=group_size,
-            reward_scale=reward_scale,
             num_substeps=num_substeps,
-            advantages=advantages,
         )
+        done = await self._call(calls.FORWARD_BACKWARD, request)
         made = await self.optim_step(
             learning_rate=learning_rate,
             weight_decay=weight_decay,
@@ -331,27 +327,6 @@ class TrainingClient:
         for recorder in batch.recorders:
             await recorder.flush()
         return batch
-
-    async def _forward_backward(
-        self,
-        batch: TrainingInputs,
-        loss_fn: str,
-        *,
-        loss_fn_config: dict[str, float] | None,
-        group_size: int | None,
-        reward_scale: float,
-        num_substeps: int,
-        advantages: AdvantageOptions | None,
-        idempotency_key: str | None = None,
-    ) -> ForwardBackwardResult:
-        request = ForwardBackwardRequest(
-            **_batch(batch, group_size, reward_scale, advantages),
-            loss_fn=loss_fn,
-            loss_fn_config=loss_fn_config,
-            num_substeps=num_substeps,
-            idempotency_key=idempotency_key,
-        )
-        return await self._call(calls.FORWARD_BACKWARD, request)
 
     async def _call(
         self, call: Call[Q, A], request: Q, unsaid: set[str] | None = None, *, retry: bool = False

@@ -26,7 +26,7 @@ from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.convergence import Convergence
 from hud.train.learner import Learner
 from hud.train.monitoring.plots import draw_curves
-from hud.train.monitoring.progress import Reporter, Score, SilentReporter
+from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.sampling import Models, Rollouts, load_tasks
 from hud.train.rollouts.stream import RolloutStream
@@ -94,7 +94,7 @@ async def train(
     holds the settings of subagents' models, by slug, where the configuration gives only the model. Raises `UsageError` where
     a run never has signal (`hud.train.convergence`), and `ConflictError` where another process trains the model.
     """
-    reporter = reporter if reporter is not None else SilentReporter()
+    reporter = reporter or Reporter()
     chosen = load_tasks(tasks, config.tasks, "tasks")
     scored: list[Task] = []
     if held_out or config.held_out:

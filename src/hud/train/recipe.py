@@ -25,14 +25,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hud import settings
 from hud.client import Client, connect
 from hud.errors import NotFoundError, UsageError
 from hud.train.config import SubagentConfig, TrainConfig, make_config, read_toml
 from hud.train.loop import TrainReport, train
-from hud.train.monitoring.progress import Reporter, Score, SilentReporter
+from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.scoring import score
 
 if TYPE_CHECKING:
@@ -143,13 +143,13 @@ async def follow(
     for stage in recipe.stages:
         report = await progress.finished(client, stage)
         if report is None:
-            opened = nullcontext(SilentReporter()) if showing is None else showing(stage)
+            opened = nullcontext(Reporter()) if showing is None else showing(stage)
             with opened as reporter:
                 trained = await train(
                     stage.config,
                     tasks=stage.tasks,
                     held_out=stage.held_out,
-                    reporter=_Noting(reporter, partial(progress.began, stage)),
+                    reporter=cast(Reporter, _Noting(reporter, partial(progress.began, stage))),
                     stop=stop,
                     # What this recipe began goes on; what another command left unfinished is not its own.
                     fresh=not progress.is_begun(stage),

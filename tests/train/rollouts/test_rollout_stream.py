@@ -14,7 +14,7 @@ from hud.eval.run import Run
 from hud.trace import AgentStep, Sample
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train
-from hud.train.monitoring.progress import SilentReporter
+from hud.train.monitoring.progress import Reporter
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.stream import RolloutStream
 
@@ -67,7 +67,7 @@ class Scripted:
 
     def __init__(self, weights=None, rewards=None, **config):
         self.config = TrainConfig(**{**SMALL, "max_lag": 1, **config})
-        self.reporter, self.stop = SilentReporter(), StopSignal()
+        self.reporter, self.stop = Reporter(), StopSignal()
         self.weights, self.rewards = weights or {}, rewards or {}
         self.begun, self.gates = [], {}
         self.early = {}
@@ -343,7 +343,7 @@ async def test_training_ahead_takes_every_step_on_tokens_no_older_than_it_may(ho
 
 
 async def test_the_tokens_of_a_second_are_of_a_whole_step_however_little_it_waits_for_them(home):
-    class Metrics(SilentReporter):
+    class Metrics(Reporter):
         def stepped(self, step, metrics):
             drawn.append(metrics["tokens_per_second:mean"] * metrics["seconds:sum"])
 
@@ -367,7 +367,7 @@ async def test_every_step_is_saved_whichever_weights_finish_a_turn(home, swap):
 async def test_a_run_ahead_that_was_stopped_goes_on_where_it_was(home):
     stop = StopSignal()
 
-    class StopAfterOne(SilentReporter):
+    class StopAfterOne(Reporter):
         def stepped(self, step, metrics):
             stop.request()
 
@@ -393,7 +393,7 @@ def test_twice_as_many_rollouts_run_at_a_time_where_nothing_else_is_said_and_sam
 
 @pytest.mark.parametrize(("loss", "said"), [("importance_sampling", 1), ("cispo", 0)])
 async def test_a_loss_that_bounds_no_weights_is_remarked_on_where_tokens_are_old(home, loss, said):
-    class Listening(SilentReporter):
+    class Listening(Reporter):
         def __init__(self):
             self.notes = []
 

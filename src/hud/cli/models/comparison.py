@@ -48,7 +48,7 @@ def compare(
 
     from hud.eval import Taskset
     from hud.train.config import make_config
-    from hud.train.monitoring.comparison import compare as compare_checkpoints
+    from hud.train.monitoring.scoring import compare as compare_checkpoints
     from hud.train.rollouts.runtimes import runtime_named
 
     values = {"model": slug, "eval_group": group, "max_turns": max_turns, "max_tokens": max_tokens}

@@ -16,7 +16,7 @@ from rich.text import Text
 from hud.cli.output import Column, about, console, count, header, number, row, seconds
 from hud.eval.results.intervals import bounds, with_interval
 from hud.train.monitoring.plots import loss_per_token
-from hud.train.monitoring.progress import Phase, Reporter, Score, SilentReporter
+from hud.train.monitoring.progress import Phase, Reporter, Score
 
 if TYPE_CHECKING:
     from hud.eval import StopSignal
@@ -36,7 +36,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values)
 
 
-class Lines(SilentReporter):
+class Lines(Reporter):
     """One plain line for each thing that happened."""
 
     def __init__(self, config: TrainConfig, out: Console) -> None:
@@ -151,7 +151,7 @@ def reporter(config: TrainConfig, stop: StopSignal, *, quiet: bool) -> Iterator[
     """Show training, while inside."""
     out = console()
     if quiet:
-        yield SilentReporter()
+        yield Reporter()
     elif not out.is_terminal:
         yield Lines(config, out)
     else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hud.eval.results.intervals import with_interval
-from hud.train.monitoring.comparison import Comparison, compared
+from hud.train.monitoring.scoring import Comparison, compared
 
 FEWEST_TASKS = 8
 """Below this, an interval over tasks is narrower than it should be, and says little."""

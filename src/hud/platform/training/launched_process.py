@@ -22,14 +22,14 @@ from hud import settings
 from hud.errors import HudError
 from hud.eval import StopSignal, Taskset
 from hud.eval.tasksets.synchronization import task_of
-from hud.train.monitoring.progress import Phase, Score
+from hud.train.monitoring.progress import Phase, Reporter, Score
 
 TOLD_SECONDS = 0.4
 """Between two words about how many rollouts have been played."""
 
 
-class Teller:
-    """Tells the server how it goes; a `Reporter` of training."""
+class Teller(Reporter):
+    """Sends the progress to the server, one line an event."""
 
     def __init__(self, descriptor: int) -> None:
         self._out = descriptor
@@ -53,14 +53,12 @@ class Teller:
         self.tell("phase", **self._phase)
 
     def run_ended(self, reward: float | None) -> None:
-        del reward
         self._phase["done"] = self._phase.get("done", 0) + 1
         if time.monotonic() - self._told > TOLD_SECONDS:
             self._told = time.monotonic()
             self.tell("phase", **self._phase)
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
-        del metrics
         self.tell("step", step=step)
 
     def scored(self, score: Score) -> None:
@@ -95,7 +93,7 @@ async def train_launched(work: dict[str, Any], teller: Teller, stop: StopSignal)
 async def evaluate_launched(work: dict[str, Any], teller: Teller, stop: StopSignal) -> None:
     """Play the same tasks, on the same seeds, with each checkpoint that `work` names."""
     from hud.train.config import TrainConfig
-    from hud.train.monitoring.comparison import play
+    from hud.train.monitoring.scoring import play
 
     config = TrainConfig(**work["config"])
     tasks = _tasks(work["tasks"])

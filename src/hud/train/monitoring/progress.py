@@ -1,9 +1,9 @@
-"""`Reporter`: who is shown how training goes. The loop never prints; a command's panel or a test listens."""
+"""`Reporter`: the progress of a training, for a command's panel or a test. The loop itself never prints."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 Phase = Literal["rollouts", "update", "held-out"]
 
@@ -28,14 +28,13 @@ class Score:
         return asdict(self)
 
 
-class Reporter(Protocol):
-    """Hears how training goes, in order."""
+class Reporter:
+    """Receives the progress of a training, in order. A subclass shows what it overrides; this one shows nothing."""
 
     def started(self, run_id: str, first_step: int, steps: int) -> None: ...
 
     def phase(self, phase: Phase, step: int, total: int) -> None:
         """A phase begins; `total` runs are to be played in it, 0 where none are."""
-        ...
 
     def run_ended(self, reward: float | None) -> None: ...
 
@@ -44,27 +43,4 @@ class Reporter(Protocol):
     def scored(self, score: Score) -> None: ...
 
     def note(self, text: str) -> None:
-        """Something that a person should know; one sentence."""
-        ...
-
-
-class SilentReporter:
-    """Shows nothing."""
-
-    def started(self, run_id: str, first_step: int, steps: int) -> None:
-        del run_id, first_step, steps
-
-    def phase(self, phase: Phase, step: int, total: int) -> None:
-        del phase, step, total
-
-    def run_ended(self, reward: float | None) -> None:
-        del reward
-
-    def stepped(self, step: int, metrics: dict[str, float]) -> None:
-        del step, metrics
-
-    def scored(self, score: Score) -> None:
-        del score
-
-    def note(self, text: str) -> None:
-        del text
+        """One sentence that a person should read."""

@@ -22,7 +22,7 @@ from hud.eval.scheduler import StopSignal, make_ready, plan, run_planned
 from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.monitoring.progress import Reporter, Score, SilentReporter
+from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.seeds import draw_tasks
 from hud.train.rollouts.subagents import agent_of, refuse_efforts, subagents_of
@@ -49,7 +49,7 @@ class Rollouts:
     ) -> None:
         """`subagents` are by a tool's name or the model that its environment gives it."""
         self.config, self.runtime, self.subagents = config, runtime, subagents
-        self.reporter = reporter if reporter is not None else SilentReporter()
+        self.reporter = reporter or Reporter()
         self.stop = stop if stop is not None else StopSignal()
 
     @classmethod

@@ -22,7 +22,7 @@ from hud.learning.schedules import ScheduleName, learning_rate
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 from hud.train.checkpoint_retention import prune
 from hud.train.client import TrainingClient
-from hud.train.monitoring.progress import Reporter, SilentReporter
+from hud.train.monitoring.progress import Reporter
 from hud.train.rollouts.seeds import seed_of
 from hud.train.run_journal import discarded_note
 from hud.train.supervised.recorded_runs import (
@@ -81,7 +81,7 @@ async def warm_up(
     runs were offered). `batch` is runs for each step. With `min_reward`, runs below it are left out.
     """
     started = perf_counter()
-    shown = reporter if reporter is not None else SilentReporter()
+    shown = reporter or Reporter()
     client = connect()
     found = await _examples(client, runs, job, tasks)
     chosen = [one for one in found if _usable(one, min_reward)]

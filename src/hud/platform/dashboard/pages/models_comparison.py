@@ -19,7 +19,7 @@ from hud.platform.models.promotion_gate import verdict_of
 from hud.platform.models.records import BASE
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
 from hud.platform.tasksets.rows import TasksetRows
-from hud.train.monitoring.comparison import Comparison, compared
+from hud.train.monitoring.scoring import Comparison, compared
 
 if TYPE_CHECKING:
     from hud.platform.models.records import CheckpointRecord, ModelRecord
