@@ -31,7 +31,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from trl import GRPOTrainer
 
 from hud.agents.types import AgentConfig
-from hud.engine.chat.tool_calls import Parsed
+from hud.engine.chat.tool_calls.format import Parsed
 from hud.environment import Environment
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import SamplingParams, ToolCall

@@ -9,9 +9,9 @@ from torch.utils._pytree import tree_leaves
 
 from hud.engine.cuda.decode_graphs import DecodeGraphs, GraphCache
 from hud.engine.decoder import Decoder, inverse_frequencies
-from hud.engine.learn.logprobs import pass_logprobs
 from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.packed_pass import PackedPass
+from hud.engine.learn.training_pass import pass_logprobs
 from hud.engine.lora import LoraConfig, attach, lora_layers
 from hud.engine.pretrained import load_decoder
 from hud.engine.sample.adapter_bank import AdapterBank

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tests.engine.random_decoder import random_decoder
 
-from hud.engine.learn.logprobs import pass_logprobs
 from hud.engine.learn.packed_pass import PackedPass
+from hud.engine.learn.training_pass import pass_logprobs
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
 from hud.engine.sample.token_sampling import sample_tokens

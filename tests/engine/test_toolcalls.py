@@ -7,14 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.template_folders import PUBLISHED, template_chat, template_text
 
-from hud.engine.chat.tool_calls import (
-    FORMATS,
-    HERMES,
-    Said,
-    format_named,
-    format_of_template,
-    parse_output,
-)
+from hud.engine.chat.tool_calls.format import Said, parse_output
+from hud.engine.chat.tool_calls.formats import FORMATS, format_named, format_of_template
+from hud.engine.chat.tool_calls.hermes import HERMES
 from hud.errors import UsageError
 from hud.trace import ToolCall, ToolSpec
 

@@ -22,7 +22,6 @@ class AnyPacking(Protocol):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the heads' output (T, heads * D), or (N, heads * D) of `rows` (N,)."""
-        ...
 
 
 def packing_of(cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyPacking:

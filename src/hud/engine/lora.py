@@ -107,9 +107,10 @@ def attach(decoder: nn.Module, config: LoraConfig) -> None:
             setattr(decoder.get_submodule(parent), last, LoraLinear(module, config, generator))
             found += 1
     if not found:
+        linear = (name for name, one in decoder.named_modules() if isinstance(one, nn.Linear))
         raise UsageError(
             f"This model has no layer named {', '.join(config.targets)}; its linear layers are: "
-            f"{', '.join(sorted(_linear_names(decoder)))}."
+            f"{', '.join(sorted({name.rpartition('.')[2] for name in linear}))}."
         )
 
 
@@ -212,11 +213,3 @@ def load_adapter(decoder: nn.Module, folder: Path) -> LoraConfig:
     for name, parameter in wanted.items():
         parameter.copy_(given[name])
     return config
-
-
-def _linear_names(decoder: nn.Module) -> set[str]:
-    return {
-        name.rpartition(".")[2]
-        for name, module in decoder.named_modules()
-        if isinstance(module, nn.Linear)
-    }

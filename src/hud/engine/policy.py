@@ -11,7 +11,7 @@ import torch
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.chat.grammars import Constraint, grammars_of
-from hud.engine.chat.tool_calls import Parsed
+from hud.engine.chat.tool_calls.format import Parsed
 from hud.engine.cpu.precision import computing_type
 from hud.engine.pretrained import load_decoder
 from hud.engine.sample.request import Request, SampledTurn, Turn, wait_for_turn
@@ -41,32 +41,25 @@ class TurnSampler(Protocol):
     @property
     def load(self) -> int:
         """Active and waiting sequences."""
-        ...
 
     @property
     def closed(self) -> bool:
         """True once no turn is accepted."""
-        ...
 
     def queue_length(self) -> int:
         """Return how many waiting sequences are not abandoned."""
-        ...
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`."""
-        ...
 
     def exclusive(self, *, in_flight: bool = False) -> AbstractContextManager[None]:
         """Allow changes of the weights inside the block; see `Policy.exclusive`."""
-        ...
 
     def revive(self) -> None:
         """Sample again, after a failure or `close`."""
-        ...
 
     def close(self) -> None:
         """Stop sampling."""
-        ...
 
 
 class Policy:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.utils import logging
 
-from hud.engine.attention import Packing, SharedPacking
+from hud.engine.attention import packing_of
 from hud.engine.config import DecoderConfig
 from hud.engine.sample.kv_cache import KVCache
 from hud.errors import StoreError
@@ -73,7 +73,7 @@ class TransformersDecoder(nn.Module):
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the last hidden states (T, H) of packed sequences; see `Decoder.hidden_packed`."""
-        packing = Packing(cu_seqlens) if prefixes is None else SharedPacking(cu_seqlens, prefixes)
+        packing = packing_of(cu_seqlens, prefixes)
         hidden = self._hidden(input_ids, positions, lambda layer, q, k, v: packing.attend(q, k, v))
         return hidden if rows is None else hidden.index_select(0, rows)
 

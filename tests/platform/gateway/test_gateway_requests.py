@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
-from hud.engine.chat.tool_calls import parse_output
+from hud.engine.chat.tool_calls.format import parse_output
 from hud.inference.served_model import OpenAIChatModel
 from hud.platform.gateway.chat_formats import format_of
 from hud.platform.serving.token_engine import EngineDownError, OverloadedError

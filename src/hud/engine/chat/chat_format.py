@@ -19,7 +19,8 @@ from tokenizers import Tokenizer
 from hud.engine.chat.chat_template import ChatTemplate
 from hud.engine.chat.prompt_tokens import PromptTokenizer
 from hud.engine.chat.template_text import Span, TemplateText
-from hud.engine.chat.tool_calls import Parsed, format_named, format_of_template, parse_output
+from hud.engine.chat.tool_calls.format import Parsed, parse_output
+from hud.engine.chat.tool_calls.formats import format_named, format_of_template
 from hud.engine.config import DecoderConfig
 from hud.errors import NotFoundError, StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec

@@ -3,8 +3,6 @@
 Recorded for a few batch sizes; a batch takes the next larger one. How long sequences are does not matter, because
 attention reads their page tables (`paged_attention`). Weights that change in place need nothing; weights that are
 replaced, or added to, are recorded anew.
-
-Written without a GPU at hand: the tables that go into a step are tested on a CPU, recording and replaying never ran.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
 One program attends with the queries of one group of heads to one part of a sequence's pages; a softmax over the parts
 puts them together (flash decoding, Dao et al. 2023). How many parts there are does not depend on how long sequences
 are, so a step can be recorded as a CUDA graph. Needs triton; see `kernel_for`.
-
-Tested against the gathering path in Triton's interpreter (TRITON_INTERPRET=1). It has not run on a GPU.
+Without a GPU it is tested against the gathering path in Triton's interpreter (TRITON_INTERPRET=1).
 """
 
 from __future__ import annotations

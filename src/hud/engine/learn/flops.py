@@ -31,8 +31,9 @@ def pass_flops(config: DecoderConfig, batch: PackedPass, lora: LoraConfig | None
     tokens, predicted = len(batch.input_ids), len(batch.targets)
     dense, adapted = _products(config, tokens, predicted, lora)
     products = dense + predicted * config.hidden_size * config.vocab_size
-    attended = 2 * config.num_attention_heads * config.head_dim * config.num_hidden_layers
-    attended *= _seen(batch)
+    # A token at place p sees itself and the p before it, wherever those are computed.
+    seen = int(batch.positions.sum()) + tokens
+    attended = 2 * config.num_attention_heads * config.head_dim * config.num_hidden_layers * seen
     if lora is None:
         return 6.0 * products + 6.0 * attended
     return 4.0 * products + 6.0 * attended + 6.0 * adapted
@@ -66,12 +67,6 @@ def _products(
     return dense, sum(
         lora.rank * sum(shapes[name]) * times[name] for name in lora.targets if name in shapes
     )
-
-
-def _seen(batch: PackedPass) -> int:
-    """Return how many pairs of a token and a key that it attends to there are."""
-    # A token at place p sees itself and the p before it, wherever those are computed.
-    return int(batch.positions.sum()) + len(batch.positions)
 
 
 @cache

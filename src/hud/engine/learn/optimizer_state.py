@@ -42,11 +42,9 @@ class Kept(Protocol):
 
     def read(self) -> Tensor:
         """Return it where steps are computed. Changes count once they are written."""
-        ...
 
     def write(self, value: Tensor) -> None:
         """Keep what was read and changed."""
-        ...
 
 
 class Plain:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
@@ -128,27 +128,16 @@ class Server:
 
         Raises `ServerLost` where the stream is cut; all tokens yielded before are valid.
         """
-        whole = orjson.dumps({**body, "stream": True, "stream_options": {"include_usage": True}})
-        headers = {**self._headers, "Content-Type": "application/json"}
-        try:
-            async with self._session.post(
-                self.url + "/v1/completions",
-                data=whole,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-                allow_redirects=False,
-            ) as response:
-                self._streams.add(response)
-                try:
-                    await self._refuse(response)
-                    async with aclosing(self._pieces(response)) as pieces:
-                        async for piece in pieces:
-                            self.heard = time.monotonic()
-                            yield piece
-                finally:
-                    self._streams.discard(response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ServerLost(_unreachable(self.url, error)) from error
+        whole = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        async with self._opened("POST", "/v1/completions", whole) as response:
+            self._streams.add(response)
+            try:
+                async with aclosing(self._pieces(response)) as pieces:
+                    async for piece in pieces:
+                        self.heard = time.monotonic()
+                        yield piece
+            finally:
+                self._streams.discard(response)
 
     def break_off(self) -> None:
         """Close every stream: their readers get `ServerLost`."""
@@ -201,6 +190,19 @@ class Server:
         params: dict[str, str] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> bytes:
+        async with self._opened(method, path, body, params, seconds) as response:
+            return await read_bounded(response)
+
+    @asynccontextmanager
+    async def _opened(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        params: dict[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield the response to a request, within `seconds` for all of it."""
         headers = dict(self._headers)
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -215,7 +217,7 @@ class Server:
                 allow_redirects=False,
             ) as response:
                 await self._refuse(response)
-                return await read_bounded(response)
+                yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ServerLost(_unreachable(self.url, error)) from error
 

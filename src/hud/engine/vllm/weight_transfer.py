@@ -14,6 +14,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -29,7 +30,6 @@ class SendingEngine(Protocol):
 
     def send_weights(self) -> None:
         """Send the present weights; returns when the servers have them."""
-        ...
 
 
 class SyncClient:
@@ -90,12 +90,7 @@ Connect = Callable[[nn.Module, SyncClient], SendingEngine]
 class Transfer:
     """Sends the weights of one module, to whichever servers there are."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        lock: threading.RLock,
-        connect: Connect,
-    ) -> None:
+    def __init__(self, module: nn.Module, lock: threading.RLock, connect: Connect) -> None:
         """`lock` is held while the weights change; `connect` makes the trainer's half."""
         self._module = module
         self._lock = lock
@@ -110,15 +105,10 @@ class Transfer:
 
         The weights must not change meanwhile: call it while publishing, or through `still`.
         """
-        known = self._client
-        if known is None or (list(known.servers), list(known.sizes)) != (
-            list(servers),
-            list(sizes),
-        ):
-            self.drop()
-            self._client = SyncClient(servers, sizes, asyncio.get_running_loop())
         client = self._client
-        assert client is not None
+        if client is None or [*client.servers, *client.sizes] != [*servers, *sizes]:
+            self.drop()
+            client = self._client = SyncClient(servers, sizes, asyncio.get_running_loop())
         client.version = version
         # In a thread of its own: a broadcast that hangs for good must hold nothing else up.
         await asyncio.wait_for(_in_thread(lambda: self._send(client)), LOAD_SECONDS)
@@ -202,25 +192,15 @@ def _free_port(address: str) -> int:
 
 async def _in_thread(work: Callable[[], None]) -> None:
     """Do work in a thread that the process does not wait for at its end."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def settle(error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+    done: Future[None] = Future()
+    done.set_running_or_notify_cancel()
 
     def run() -> None:
-        failure: BaseException | None = None
         try:
             work()
+            done.set_result(None)
         except BaseException as error:
-            failure = error
-        with suppress(RuntimeError):  # The loop may be closed by then.
-            loop.call_soon_threadsafe(settle, failure)
+            done.set_exception(error)
 
     threading.Thread(target=run, name="hud-transfer", daemon=True).start()
-    await done
+    await asyncio.wrap_future(done)

@@ -44,7 +44,7 @@ def _calls(chat: ChatFormat, request: GenerationRequest) -> str:
     names = request.tool_choice.names
     allowed = [tool for tool in request.offered if not names or tool.name in names]
     many = request.parallel_calls and not names
-    return chat.tool_format.grammar(allowed, lambda text: _mark(chat, text), many=many)
+    return chat.tool_format.grammar(allowed, lambda text: _mark(chat, text), many)
 
 
 def _mark(chat: ChatFormat, text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import orjson
 
-from hud.engine.chat.tool_calls import Parsed, Piece, Said, TurnParser, parse_output
+from hud.engine.chat.tool_calls.format import Parsed, Piece, Said, TurnParser, parse_output
 from hud.inference.dialects.events import (
     CallArguments,
     CallBegun,

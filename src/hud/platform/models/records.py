@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from hud.engine.chat.tool_calls import format_named
+from hud.engine.chat.tool_calls.formats import format_named
 from hud.errors import UsageError
 
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")

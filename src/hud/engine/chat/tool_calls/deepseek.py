@@ -51,7 +51,7 @@ def _plain_rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
 DEEPSEEK_V3 = MarkedFormat(
     names=("deepseek_v3", "deepseekv3"),
     templates=((BEGIN, "```json"),),
-    rules=_fenced_rules,
+    grammar=_fenced_rules,
     blocks=((BEGIN, END),),
     read=_read_fenced,
     silent=(GROUP, GROUP_END),
@@ -59,7 +59,7 @@ DEEPSEEK_V3 = MarkedFormat(
 DEEPSEEK_V31 = MarkedFormat(
     names=("deepseek_v31", "deepseekv31"),
     templates=((BEGIN,),),
-    rules=_plain_rules,
+    grammar=_plain_rules,
     blocks=((BEGIN, END),),
     read=_read_plain,
     silent=(GROUP, GROUP_END),

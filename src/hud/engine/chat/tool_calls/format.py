@@ -1,10 +1,10 @@
-"""The interface of a tool-call format, and the reading of a whole turn with it. Nothing here raises, whatever a model wrote."""
+"""The base of tool-call formats and of their parsers, and the reading of a whole turn. No parser raises, whatever a model wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from hud.trace import ToolCall, ToolSpec
 
@@ -33,41 +33,81 @@ class Said:
 Piece = Said | ToolCall
 
 
-class TurnParser(Protocol):
+class StrippedText:
+    """Streamed text without white space at its two ends."""
+
+    def __init__(self, kind: Literal["text", "reasoning"]) -> None:
+        self.kind = kind
+        self._begun = False
+        self._space = ""
+
+    def take(self, text: str) -> str:
+        if not self._begun:
+            text = text.lstrip()
+            self._begun = bool(text)
+        whole = self._space + text
+        shown = whole.rstrip()
+        self._space = whole[len(shown) :]
+        return shown
+
+
+class TurnParser:
     """Reads one turn while it is written. A call is returned when it is complete, so that none is begun in vain."""
 
-    malformed: bool
-    """True once a tool call could not be read."""
+    _state: Callable[[bool], bool]
+    """Reads from the buffer, `final` where no more text comes; returns True to call the next state, False to wait for text."""
+
+    def __init__(self) -> None:
+        self.malformed = False
+        """True once a tool call could not be read."""
+        self._buffer = ""
+        self._out: list[Piece] = []
 
     def take(self, text: str) -> list[Piece]:
         """Return what is certain after this text."""
-        ...
+        self._buffer += text
+        return self._advance(False)
 
     def end(self) -> list[Piece]:
         """Return the rest when no more text comes."""
-        ...
+        return self._advance(True)
+
+    def _advance(self, final: bool) -> list[Piece]:
+        while self._state(final):
+            pass
+        out, self._out = self._out, []
+        return out
+
+    def _say(self, strip: StrippedText, text: str) -> None:
+        shown = strip.take(text)
+        if shown:
+            self._out.append(Said(strip.kind, shown))
 
 
 Mark = Callable[[str], str]
 """Returns a mark as a term of a Lark grammar: the token that the tokenizer has for it, or its text."""
 
 
-class ToolFormat(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class ToolFormat:
     """One way in which models write tool calls."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The name in vLLM, then further names (SGLang's)."""
-        ...
-
-    @property
-    def thinking(self) -> tuple[str, str]:
-        """The marks around reasoning, which a prompt may open for the model."""
-        ...
+    names: tuple[str, ...]
+    """The name in vLLM, then further names (SGLang's)."""
+    templates: tuple[tuple[str, ...], ...]
+    """A chat template is of this format where it holds all strings of one of these groups."""
+    grammar: Callable[[Sequence[ToolSpec], Mark, bool], str]
+    """Returns Lark rules, the first named `calls`, of a turn that calls one of the tools; of several where the flag is True."""
+    preamble: Callable[[Mark], str] = lambda mark: ""
+    """Returns Lark terms that precede a plain answer; empty where it begins the turn."""
+    thinking: tuple[str, str] = (THINK, THOUGHT)
+    """The marks around reasoning, which a prompt may open for the model."""
+    call_id: Callable[[str], str] = str
+    """Returns a call's id in the form that the template takes."""
 
     def recognizes(self, template: str) -> bool:
         """True where a chat template writes tool calls this way."""
-        ...
+        return any(all(part in template for part in group) for group in self.templates)
 
     def parser(
         self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
@@ -76,19 +116,7 @@ class ToolFormat(Protocol):
 
         `opened`: the prompt ended inside reasoning. `calls=False`: nothing is read as a tool call.
         """
-        ...
-
-    def call_id(self, id: str) -> str:
-        """Return a call's id in the form that the template takes."""
-        ...
-
-    def grammar(self, tools: Sequence[ToolSpec], mark: Mark, *, many: bool) -> str:
-        """Return Lark rules, the first named `calls`, of a turn that calls one of `tools`, or several with `many`."""
-        ...
-
-    def preamble(self, mark: Mark) -> str:
-        """Return Lark terms that precede a plain answer; empty where it begins the turn."""
-        ...
+        raise NotImplementedError
 
 
 def parse_output(

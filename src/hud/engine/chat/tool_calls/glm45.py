@@ -7,34 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from hud.engine.chat.tool_calls.format import Mark
-from hud.engine.chat.tool_calls.json_calls import call, quoted
+from hud.engine.chat.tool_calls.json_calls import quoted
 from hud.engine.chat.tool_calls.marked import MarkedFormat
-from hud.engine.chat.tool_calls.typed import parameters_of, typed_value
-from hud.engine.chat.tool_calls.typed_rules import call_rules
+from hud.engine.chat.tool_calls.typed import call_rules, typed_call
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r"\s*([^<>\n]+?)\s*(?=<arg_key>|$)")
 _ARGUMENT = re.compile(
-    r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>\s*(?=<arg_key>|$)", re.DOTALL
+    r"\s*<arg_key>\s*(.*?)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>\s*(?=<arg_key>|$)", re.DOTALL
 )
 
 
 def _read(_mark: str, text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
-    name = _NAME.match(text)
-    if name is None or name[1].startswith(("{", "[")):
-        return None
-    schema = parameters_of(name[1], tools)
-    arguments: dict[str, Any] = {}
-    at = name.end()
-    while (argument := _ARGUMENT.match(text, at)) is not None:
-        key = argument[1].strip()
-        arguments[key] = typed_value(argument[2], key, schema)
-        at = argument.end()
-    return [call(name[1], arguments)] if not text[at:].strip() else None
+    is_json = text.lstrip().startswith(("{", "["))
+    return None if is_json else typed_call(text, _NAME, _ARGUMENT, tools)
 
 
 def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
@@ -55,7 +44,7 @@ def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
 GLM45 = MarkedFormat(
     names=("glm45", "glm47", "glm"),
     templates=(("<arg_key>", "<arg_value>"),),
-    rules=_rules,
+    grammar=_rules,
     blocks=((BEGIN, END),),
     read=_read,
 )

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.format import Mark, StrippedText, ToolFormat, TurnParser
 from hud.engine.chat.tool_calls.json_calls import by_tool, call, loaded, quoted
-from hud.engine.chat.tool_calls.marked import BufferedTurn, StrippedText, held_back
+from hud.engine.chat.tool_calls.marked import held_back
 from hud.trace import ToolSpec
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -26,40 +26,21 @@ _NAMESPACE = "functions."
 _LONGEST_HEADER = 500
 
 
-class HarmonyFormat:
-    """See `ToolFormat`."""
+def _rules(tools: Sequence[ToolSpec], mark: Mark, _many: bool) -> str:
+    """Return Lark rules of one call, behind reasoning that stays free: the format has one call in a turn."""
+    calls = by_tool(
+        tools,
+        lambda tool: (
+            f"{mark(CHANNEL)} {quoted(f'commentary to={_NAMESPACE}{tool.name} ')} "
+            f'{mark(CONSTRAIN)} "json" {mark(MESSAGE)} ARGUMENTS'
+        ),
+    )
+    return f"calls: {_reasoning(mark)} call\n{calls}"
 
-    names: tuple[str, ...] = ("openai", "gpt-oss")
-    thinking = (f"{CHANNEL}analysis{MESSAGE}", "<|end|>")
 
-    def recognizes(self, template: str) -> bool:
-        """True where a chat template writes channels."""
-        return CHANNEL in template and "<|call|>" in template
-
-    def parser(
-        self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
-    ) -> HarmonyTurn:
-        """Return a parser of one turn. The prompt ends behind `<|start|>assistant`."""
-        return HarmonyTurn(opened=opened, calls=calls)
-
-    def call_id(self, id: str) -> str:
-        """Return the id as it is."""
-        return id
-
-    def grammar(self, tools: Sequence[ToolSpec], mark: Mark, *, many: bool) -> str:
-        """Return Lark rules of one call, behind reasoning that stays free: the format has one call in a turn."""
-        calls = by_tool(
-            tools,
-            lambda tool: (
-                f"{mark(CHANNEL)} {quoted(f'commentary to={_NAMESPACE}{tool.name} ')} "
-                f'{mark(CONSTRAIN)} "json" {mark(MESSAGE)} ARGUMENTS'
-            ),
-        )
-        return f"calls: {_reasoning(mark)} call\n{calls}"
-
-    def preamble(self, mark: Mark) -> str:
-        """Return the reasoning, which stays free, and the header of the final message."""
-        return f'{_reasoning(mark)} {mark(CHANNEL)} "final" {mark(MESSAGE)}'
+def _preamble(mark: Mark) -> str:
+    """Return the reasoning, which stays free, and the header of the final message."""
+    return f'{_reasoning(mark)} {mark(CHANNEL)} "final" {mark(MESSAGE)}'
 
 
 def _reasoning(mark: Mark) -> str:
@@ -67,8 +48,8 @@ def _reasoning(mark: Mark) -> str:
     return f'({mark(CHANNEL)} "analysis" {mark(MESSAGE)} /(.|\\n)*/ {end} {start} "assistant")?'
 
 
-class HarmonyTurn(BufferedTurn):
-    """Reads one turn; see `TurnParser`."""
+class HarmonyTurn(TurnParser):
+    """Reads one turn of channels."""
 
     def __init__(self, *, opened: bool, calls: bool) -> None:
         super().__init__()
@@ -135,4 +116,19 @@ class HarmonyTurn(BufferedTurn):
         self._say(self._strips[self._kind], text)
 
 
-HARMONY = HarmonyFormat()
+class HarmonyFormat(ToolFormat):
+    """The format of gpt-oss. Prompts end behind `<|start|>assistant`."""
+
+    def parser(
+        self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
+    ) -> HarmonyTurn:
+        return HarmonyTurn(opened=opened, calls=calls)
+
+
+HARMONY = HarmonyFormat(
+    names=("openai", "gpt-oss"),
+    templates=((CHANNEL, "<|call|>"),),
+    grammar=_rules,
+    preamble=_preamble,
+    thinking=(f"{CHANNEL}analysis{MESSAGE}", "<|end|>"),
+)

@@ -43,7 +43,7 @@ def _plain_rules(tools: Sequence[ToolSpec], _mark: Mark, many: bool) -> str:
 HERMES = MarkedFormat(
     names=("hermes", "qwen", "qwen25"),
     templates=((BEGIN,),),
-    rules=_rules,
+    grammar=_rules,
     blocks=((BEGIN, END),),
     read=_read,
     read_whole=_read_whole,
@@ -52,7 +52,7 @@ HERMES = MarkedFormat(
 JSON = MarkedFormat(
     names=("json",),
     templates=(),
-    rules=_plain_rules,
+    grammar=_plain_rules,
     read_whole=_read_whole,
     whole_starts="{[",
 )

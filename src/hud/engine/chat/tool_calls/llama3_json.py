@@ -48,7 +48,7 @@ def _rules(tools: Sequence[ToolSpec], _mark: Mark, many: bool) -> str:
 LLAMA3_JSON = MarkedFormat(
     names=("llama3_json", "llama4_json", "llama3"),
     templates=(("<|start_header_id|>", '"parameters": '), ("<|header_start|>", '"parameters": ')),
-    rules=_rules,
+    grammar=_rules,
     blocks=((PYTHON_TAG, None),),
     read=_read,
     read_whole=_read_whole,

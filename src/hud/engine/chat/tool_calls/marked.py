@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from hud.engine.chat.tool_calls.format import THINK, THOUGHT, Mark, Piece, Said
+from hud.engine.chat.tool_calls.format import StrippedText, ToolFormat, TurnParser
 from hud.trace import ToolCall, ToolSpec
 
 _MOST_ENDS = 16
@@ -21,85 +20,27 @@ ReadWhole = Callable[[str, Sequence[ToolSpec]], list[ToolCall] | None]
 """Returns the calls that a whole turn is, None where it is text."""
 
 
-def _no_calls(_mark: str, _text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
-    return None
+@dataclass(frozen=True, kw_only=True)
+class MarkedFormat(ToolFormat):
+    """A format described by its marks."""
 
-
-@dataclass(frozen=True)
-class MarkedFormat:
-    """A format described by its marks; see `ToolFormat`."""
-
-    names: tuple[str, ...]
-    templates: tuple[tuple[str, ...], ...]
-    """A chat template is of this format where it holds all strings of one of these groups."""
-    rules: Callable[[Sequence[ToolSpec], Mark, bool], str]
-    """Lark rules; see `ToolFormat.grammar`."""
     blocks: tuple[tuple[str, str | None], ...] = ()
     """Marks before and behind calls; None: up to the next opening mark, or the end of the turn."""
-    read: Read = _no_calls
+    read: Read = lambda mark, text, tools: None
     read_whole: ReadWhole | None = None
     """Reads a turn that has no marks, where `whole_starts` begins it and tools were given."""
     whole_starts: str = ""
     silent: tuple[str, ...] = ()
     """Marks around groups of calls, left out of the text."""
-    thinking: tuple[str, str] = (THINK, THOUGHT)
-    id_form: Callable[[str], str] = str
-
-    def recognizes(self, template: str) -> bool:
-        """True where a chat template writes tool calls this way."""
-        return any(all(part in template for part in group) for group in self.templates)
 
     def parser(
         self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
     ) -> MarkedTurn:
-        """Return a parser of one turn; see `ToolFormat.parser`."""
         return MarkedTurn(self, tools, opened=opened, calls=calls)
 
-    def call_id(self, id: str) -> str:
-        """Return a call's id in the form that the template takes."""
-        return self.id_form(id)
 
-    def grammar(self, tools: Sequence[ToolSpec], mark: Mark, *, many: bool) -> str:
-        """Return Lark rules of a turn that calls tools; see `ToolFormat.grammar`."""
-        return self.rules(tools, mark, many)
-
-    def preamble(self, mark: Mark) -> str:
-        """Return nothing: an answer begins the turn."""
-        return ""
-
-
-class BufferedTurn:
-    """The buffer and the result of a `TurnParser` that advances from state to state."""
-
-    _state: Callable[[bool], bool]
-    """Reads from the buffer, `final` where no more text comes; returns True to call the next state, False to wait for text."""
-
-    def __init__(self) -> None:
-        self.malformed = False
-        self._buffer = ""
-        self._out: list[Piece] = []
-
-    def take(self, text: str) -> list[Piece]:
-        self._buffer += text
-        return self._advance(False)
-
-    def end(self) -> list[Piece]:
-        return self._advance(True)
-
-    def _advance(self, final: bool) -> list[Piece]:
-        while self._state(final):
-            pass
-        out, self._out = self._out, []
-        return out
-
-    def _say(self, strip: StrippedText, text: str) -> None:
-        shown = strip.take(text)
-        if shown:
-            self._out.append(Said(strip.kind, shown))
-
-
-class MarkedTurn(BufferedTurn):
-    """Reads one turn of a `MarkedFormat`; see `TurnParser`."""
+class MarkedTurn(TurnParser):
+    """Reads one turn of a `MarkedFormat`."""
 
     def __init__(
         self, format: MarkedFormat, tools: Sequence[ToolSpec], *, opened: bool, calls: bool
@@ -249,24 +190,6 @@ class MarkedTurn(BufferedTurn):
         self._say(strip, self._buffer[:end])
         self._buffer = self._buffer[end:]
         return False
-
-
-class StrippedText:
-    """Streamed text without white space at its two ends."""
-
-    def __init__(self, kind: Literal["text", "reasoning"]) -> None:
-        self.kind = kind
-        self._begun = False
-        self._space = ""
-
-    def take(self, text: str) -> str:
-        if not self._begun:
-            text = text.lstrip()
-            self._begun = bool(text)
-        whole = self._space + text
-        shown = whole.rstrip()
-        self._space = whole[len(shown) :]
-        return shown
 
 
 def held_back(text: str, mark: str) -> int:

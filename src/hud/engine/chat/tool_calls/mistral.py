@@ -72,9 +72,9 @@ def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
 MISTRAL = MarkedFormat(
     names=("mistral",),
     templates=((BEGIN,),),
-    rules=_rules,
+    grammar=_rules,
     blocks=((BEGIN, None),),
     read=_read,
     thinking=("[THINK]", "[/THINK]"),
-    id_form=call_id,
+    call_id=call_id,
 )

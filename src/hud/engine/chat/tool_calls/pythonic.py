@@ -97,7 +97,7 @@ def _rules(tools: Sequence[ToolSpec], _mark: Mark, many: bool) -> str:
 PYTHONIC = MarkedFormat(
     names=("pythonic",),
     templates=(("func_name1(",),),
-    rules=_rules,
+    grammar=_rules,
     blocks=((PYTHON_START, PYTHON_END),),
     read=_read,
     read_whole=_read_whole,

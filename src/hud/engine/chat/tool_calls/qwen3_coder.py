@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from hud.engine.chat.tool_calls.format import Mark
-from hud.engine.chat.tool_calls.json_calls import call, quoted
+from hud.engine.chat.tool_calls.json_calls import quoted
 from hud.engine.chat.tool_calls.marked import MarkedFormat
-from hud.engine.chat.tool_calls.typed import parameters_of, typed_value
-from hud.engine.chat.tool_calls.typed_rules import call_rules
+from hud.engine.chat.tool_calls.typed import call_rules, typed_call
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"
@@ -22,7 +20,7 @@ FUNCTION, FUNCTION_END = "<function=", "</function>"
 _NAME = re.compile(r"\s*([^<>\n]+?)\s*>")
 _PARAMETER = re.compile(
     # Up to the closing mark behind which the markup goes on: a value may hold one, too.
-    r"\s*<parameter=([^<>\n]+?)>(.*?)(?:</parameter>)\s*(?=<parameter=|</function>|$)",
+    r"\s*<parameter=([^<>\n]+?)>\n?(.*?)\n?</parameter>\s*(?=<parameter=|</function>|$)",
     re.DOTALL,
 )
 
@@ -35,21 +33,7 @@ def _read(mark: str, text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | N
         text = text[len(FUNCTION) :]
         if text.endswith(FUNCTION_END):
             text = text[: -len(FUNCTION_END)]
-    name = _NAME.match(text)
-    if name is None:
-        return None
-    schema = parameters_of(name[1], tools)
-    arguments: dict[str, Any] = {}
-    at = name.end()
-    while (parameter := _PARAMETER.match(text, at)) is not None:
-        arguments[parameter[1]] = typed_value(unwrapped(parameter[2]), parameter[1], schema)
-        at = parameter.end()
-    return [call(name[1], arguments)] if not text[at:].strip() else None
-
-
-def unwrapped(text: str) -> str:
-    """Return a value without the line break on either side that belongs to the markup."""
-    return text.removeprefix("\n").removesuffix("\n")
+    return typed_call(text, _NAME, _PARAMETER, tools)
 
 
 def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
@@ -68,7 +52,7 @@ def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
 QWEN3_CODER = MarkedFormat(
     names=("qwen3_coder", "qwen3_xml"),
     templates=((FUNCTION, "<parameter="),),
-    rules=_rules,
+    grammar=_rules,
     blocks=((BEGIN, END), (FUNCTION, FUNCTION_END)),
     read=_read,
 )

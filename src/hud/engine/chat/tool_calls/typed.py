@@ -1,4 +1,4 @@
-"""Argument values that a format writes as plain text, read by the tool's JSON schema.
+"""Arguments that a format writes one by one as plain text, read by the tool's JSON schema; and their grammar rules.
 
 Markup without types (`<parameter=zip>\n01234\n</parameter>`) does not say whether a value is a string or a number. The
 schema decides: a parameter declared as a string keeps its text, whatever it looks like.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from hud.engine.chat.tool_calls.json_calls import loaded
-from hud.trace import ToolSpec
+from hud.engine.chat.tool_calls.format import Mark
+from hud.engine.chat.tool_calls.json_calls import call, loaded, quoted, value_rule
+from hud.trace import ToolCall, ToolSpec
 
 _DEEPEST, _MOST_BRANCHES = 4, 16
 """Bounds on references and alternatives that are followed in a schema."""
@@ -20,6 +22,22 @@ _BRANCHES = ("anyOf", "oneOf", "allOf")
 _LONGEST_LITERAL = 10_000
 _WORDS = {"true": True, "false": False}
 _NOTHING = ("null", "none")
+
+
+def typed_call(
+    text: str, name: re.Pattern[str], argument: re.Pattern[str], tools: Sequence[ToolSpec]
+) -> list[ToolCall] | None:
+    """Return the call in text: what `name` finds, and then key and value of each `argument`; None where anything else is there."""
+    named = name.match(text)
+    if named is None:
+        return None
+    schema = parameters_of(named[1], tools)
+    arguments: dict[str, Any] = {}
+    at = named.end()
+    while (found := argument.match(text, at)) is not None:
+        arguments[found[1]] = typed_value(found[2], found[1], schema)
+        at = found.end()
+    return [call(named[1], arguments)] if not text[at:].strip() else None
 
 
 def parameters_of(name: str, tools: Sequence[ToolSpec]) -> dict[str, Any]:
@@ -141,3 +159,56 @@ def is_json(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, str | bool)
+
+
+def call_rules(
+    tools: Sequence[ToolSpec],
+    begin: Callable[[str], str],
+    end: str,
+    *,
+    outer: tuple[str, str],
+    between: str | None,
+    opening: Callable[[str], str],
+    closing: str,
+    mark: Mark,
+) -> str:
+    """Return Lark rules, the first named `calls`, of calls whose arguments are written one by one, in the schema's order.
+
+    `begin` gives the terms of a tool's name, `end` those behind its arguments, `outer` those around a call and `between`
+    those before a further one, None for a single call. `opening` gives the terms before a key's value; `closing` is the text
+    behind it. A string is any text up to `closing`; other values are JSON that keeps the parameter's schema.
+    """
+    names, rules = [], []
+    closed = mark(closing)
+    for place, tool in enumerate(tools):
+        names.append(f"call_{place}")
+        properties: dict[str, Any] = tool.parameters.get("properties") or {}
+        required = tool.parameters.get("required") or []
+        terms, needed = [], []
+        for spot, (key, schema) in enumerate(properties.items()):
+            name = f"call_{place}_{spot}"
+            if "string" not in schema_types(schema, tool.parameters) or _worded(schema):
+                needed.append(f"{name}: {opening(key)} {name}_value {closed}")
+                needed.append(f"{name}_value: {_value(schema, tool.parameters)}")
+            elif closed == quoted(closing):
+                needed.append(f"{name}: {opening(key)} {name}_text")
+                needed.append(f"{name}_text[suffix={closed}]: /(.|\\n)*/")
+            else:
+                needed.append(f"{name}: {opening(key)} /(.|\\n)*/ {closed}")
+            terms.append(name if key in required else f"{name}?")
+        rules += [f"call_{place}: {begin(tool.name)} {' '.join(terms)}{end}", *needed]
+    more = "" if between is None else f" ({between} call)*"
+    call = f"call: {outer[0]} ({' | '.join(names)}) {outer[1]}"
+    return "\n".join([f"calls: call{more}", call, *rules])
+
+
+def _worded(schema: Any) -> bool:
+    """True for a choice of strings, which is written without quotes."""
+    values = schema.get("enum") if isinstance(schema, dict) else None
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _value(schema: Any, root: dict[str, Any]) -> str:
+    if _worded(schema):
+        return " | ".join(quoted(value) for value in schema["enum"])
+    return value_rule(schema, root)
