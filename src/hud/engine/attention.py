@@ -84,9 +84,8 @@ class SharedPacking:
         before = cu_seqlens[rows]
         shown = cu_seqlens[rows + 1] - before
         reach = torch.arange(int((shown + lengths).max()), device=device)
-        mine = (
-            reach - shown[:, None]
-        )  # (S', K): place among the sequence's own tokens, if not negative
+        # (S', K): place among the sequence's own tokens, if not negative.
+        mine = reach - shown[:, None]
         source = torch.where(mine < 0, before[:, None] + reach, own[:, None] + mine)
         # Keys past the end are never allowed below; they only need to exist.
         self.sources = torch.where(mine < lengths[:, None], source, 0)
@@ -96,9 +95,8 @@ class SharedPacking:
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
         border = self.border
-        queries, continued = q.tensor_split(
-            (border,)
-        )  # One copy in the backward pass, as slices are not.
+        # One copy in the backward pass, as slices are not.
+        queries, continued = q.tensor_split((border,))
         first = self.alone.attend(queries, k[:border], v[:border])
         attended = F.scaled_dot_product_attention(
             self.continued.pad(continued),

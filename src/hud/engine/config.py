@@ -89,7 +89,6 @@ class DecoderConfig:
                 f"{where}: rotary scaling {kind!r} is not supported (supported: linear, llama3)."
             )
         heads = raw["num_attention_heads"]
-        eos = raw.get("eos_token_id")
         return cls(
             model_type=ARCHITECTURES[name],
             vocab_size=raw["vocab_size"],
@@ -107,7 +106,7 @@ class DecoderConfig:
             attention_bias=raw.get("attention_bias", False),
             mlp_bias=raw.get("mlp_bias", False),
             bos_token_id=raw.get("bos_token_id"),
-            eos_token_ids=tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,),
+            eos_token_ids=token_ids(raw.get("eos_token_id")),
             dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
         )
 
@@ -127,6 +126,11 @@ class DecoderConfig:
         values["torch_dtype"] = self.dtype
         values["hidden_act"] = "silu"
         return values
+
+
+def token_ids(value: Any) -> tuple[int, ...]:
+    """Return the ids of a setting that holds one, a list of them, or none."""
+    return tuple(value) if isinstance(value, list) else () if value is None else (value,)
 
 
 def _foreign(folder: Path, name: str) -> DecoderConfig:
@@ -154,7 +158,6 @@ def _foreign(folder: Path, name: str) -> DecoderConfig:
     context = getattr(shape, "max_position_embeddings", None) or 2048
     # Within its window, a sliding attention is a full one.
     window = getattr(shape, "sliding_window", None) or context
-    eos = shape.eos_token_id
     return DecoderConfig(
         model_type=shape.model_type,
         vocab_size=shape.vocab_size,
@@ -167,6 +170,6 @@ def _foreign(folder: Path, name: str) -> DecoderConfig:
         max_position_embeddings=min(context, window),
         tie_word_embeddings=bool(getattr(shape, "tie_word_embeddings", False)),
         bos_token_id=shape.bos_token_id,
-        eos_token_ids=tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,),
+        eos_token_ids=token_ids(shape.eos_token_id),
         dtype=str(shape.dtype or "float32").removeprefix("torch."),
     )

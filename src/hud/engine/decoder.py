@@ -137,9 +137,7 @@ class Body(nn.Module):
 
 def _embedding(count: int, size: int) -> nn.Embedding:
     weight = torch.empty(count, size)
-    if (
-        not weight.is_meta
-    ):  # There is nothing to draw there, but torch would load its compiler for it, for two seconds.
+    if not weight.is_meta:  # There torch would load its compiler, for two seconds, to draw nothing.
         nn.init.normal_(weight)
     embedding: nn.Embedding = nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-untyped-call]
     return embedding

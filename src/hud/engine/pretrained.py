@@ -49,15 +49,10 @@ def load_decoder(
     if config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     expected = decoder.state_dict()
-    missing, unknown = (
-        sorted(expected.keys() - state.keys()),
-        sorted(state.keys() - expected.keys()),
-    )
-    if missing or unknown:
-        name, what = (
-            (missing[0], "is missing") if missing else (unknown[0], "is not of this architecture")
-        )
-        raise StoreError(f"{folder}: the weights do not fit its config.json: {name} {what}.")
+    odd = sorted(expected.keys() - state.keys()) or sorted(state.keys() - expected.keys())
+    if odd:
+        what = "is missing" if odd[0] in expected else "is not of this architecture"
+        raise StoreError(f"{folder}: the weights do not fit its config.json: {odd[0]} {what}.")
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:
             raise StoreError(
@@ -114,7 +109,7 @@ def save_decoder(decoder: AnyDecoder, folder: Path) -> None:
     """Write `config.json` and the weights to a folder that `transformers` and `load_decoder` read."""
     folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(decoder, Decoder):
-        decoder.save(folder)
+        decoder.causal.save_pretrained(folder)
         return
     target = decoder.dtype
     names = {value: key for key, value in DTYPES.items()}

@@ -93,10 +93,6 @@ class TransformersDecoder(nn.Module):
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
-    def save(self, folder: Path) -> None:
-        """Write the model as `transformers` does."""
-        self.causal.save_pretrained(folder)
-
     def _hidden(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         output = self.causal.base_model(
             input_ids=input_ids[None],

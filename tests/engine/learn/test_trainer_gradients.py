@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 
-from hud.engine.learn import logprobs
+from hud.engine.learn import training_pass
 from hud.engine.learn.trainer import Trainer
 from hud.errors import UsageError
 from hud.learning.losses.formulas import LOSSES
@@ -76,7 +76,7 @@ def test_num_substeps_makes_passes_and_no_difference():
 def test_chunks_of_logits_give_the_same_gradient(monkeypatch):
     datums = batch(3)
     whole = gradients([datums], "ppo", {"entropy_coef": 0.1})
-    monkeypatch.setitem(logprobs.LOGITS_AT_ONCE, "cpu", 23 * 5)
+    monkeypatch.setitem(training_pass.LOGITS_AT_ONCE, "cpu", 23 * 5)
     assert_same(whole, gradients([datums], "ppo", {"entropy_coef": 0.1}))
 
 

@@ -61,7 +61,7 @@ async def test_turns_on_their_way_keep_their_weights_and_hold_up_nobody(policy):
 
 
 async def test_who_waits_is_drawn_with_the_new_weights(policy):
-    policy.sampler._scheduler.most = 1
+    policy.sampler.scheduler.most = 1
     slowed(policy.sampler)
     old = await begun(policy)
     waiting = asyncio.create_task(policy.sample([5, 6, 7], SHORT))

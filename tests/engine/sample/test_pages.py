@@ -100,9 +100,9 @@ class Conversations(RuleBasedStateMachine):
     def every_page_is_counted_once_for_each_slot_that_holds_it(self):
         users = Counter(page for slot in self.slots for page in slot.pages)
         pinned = {page for slot, _ in self.busy for page in slot.pages}
-        assert all(self.pages.users(page) == users[page] for page in range(PAGES))
-        assert {page for page in range(PAGES) if self.pages.pinned(page)} == pinned
-        assert self.pages.free == PAGES - len(users)
+        assert all(self.pages.users[page] == users[page] for page in range(PAGES))
+        assert {page for page in range(PAGES) if self.pages.pins[page]} == pinned
+        assert len(self.pages.free) == PAGES - len(users)
         assert self.pages.available == PAGES - len(pinned)
 
     @invariant()
@@ -116,7 +116,7 @@ class Conversations(RuleBasedStateMachine):
         for slot, _ in self.busy:
             self.slots.release(slot)
         self.slots.forget()
-        assert (self.pages.free, self.pages.available) == (PAGES, PAGES)
+        assert (len(self.pages.free), self.pages.available) == (PAGES, PAGES)
         assert not list(self.slots)
 
 

@@ -95,24 +95,23 @@ async def test_preempted_sequences_draw_what_they_would_have_drawn(decoder, open
     for temperature in (1.0, 0.0):
         expected = await draw_all(roomy, wanted, temperature=temperature)
         assert_alike(await draw_all(tight, wanted, temperature=temperature), expected)
-    assert tight.statistics().preemptions > 0
-    assert roomy.statistics().preemptions == 0
+    assert tight.scheduler.preemptions > 0
+    assert roomy.scheduler.preemptions == 0
 
 
 async def test_many_long_sequences_never_take_more_than_the_budget(decoder, opened):
     sampler = small(decoder, 24, slots=16)
     opened(sampler)
-    before = sampler.statistics()
+    size = sampler.cache.nbytes
     places = sampler.cache.keys.data_ptr(), sampler.cache.values.data_ptr()
     drawn = await draw_all(sampler, prompts(24), tokens=250)
-    after = sampler.statistics()
     assert [len(one.token_ids) for one in drawn] == [250] * 24
-    assert after.cache_bytes == before.cache_bytes
+    assert sampler.cache.nbytes == size
     assert (sampler.cache.keys.data_ptr(), sampler.cache.values.data_ptr()) == places
-    assert after.most_bytes <= after.cache_bytes
-    assert after.preemptions > 0
+    assert sampler.prefix_cache.pages.most_in_use * sampler.cache.page_bytes <= size
+    assert sampler.scheduler.preemptions > 0
     sampler.prefix_cache.forget()
-    assert sampler.statistics().pages_in_use == 0
+    assert sampler.prefix_cache.pages.in_use == 0
 
 
 async def test_a_sequence_that_needs_every_page_gets_it(decoder, opened):
@@ -168,7 +167,7 @@ async def test_a_long_prompt_does_not_stall_those_who_draw(decoder, opened, monk
     loop = asyncio.get_running_loop()
 
     def seen(ids):
-        computed.append(sampler.statistics().prefilled)
+        computed.append(sampler.scheduler.prefilled)
         if len(ids) == 5:
             turn = sampler.sample(prompts(1, 900)[0], SamplingParams(max_tokens=1), frozenset())
             long.append(asyncio.run_coroutine_threadsafe(turn, loop))
@@ -191,7 +190,7 @@ async def test_twenty_turns_compute_only_what_is_new(decoder, opened):
             said = prompts(1, 40, seed=turn)[0]
             ids, new = ids + said, new + len(said)
             ids += (await draw_all(sampler, [ids], tokens=12))[0].token_ids
-        assert sampler.statistics().prefilled / new <= 1.05
+        assert sampler.scheduler.prefilled / new <= 1.05
 
 
 async def test_a_group_computes_its_long_prompt_once(decoder, opened):
@@ -199,7 +198,7 @@ async def test_a_group_computes_its_long_prompt_once(decoder, opened):
     for sampler in (small(decoder, 70, slots=16), Sampler(decoder, slots=16)):
         opened(sampler)
         drawn = await draw_all(sampler, [prompt] * 16, tokens=20)
-        assert sampler.statistics().prefilled <= 1.1 * len(prompt)
+        assert sampler.scheduler.prefilled <= 1.1 * len(prompt)
         assert sorted(one.cached_tokens for one in drawn) == [0] + [1999] * 15
         for one in drawn:
             expected = forward_logprobs(decoder, prompt, one.token_ids)
@@ -212,7 +211,7 @@ async def test_prompts_that_begin_alike_compute_the_beginning_once(decoder, open
     for sampler in (small(decoder, 60, slots=8), Sampler(decoder, slots=8)):
         opened(sampler)
         await draw_all(sampler, wanted, tokens=2)
-        assert sampler.statistics().prefilled == 200 + sum(len(one) - 200 for one in wanted)
+        assert sampler.scheduler.prefilled == 200 + sum(len(one) - 200 for one in wanted)
 
 
 async def test_a_cancelled_sequence_makes_room_before_the_next_step(decoder, opened):
@@ -368,5 +367,5 @@ def test_whoever_comes_and_goes_is_drawn_from_the_right_distribution(pages, slot
     asyncio.run(play())
     with sampler.exclusive():  # Until those who were given up have gone.
         sampler.prefix_cache.forget()
-        assert sampler.statistics().pages_in_use == 0
+        assert sampler.prefix_cache.pages.in_use == 0
     sampler.close()

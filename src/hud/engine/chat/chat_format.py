@@ -21,7 +21,7 @@ from hud.engine.chat.prompt_tokens import PromptTokenizer
 from hud.engine.chat.template_text import Span, TemplateText
 from hud.engine.chat.tool_calls.format import Parsed, parse_output
 from hud.engine.chat.tool_calls.formats import format_named, format_of_template
-from hud.engine.config import DecoderConfig
+from hud.engine.config import DecoderConfig, token_ids
 from hud.errors import NotFoundError, StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
 
@@ -215,16 +215,9 @@ class ChatFormat:
         """Return every token that ends a turn: of the configuration, its generation settings, and the tokenizer."""
         found = set(config.eos_token_ids)
         generation = _read_json(self.folder / "generation_config.json").get("eos_token_id")
-        found.update(
-            generation
-            if isinstance(generation, list)
-            else []
-            if generation is None
-            else [generation]
-        )
+        found.update(token_ids(generation))
         if self.special["eos_token"]:
-            token = self.tokenizer.token_to_id(self.special["eos_token"])
-            found.update([] if token is None else [token])
+            found.update(token_ids(self.tokenizer.token_to_id(self.special["eos_token"])))
         if not found:
             raise UsageError(
                 f"{self.folder} names no end-of-turn token (eos_token in tokenizer_config.json)."

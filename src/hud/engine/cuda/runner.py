@@ -14,19 +14,12 @@ from hud.engine.sample.runner import Runner
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
-    from hud.engine.sample.adapter_bank import AdapterBank
 
 
 class CudaRunner(Runner):
     """Replays a recorded graph for each decode step; prompts go through the decoder as it is."""
 
     cache_type: ClassVar[type[KVCache]] = GraphCache
-
-    def __init__(
-        self, decoder: AnyDecoder, cache: KVCache, most: int, bank: AdapterBank | None = None
-    ) -> None:
-        super().__init__(decoder, cache, most, bank)
-        self.use(decoder)
 
     def use(self, decoder: AnyDecoder) -> None:
         super().use(decoder)

@@ -62,7 +62,7 @@ class PrefixCache:
         whole, rest = divmod(cached, self.page_tokens)
         shared = source.pages[: whole + (rest > 0)] if source is not None else []
         wanted = self._count(len(ids))
-        held = sum(self.pages.pinned(page) for page in shared[:whole])
+        held = sum(self.pages.pins[page] > 0 for page in shared[:whole])
         if self.pages.available < self._count(len(ids) + ahead) - held:
             return None
         for page in shared:
@@ -131,9 +131,7 @@ class PrefixCache:
             count = len(slot.tokens)
             if slot.salt is not salt or not least <= count <= len(ids):
                 continue
-            if ids[count - 1] != slot.tokens[-1]:
-                continue
-            if ids[:count] == slot.tokens:
+            if ids[count - 1] == slot.tokens[-1] and ids[:count] == slot.tokens:
                 best, most = slot, count
                 break
         most = min(most, last)
@@ -142,9 +140,9 @@ class PrefixCache:
     def _own(self, page: int) -> tuple[int, int] | None:
         """Make the caller's reference to a page the only one; return what to copy for that."""
         # Eviction may drop every other reference to it.
-        while self.pages.users(page) > 1 and not self.pages.free and self._evict():
+        while self.pages.users[page] > 1 and not self.pages.free and self._evict():
             pass
-        if self.pages.users(page) == 1:
+        if self.pages.users[page] == 1:
             return None
         target = self.pages.take()
         self.pages.release(page)

@@ -34,10 +34,10 @@ class Runner:
         self, decoder: AnyDecoder, cache: KVCache, most: int, bank: AdapterBank | None = None
     ) -> None:
         """`most`: the largest batch of `decode`."""
-        self.decoder = decoder
         self.cache = cache
         self.most = most
         self.bank = bank
+        self.use(decoder)
 
     def use(self, decoder: AnyDecoder) -> None:
         """Compute with another decoder of the same shape."""

@@ -30,7 +30,7 @@ from hud.engine.sample.request import (
     wait_for_turn,
 )
 from hud.engine.sample.runner import Sampled
-from hud.engine.sample.scheduler import PASS_TOKENS, SamplerStatistics, Scheduler
+from hud.engine.sample.scheduler import PASS_TOKENS, Scheduler
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
@@ -70,7 +70,7 @@ class Sampler:
         runner = runner_type(decoder, bank)
         self.cache = runner.cache_type(config, size, dtype, decoder.device)
         self.prefix_cache = PrefixCache(Pages(size.pages), size.page_tokens)
-        self._scheduler = Scheduler(self.prefix_cache, slots)
+        self.scheduler = Scheduler(self.prefix_cache, slots)
         self._runner = runner(decoder, self.cache, slots, bank)
         self._stale = True
         """True where the weights may have changed since the runner's last `refresh`."""
@@ -143,23 +143,19 @@ class Sampler:
             self.decoder = decoder
             self._runner.use(decoder)
             self._retired = True
-            waiting, self._scheduler.waiting = self._scheduler.waiting, deque()
+            waiting, self.scheduler.waiting = self.scheduler.waiting, deque()
         if waiting:
             successor._queue(waiting)
 
     @property
     def active(self) -> list[Request]:
         """Admitted sequences, preempted ones included."""
-        return self._scheduler.active
+        return self.scheduler.active
 
     @property
     def waiting(self) -> deque[Request]:
         """Sequences that have not been admitted."""
-        return self._scheduler.waiting
-
-    def statistics(self) -> SamplerStatistics:
-        """Return the totals so far, and how much of the cache is in use."""
-        return self._scheduler.statistics(self.cache)
+        return self.scheduler.waiting
 
     @property
     def closed(self) -> bool:
@@ -238,8 +234,8 @@ class Sampler:
         """Compute prompts within the budget, then a decode step of all sequences whose prompt is whole."""
         with self._changed:
             for request in [one for one in self.active if one.abandoned]:
-                self._scheduler.leave(request)
-        budget = self._prefill_tokens if self._scheduler.decoding else PASS_TOKENS
+                self.scheduler.leave(request)
+        budget = self._prefill_tokens if self.scheduler.decoding else PASS_TOKENS
         while count := self._prefill(budget):
             budget -= count
         self._decode()
@@ -248,15 +244,15 @@ class Sampler:
         """Admit requests and compute prompt chunks; return how many tokens were computed, at most `budget`."""
         with self._changed:
             newcomers = not self._pauses[False] and not self._stale
-            for placement in self._scheduler.admit(self.version, newcomers=newcomers):
+            for placement in self.scheduler.admit(self.version, newcomers=newcomers):
                 if placement.copied is not None:
                     self.cache.copy(*placement.copied)
-            batches = self._scheduler.prefill(budget)
+            batches = self.scheduler.prefill(budget)
         computed = 0
         for batch in batches:
             count = sum(one.count for one in batch)
             computed += count
-            self._scheduler.prefilled += count
+            self.scheduler.prefilled += count
             self._take(self._runner.step(batch))
             self.steps += 1
         return computed
@@ -264,12 +260,12 @@ class Sampler:
     def _decode(self) -> None:
         """Compute the one token that each sequence lacks, and sample the next, or several."""
         with self._changed:
-            batch = self._scheduler.decode()
+            batch = self.scheduler.decode()
             if not batch:
                 return
-            self._runner.reserve(batch, self._scheduler)
+            self._runner.reserve(batch, self.scheduler)
         # Of a prompt that was found whole in the cache, the last token is computed here.
-        self._scheduler.prefilled += sum(not one.request.token_ids for one in batch)
+        self.scheduler.prefilled += sum(not one.request.token_ids for one in batch)
         sampled = self._runner.decode(batch)
         self._take(sampled)
         self.steps += max(len(ids) for _, ids, _ in sampled)
@@ -291,7 +287,7 @@ class Sampler:
     def _finish(self, request: Request, reason: str) -> None:
         request.end(reason)
         with self._changed:
-            self._scheduler.leave(request)
+            self.scheduler.leave(request)
         if not request.followed:
             request.listener()
 

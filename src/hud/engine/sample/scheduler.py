@@ -9,7 +9,6 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hud.engine.sample.kv_cache import KVCache
 from hud.engine.sample.prefix_cache import SHORTEST_SHARED, Placement, PrefixCache, shared_length
 from hud.engine.sample.request import Request
 
@@ -19,25 +18,6 @@ CHUNK_TOKENS = 512
 """Most tokens of one prompt in one forward pass. Longer ones cost more for each token: attention computes what its mask hides."""
 PASS_SCORES = 1 << 25
 """Most pairs of a new token and a key in one forward pass, a limit on the memory of their mask."""
-
-
-@dataclass(frozen=True)
-class SamplerStatistics:
-    """Totals of a sampler, and the state of its cache."""
-
-    prefilled: int
-    """Prompt positions computed, those of preempted sequences once more."""
-    reused: int
-    """Positions that were found in the cache instead."""
-    preemptions: int
-    """Number of times that a sequence was preempted for older ones."""
-    pages: int
-    pages_in_use: int
-    """Pages that hold something, of active sequences or not."""
-    cache_bytes: int
-    """Size of the cache, which never changes."""
-    most_bytes: int
-    """The most that was in use of it at any time."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +38,9 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.active: list[Request] = []
         """Admitted sequences, the oldest first. One without a slot was preempted, and continues when there is room."""
-        self.prefilled = self.reused = self.preemptions = 0
+        self.prefilled = self.reused = 0
+        """Positions computed, those of preempted sequences once more; and positions that were found in the cache instead."""
+        self.preemptions = 0
 
     def admit(self, version: str | None, *, newcomers: bool) -> list[Placement]:
         """Give slots to preempted sequences and then, while there is room and `newcomers` are let in, to waiting ones.
@@ -118,19 +100,6 @@ class Scheduler:
         self.active.remove(request)
         if request.slot is not None:
             self.prefix_cache.release(request.slot)
-
-    def statistics(self, cache: KVCache) -> SamplerStatistics:
-        """Return the totals so far, and how much of the cache is in use."""
-        pages = self.prefix_cache.pages
-        return SamplerStatistics(
-            prefilled=self.prefilled,
-            reused=self.reused,
-            preemptions=self.preemptions,
-            pages=pages.count,
-            pages_in_use=pages.in_use,
-            cache_bytes=cache.nbytes,
-            most_bytes=pages.most_in_use * cache.page_bytes,
-        )
 
     def _place(self, request: Request, placed: list[Placement]) -> bool:
         """Give a sequence a slot, if there are pages for it and, next to other sequences, one more to grow into."""

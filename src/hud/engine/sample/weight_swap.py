@@ -67,15 +67,12 @@ class SwappingSampler:
 
     def _successor(self) -> Sampler | None:
         """Return a sampler to continue with while this one finishes its active turns; None where that does not pay."""
-        retiring = self._retiring is not None and bool(self._retiring.active)
-        if retiring or not self.sampler.active or self._copy_bytes() > HAND_OVER_BYTES:
+        if not self.sampler.active or (self._retiring is not None and self._retiring.active):
+            return None
+        changing = lora_parameters(self.decoder).values() or self.decoder.parameters()
+        if self.sampler.cache.nbytes + sum(one.nbytes for one in changing) > HAND_OVER_BYTES:
             return None
         return Sampler(self.decoder, slots=self.slots, version=self.version)
-
-    def _copy_bytes(self) -> int:
-        changing = lora_parameters(self.decoder).values() or self.decoder.parameters()
-        cache = self.sampler.cache
-        return cache.keys.nbytes + cache.values.nbytes + sum(one.nbytes for one in changing)
 
     def revive(self) -> None:
         if self.sampler.closed:

@@ -184,7 +184,6 @@ def sampler_gap(tokens: ActionTokens) -> dict[str, Tensor]:
 
 
 def _reference(tokens: ActionTokens) -> Tensor:
-    assert (
-        tokens.reference_logprobs is not None
-    )  # the trainer computes it for every config that asks
+    # The trainer computes it for every configuration that needs it.
+    assert tokens.reference_logprobs is not None
     return tokens.reference_logprobs

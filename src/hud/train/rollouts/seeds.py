@@ -19,7 +19,6 @@ from hud.trace import (
     ChatMessage,
     ChatModel,
     Completion,
-    Continuation,
     SamplingParams,
     ToolSpec,
 )
@@ -103,15 +102,8 @@ class _SeededModel:
         messages: list[ChatMessage],
         tools: list[ToolSpec],
         params: SamplingParams,
-        *,
-        continuation: Continuation | None = None,
-        trace_id: str | None = None,
+        **further: Any,
     ) -> Completion:
         self.turn += 1
-        return await self.model.complete(
-            messages,
-            tools,
-            replace(params, seed=seed_of(*self.place, self.turn)),
-            continuation=continuation,
-            trace_id=trace_id,
-        )
+        seeded = replace(params, seed=seed_of(*self.place, self.turn))
+        return await self.model.complete(messages, tools, seeded, **further)
