@@ -6,12 +6,14 @@ Anything else keeps its last value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 TOKENS = "action_tokens:sum"
 """Metric that weights means."""
 RUNS = "runs:sum"
 """Metric that weights the mean reward."""
+
+_REDUCTIONS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 
 
 def merge(passes: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -22,19 +24,12 @@ def merge(passes: Sequence[dict[str, float]]) -> dict[str, float]:
         values = [(one[name], one.get(weight_name, 1.0)) for one in passes if name in one]
         numbers = [value for value, _ in values]
         reduction = name.rpartition(":")[2]
-        if reduction == "sum":
-            merged[name] = sum(numbers)
-        elif reduction == "max":
-            merged[name] = max(numbers)
-        elif reduction == "min":
-            merged[name] = min(numbers)
-        elif reduction == "mean":
-            weight = sum(weight for _, weight in values)
-            merged[name] = (
-                sum(value * weight for value, weight in values) / weight
-                if weight
-                else sum(numbers) / len(numbers)
-            )
-        else:
+        if reduction in _REDUCTIONS:
+            merged[name] = _REDUCTIONS[reduction](numbers)
+        elif reduction != "mean":
             merged[name] = numbers[-1]
+        elif weight := sum(weight for _, weight in values):
+            merged[name] = sum(value * weight for value, weight in values) / weight
+        else:
+            merged[name] = sum(numbers) / len(numbers)
     return merged

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, Field
 
 from hud.learning.wire_types import (
     BackwardRequest,
@@ -21,6 +21,7 @@ from hud.learning.wire_types import (
     OpenedSession,
     OptimStepRequest,
     OptimStepResult,
+    Strict,
 )
 from hud.trace import ToolSpec
 
@@ -37,65 +38,61 @@ class Call(Generic[Q, A]):
     answer: type[A]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class OpenRequest(_Strict):
+class OpenRequest(Strict):
     """Take the model's lease, load what training continues from, and begin with nothing accumulated and an empty cache."""
 
     alone: bool = False
     """Refuse other clients until this one closes the session, or is gone."""
 
 
-class CloseRequest(_Strict):
+class CloseRequest(Strict):
     """End the session: what was accumulated is dropped, and the lease is free."""
 
     alone: bool = False
     """Only where the session is this client's own."""
 
 
-class ClosedSession(_Strict):
+class ClosedSession(Strict):
     """Answer to `CloseRequest`."""
 
     closed: bool = True
 
 
-class HoldRequest(_Strict):
+class HoldRequest(Strict):
     """Take a sign of life of the training run that has the session to itself."""
 
 
-class HeldSession(_Strict):
+class HeldSession(Strict):
     """Answer to `HoldRequest`."""
 
     held: bool
     """True where the session is this client's own."""
 
 
-class DiscardRequest(_Strict):
+class DiscardRequest(Strict):
     """Throw away what is accumulated; a client that loses it is notified at its next call."""
 
 
-class DiscardResult(_Strict):
+class DiscardResult(Strict):
     """Answer to `DiscardRequest`."""
 
     discarded: DiscardedGradient | None
 
 
-class Conversation(_Strict):
+class Conversation(Strict):
     """One run as chat messages, its assistant's turns among them, and the tools that it was offered."""
 
     messages: list[dict[str, Any]]
-    tools: list[ToolSpec] = []
+    tools: list[ToolSpec] = Field(default_factory=list)
 
 
-class RenderRequest(_Strict):
+class RenderRequest(Strict):
     """Return recorded conversations as the token ids that the model would have been given and have drawn."""
 
     conversations: list[Conversation]
 
 
-class RenderResult(_Strict):
+class RenderResult(Strict):
     """Answer to `RenderRequest`: the samples of each conversation, without logprobs."""
 
     samples: list[list[dict[str, Any]]]

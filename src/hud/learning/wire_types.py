@@ -46,14 +46,15 @@ Failure = FailureKind | Literal["timeout"]
 """Kind of a run's failure; `timeout`: its time limit ended it."""
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Plain data that refuses unknown fields."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-_Ids = Annotated[list[int], BeforeValidator(lambda ids: [] if ids is None else ids)]
-_Swaps = Annotated[
-    list[tuple[int, str | None]], BeforeValidator(lambda swaps: [] if swaps is None else swaps)
-]
+_null_is_empty = BeforeValidator(lambda value: [] if value is None else value)
+_Ids = Annotated[list[int], _null_is_empty]
+_Swaps = Annotated[list[tuple[int, str | None]], _null_is_empty]
 _Logprob = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
@@ -80,7 +81,7 @@ class TrajectorySample(Sample):
         return {name: value for name, value in sent.items() if value != [] or name not in _OPTIONAL}
 
 
-class TrajectoryPayload(_Strict):
+class TrajectoryPayload(Strict):
     """One run as training data. A list of these, in order, is a batch."""
 
     samples: list[TrajectorySample]
@@ -112,7 +113,7 @@ FailedRuns = Literal["drop_run", "drop_group", "zero"]
 with it. `zero`: it counts as reward 0."""
 
 
-class AdvantageOptions(_Strict):
+class AdvantageOptions(Strict):
     """Options of the advantages. The defaults are those of token-sum losses."""
 
     baseline: Literal["mean", "leave_one_out", "none"] = "mean"
@@ -127,7 +128,7 @@ class AdvantageOptions(_Strict):
     """With `drop_run`, a group with failures that is left with fewer runs than this is dropped."""
 
 
-class _Batch(_Strict):
+class _Batch(Strict):
     inputs: list[TrainInput] = Field(min_length=1)
     group_size: int | None = Field(default=None, ge=1)
     """Contiguous slices of this many inputs are one group, where the inputs have no group of their own. Where they have one,
@@ -150,7 +151,7 @@ class ForwardBackwardRequest(_Batch):
     """A repeated request with the same key gets the first one's answer and is not run again."""
 
 
-class ForwardBackwardResult(_Strict):
+class ForwardBackwardResult(Strict):
     """Metrics of a pass. Names carry their reduction: `loss:sum`, `entropy:mean`."""
 
     metrics: dict[str, float]
@@ -161,7 +162,7 @@ class ForwardRequest(_Batch):
     """Compute logprobs for a custom loss, and keep what `backward` needs."""
 
 
-class TrainingDatum(_Strict):
+class TrainingDatum(Strict):
     """Origin of a datum. Several may share a trajectory."""
 
     reward: float
@@ -182,14 +183,14 @@ class DatumTensors(TrainingDatum):
     """1.0 on tokens that the policy sampled, 0.0 on those it was shown."""
 
 
-class ForwardResult(_Strict):
+class ForwardResult(Strict):
     """Logprobs of a batch; `forward_id` names the context that `backward` continues."""
 
     forward_id: str
     data: list[DatumTensors]
 
 
-class BackwardRequest(_Strict):
+class BackwardRequest(Strict):
     """Accumulate the gradient of -Σ w·logprob: `weights[d][t]` is -dC/dlogprob of the caller's loss C."""
 
     forward_id: str
@@ -198,7 +199,7 @@ class BackwardRequest(_Strict):
     idempotency_key: str | None = None
 
 
-class OptimStepRequest(_Strict):
+class OptimStepRequest(Strict):
     """Apply what was accumulated, with AdamW, and append a checkpoint."""
 
     learning_rate: float = Field(gt=0)
@@ -219,7 +220,7 @@ class OptimStepRequest(_Strict):
     idempotency_key: str | None = None
 
 
-class OptimStepResult(_Strict):
+class OptimStepResult(Strict):
     """The checkpoint that a step made; without paths where it made none, and then the head as it was."""
 
     step: int
@@ -229,7 +230,7 @@ class OptimStepResult(_Strict):
     model: str
 
 
-class DiscardedGradient(_Strict):
+class DiscardedGradient(Strict):
     """A gradient that was thrown away without a step."""
 
     client: str
@@ -243,7 +244,7 @@ class DiscardedGradient(_Strict):
         return f"{passes} over {self.runs} runs of {self.client}"
 
 
-class OpenedSession(_Strict):
+class OpenedSession(Strict):
     """Start of a training session."""
 
     model: str
@@ -297,7 +298,7 @@ class StepResult(OptimStepResult):
         return f"step {self.step}: {', '.join(told) or 'applied'}"
 
 
-class LossesResult(_Strict):
+class LossesResult(Strict):
     """Names that `loss_fn` may take."""
 
     losses: list[str]

@@ -118,13 +118,6 @@ def make_recipe(
     return Recipe(stages)
 
 
-def _played_as(config: TrainConfig) -> SubagentConfig:
-    """Return how the model of a stage plays as the subagent of a later one: as it was trained to."""
-    return SubagentConfig(
-        model=config.model, **{name: getattr(config, name) for name in _HANDED_ON}
-    )
-
-
 async def follow(
     recipe: Recipe,
     *,
@@ -152,13 +145,14 @@ async def follow(
                     reporter=cast(Reporter, _Noting(reporter, partial(progress.began, stage))),
                     stop=stop,
                     # What this recipe began goes on; what another command left unfinished is not its own.
-                    fresh=not progress.is_begun(stage),
+                    fresh=stage.name not in progress.stages,
                     played_as=played_as,
                 )
             report = StageReport(
                 stage.name, stage.config.model, trained.scores, trained.finished, report=trained
             )
-        played_as[stage.config.model] = _played_as(stage.config)
+        handed_on = {name: getattr(stage.config, name) for name in _HANDED_ON}
+        played_as[stage.config.model] = SubagentConfig(model=stage.config.model, **handed_on)
         reports.append(report)
         if not report.finished:
             return reports
@@ -189,9 +183,6 @@ class _Progress:
         self.stages: dict[str, dict[str, Any]] = {}
         if self.file.exists() and not fresh:
             self.stages = json.loads(self.file.read_text(encoding="utf-8"))
-
-    def is_begun(self, stage: Stage) -> bool:
-        return stage.name in self.stages
 
     def began(self, stage: Stage, run_id: str) -> None:
         self.stages.setdefault(stage.name, {})["run_id"] = run_id

@@ -47,11 +47,8 @@ class TrainingRun:
 
     def checkpoint_before(self, step: int) -> str | None:
         """Return the checkpoint that a step began with."""
-        return (
-            self.nodes[max(done)]
-            if (done := [one for one in self.nodes if one <= step])
-            else self.start
-        )
+        done = [one for one in self.nodes if one <= step]
+        return self.nodes[max(done)] if done else self.start
 
     def key(self, step: int) -> str:
         """The idempotency key of a step's update."""
@@ -145,15 +142,12 @@ async def _open_run(
         if row["status"] != "finished" and row["state"].get("fingerprint") == config.fingerprint
     ]
     notes: list[str] = []
+    nodes: list[dict[str, Any]] = []
     run = None
     if unfinished and not fresh:
         nodes = await client.get(f"/v2/models/{model_id}/checkpoints")
         run = _resume(client, unfinished[0], model_id, contributor, head, nodes)
-        if run is not None:
-            run.metrics_file = _metrics_file(config, run.id)
-            await _make_up_for(run, unfinished[0]["next_step"], nodes)
-            await client.post(f"/v2/training-runs/{run.id}", {"status": "running"})
-        else:
+        if run is None:
             notes.append(
                 "An unfinished run of this configuration is there, but the head has been moved away from it; this is "
                 "a new run, from the head."
@@ -167,12 +161,11 @@ async def _open_run(
         )
     run.notes = notes
     run.folder = settings.load().home / "training" / run.id
-    run.metrics_file = _metrics_file(config, run.id)
+    run.metrics_file = Path(config.metrics_file or run.folder / "metrics.jsonl")
+    if run.resumed:
+        await _make_up_for(run, unfinished[0]["next_step"], nodes)
+        await client.post(f"/v2/training-runs/{run.id}", {"status": "running"})
     return run
-
-
-def _metrics_file(config: TrainConfig, run_id: str) -> Path:
-    return Path(config.metrics_file or settings.load().home / "training" / run_id / "metrics.jsonl")
 
 
 async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, Any]]) -> None:

@@ -49,13 +49,17 @@ DEFAULTS: dict[str, dict[str, float]] = {
 }
 """The losses, and the keys that belong to each alone."""
 
+_NORMALIZATIONS: dict[str, Normalization] = {
+    "token_mean": "token_mean",
+    "sequence_mean": "sequence_mean",
+    "dr_grpo_length": "dr_grpo",
+}
+"""The keys that choose a normalization other than `token_sum`."""
 _SHARED = {
     "kl_coef": 0.0,
     "kl_estimator": 3.0,
     "entropy_coef": 0.0,
-    "token_mean": 0.0,
-    "sequence_mean": 0.0,
-    "dr_grpo_length": 0.0,
+    **dict.fromkeys(_NORMALIZATIONS, 0.0),
 }
 # These need the sampler's logprobs or an advantage, which supervised data does not have.
 _POLICY_ONLY = {"kl_advantage_coef": 0.0}
@@ -170,13 +174,7 @@ def _check_values(values: Mapping[str, float]) -> None:
 
 
 def _normalization(values: Mapping[str, float]) -> Normalization:
-    chosen: list[Normalization] = []
-    if values["token_mean"]:
-        chosen.append("token_mean")
-    if values["sequence_mean"]:
-        chosen.append("sequence_mean")
-    if values["dr_grpo_length"]:
-        chosen.append("dr_grpo")
+    chosen = [name for key, name in _NORMALIZATIONS.items() if values[key]]
     if len(chosen) > 1:
         raise UsageError(f"Choose one normalization, not {' and '.join(chosen)}.")
     return chosen[0] if chosen else "token_sum"

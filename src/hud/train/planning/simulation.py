@@ -175,7 +175,8 @@ class _Run:
             group = _Group(self.begun, setup.group)
             self.begun += 1
             self.playing.add(group.number)
-            self.waiting.extend((group, self._drawn()) for _ in range(setup.group))
+            shapes = (self.random.choice(self.measured.shapes) for _ in range(setup.group))
+            self.waiting.extend((group, shape) for shape in shapes)
         self._begin()
 
     def _room(self) -> bool:
@@ -190,9 +191,6 @@ class _Run:
             under_way=setup.environments - self.free + len(self.waiting),
             at_once=setup.environments,
         )
-
-    def _drawn(self) -> Shape:
-        return self.random.choice(self.measured.shapes)
 
     def _begin(self) -> None:
         while self.free and self.waiting:
@@ -231,12 +229,8 @@ class _Run:
         if self.training:
             return
         while waits := self._waits():
-            number = next_group(
-                self.done,
-                self.playing,
-                taken=len(self.taken),
-                per_step=self.setup.tasks_per_step,
-            )
+            per_step, taken = self.setup.tasks_per_step, len(self.taken)
+            number = next_group(self.done, self.playing, taken=taken, per_step=per_step)
             if number is None:
                 break
             self._sort(self.done.pop(number))

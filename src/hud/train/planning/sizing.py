@@ -14,7 +14,7 @@ P is the number of parameters. Prices are inputs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hud.errors import UsageError
 
@@ -124,7 +124,8 @@ def plan_for(
     """Return what a run of one model needs, with as many samplers as keep up with the trainer."""
     usable = machine.memory_gib * machine.usable * GIB
     weights = 2 * shape.parameters
-    trainer_bytes = _trainer_bytes(shape, lora, pass_tokens)
+    states = 2 * shape.parameters if lora else 18 * shape.parameters
+    trainer_bytes = states + pass_tokens * shape.layers * shape.hidden * 2
     trainer_gpus = _power_of_two(math.ceil(trainer_bytes / usable))
     # At least half of a sampler's memory is left to keys and values.
     gpus_per_sampler = _power_of_two(math.ceil(2 * weights / usable))
@@ -137,7 +138,7 @@ def plan_for(
     alone = _sampling_seconds(shape, work, machine, gpus_per_sampler, at_once)
     samplers = max(1, math.ceil(alone / training_seconds))
     at_once = max(1, min(at_once, math.ceil(work.rollouts / samplers)))
-    share = Work(**{**work.__dict__, "rollouts": math.ceil(work.rollouts / samplers)})
+    share = replace(work, rollouts=math.ceil(work.rollouts / samplers))
     sampling_seconds = _sampling_seconds(shape, share, machine, gpus_per_sampler, at_once)
     step = max(sampling_seconds, training_seconds)
     hours = work.steps * step / 3600
@@ -156,11 +157,6 @@ def plan_for(
         gpu_hours=hours * (trainer_gpus + samplers * gpus_per_sampler),
         environment_hours=hours * environments,
     )
-
-
-def _trainer_bytes(shape: ModelShape, lora: bool, pass_tokens: int) -> float:
-    states = 2 * shape.parameters if lora else 18 * shape.parameters
-    return states + pass_tokens * shape.layers * shape.hidden * 2
 
 
 def _training_seconds(

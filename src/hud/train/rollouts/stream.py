@@ -208,7 +208,8 @@ class RolloutStream:
     def _add(self, played: _Played, batch: RolloutBatch) -> None:
         before = len(batch.groups)
         batch.add(played.runs, self.config)
-        if len(batch.groups) > before and self._too_old(played):
+        too_old = self.version - played.version > self.config.max_lag
+        if len(batch.groups) > before and too_old and self.config.stale == "drop":
             batch.groups.pop()
             batch.stale += 1
         self._taken = len(batch.groups)
@@ -217,9 +218,6 @@ class RolloutStream:
         else:
             self._lags.append(self.version - played.version)
         self._admit()
-
-    def _too_old(self, played: _Played) -> bool:
-        return self.config.stale == "drop" and self.version - played.version > self.config.max_lag
 
     def _version_of(self, run: Run) -> int:
         """Return how many steps were done when the run's first token was drawn."""

@@ -34,7 +34,9 @@ def subagents_of(
     not, and for a model that is to learn and that none plays with.
     """
     found = dict(config.subagents)
-    tools = _tools_of(tasks)
+    seen: set[int] = set()
+    bound = [task.environment for task in tasks if task.environment is not None]
+    tools = [tool for environment in bound for tool in _tools(environment, seen)]
     for tool in tools:
         if tool.model is not None and not {tool.name, tool.model} & found.keys():
             found[tool.model] = SubagentConfig(model=tool.model)
@@ -62,13 +64,6 @@ def _as_played(one: SubagentConfig, played_as: Mapping[str, SubagentConfig]) -> 
         return one
     unset = known.model_fields_set - one.model_fields_set
     return one.model_copy(update={name: getattr(known, name) for name in unset})
-
-
-def _tools_of(tasks: Iterable[Task]) -> list[AgentTool]:
-    """Return the subagents of the tasks' environments, and those that they may call."""
-    seen: set[int] = set()
-    bound = [task.environment for task in tasks if task.environment is not None]
-    return [tool for environment in bound for tool in _tools(environment, seen)]
 
 
 async def refuse_efforts(

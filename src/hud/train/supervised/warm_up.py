@@ -22,6 +22,7 @@ from hud.learning.schedules import ScheduleName, learning_rate
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 from hud.train.checkpoint_retention import prune
 from hud.train.client import TrainingClient
+from hud.train.monitoring.plots import loss_per_token
 from hud.train.monitoring.progress import Reporter
 from hud.train.rollouts.seeds import seed_of
 from hud.train.run_journal import discarded_note
@@ -122,7 +123,7 @@ async def warm_up(
             if save:
                 made_here.append(made.checkpoint_id)
                 await prune(client, model_id, made_here[:-1])
-            losses.append(_mean_loss(result.metrics))
+            losses.append(loss_per_token(result.metrics) or 0.0)
             shown.stepped(step, {**result.metrics, "learning_rate": rate})
     finally:
         await trainer.close()
@@ -209,7 +210,3 @@ async def _payloads(
                 trace_id=examples[place].trace.trace_id,
             )
     return [payloads[place] for place in sorted(payloads)]
-
-
-def _mean_loss(metrics: dict[str, float]) -> float:
-    return metrics.get("loss:sum", 0.0) / max(metrics.get("action_tokens:sum", 1.0), 1.0)
