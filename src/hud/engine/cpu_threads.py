@@ -51,10 +51,7 @@ def use_at_most(count: int) -> None:
 
 def for_sampling(parameters: int) -> None:
     """Set the threads of this thread's next operations for decode steps."""
-    if parameters <= SMALL_PARAMETERS:
-        _use(1)
-    else:
-        _use(_most)
+    _use(1 if parameters <= SMALL_PARAMETERS else _most)
 
 
 def sampling_processes(parameters: int) -> int:

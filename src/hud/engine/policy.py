@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -70,14 +70,13 @@ class Policy:
         decoder: AnyDecoder,
         chat: ChatFormat,
         *,
-        checkpoint: str | None = None,
         slots: int = 64,
         samplers: TurnSampler | None = None,
     ) -> None:
         """`samplers` samples with the decoder's weights; None: a `SamplerPool`."""
         self.decoder = decoder
         self.chat = chat
-        self._samplers = samplers or SamplerPool(decoder, slots=slots, version=checkpoint)
+        self._samplers = samplers or SamplerPool(decoder, slots=slots)
 
     @property
     def sampler(self) -> Sampler:
@@ -102,7 +101,6 @@ class Policy:
         *,
         dtype: torch.dtype | None = None,
         device: torch.device | str = "cpu",
-        checkpoint: str | None = None,
         slots: int = 64,
         tool_call_parser: str | None = None,
     ) -> Policy:
@@ -111,7 +109,7 @@ class Policy:
             dtype = computing_type(dtype, device, folder)
         decoder = load_decoder(folder, dtype=dtype, device=device)
         chat = ChatFormat(folder, decoder.config, tool_call_parser=tool_call_parser)
-        return cls(decoder, chat, checkpoint=checkpoint, slots=slots)
+        return cls(decoder, chat, slots=slots)
 
     @property
     def checkpoint(self) -> str | None:
@@ -126,8 +124,7 @@ class Policy:
         """Return the worker processes that compute training passes now, if any; see `Trainer`."""
         return self._samplers.beside() if isinstance(self._samplers, SamplerPool) else ()
 
-    @contextmanager
-    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
+    def exclusive(self, *, in_flight: bool = False) -> AbstractContextManager[None]:
         """Pause sampling while the weights change, and drop the keys and values of the old ones.
 
         Active turns continue with a copy of the old weights, where there is memory for that; else they are finished first.
@@ -135,8 +132,7 @@ class Policy:
         and values of the old ones (PipelineRL, arXiv 2509.19128), and record from which token on.
         Blocks the calling thread, so call it off the event loop.
         """
-        with self._samplers.exclusive(in_flight=in_flight):
-            yield
+        return self._samplers.exclusive(in_flight=in_flight)
 
     async def sample(
         self,
@@ -191,7 +187,6 @@ class PolicyChatModel:
         trace_id: str | None = None,
     ) -> Completion:
         """Sample the assistant's next turn. A truncated distribution (top-p, top-k) gives no sample to train on."""
-        del trace_id
         chat = self.policy.chat
         effort = params.reasoning_effort
         prompt = None

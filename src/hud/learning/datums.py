@@ -17,7 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hud.errors import UsageError
-from hud.learning.advantages import AdvantageFunction, compute_advantages, reward_metrics
+from hud.learning.advantages import (
+    AdvantageFunction,
+    Advantages,
+    compute_advantages,
+    reward_metrics,
+)
 from hud.learning.groups import group_labels
 from hud.learning.wire_types import (
     AdvantageOptions,
@@ -154,11 +159,10 @@ def make_batch(
     supervised = loss_fn == BuiltinLoss.CROSS_ENTROPY
     rewards = [payload.reward for payload in payloads]
     counts = DatumCounts()
-    numbers: list[int | None]
     if supervised:
-        values, trained = [0.0] * len(payloads), [True] * len(payloads)
-        counted, numbers = trained, [None] * len(payloads)
-        metrics, warnings = reward_metrics(rewards), []
+        every = [True] * len(payloads)
+        found = Advantages([0.0] * len(payloads), every, every, [None] * len(payloads))
+        found.metrics.update(reward_metrics(rewards))
     else:
         own = [payload.group_id for payload in payloads]
         found = compute_advantages(
@@ -169,27 +173,24 @@ def make_batch(
             reward_scale=reward_scale,
             function=function,
         )
-        values, trained, counted = found.values, found.trained, found.counted
-        numbers = found.group_idx
-        metrics, warnings = found.metrics, found.warnings
     datums: list[Datum] = []
     for position, payload in enumerate(payloads):
         made = datums_of(
             payload,
-            advantage=values[position],
+            advantage=found.values[position],
             traj_idx=position,
-            group_idx=numbers[position],
+            group_idx=found.group_idx[position],
             vocab_size=vocab_size,
             supervised=supervised,
             lag=lag,
             counts=counts,
         )
-        if trained[position] or (keep_all and counted[position]):
+        if found.trained[position] or (keep_all and found.counted[position]):
             datums.extend(made)
     return Batch(
         datums=datums,
-        metrics={**metrics, **counts.metrics()},
-        warnings=warnings,
+        metrics={**found.metrics, **counts.metrics()},
+        warnings=found.warnings,
         num_traces=len({datum.traj_idx for datum in datums}),
     )
 

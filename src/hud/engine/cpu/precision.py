@@ -35,7 +35,7 @@ def computing_type(
     if dtype == torch.float32 or torch.device(device).type != "cpu":
         return dtype
     if folder is not None:
-        if _bytes_of(folder) > WIDEST_BYTES:
+        if sum(one.stat().st_size for one in folder.glob("*.safetensors")) > WIDEST_BYTES:
             return dtype
         if not adapters and _compiled(folder):
             return torch.float32
@@ -57,10 +57,6 @@ def _seconds(dtype: torch.dtype) -> float:
             F.linear(x, weight)
             times.append(perf_counter() - began)
     return min(times)  # Whatever else the machine does makes it longer.
-
-
-def _bytes_of(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
 def _compiled(folder: Path) -> bool:

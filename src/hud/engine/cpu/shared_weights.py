@@ -49,7 +49,7 @@ class Plan:
 
     def tensors(self, descriptor: int) -> list[Tensor]:
         """Return a tensor for each parameter, in the shared memory of a descriptor."""
-        memory = _mapped(descriptor, self.size)
+        memory = torch.frombuffer(mmap.mmap(descriptor, self.size), dtype=torch.uint8)
         return [one.within(memory) for one in self.parameters]
 
     @classmethod
@@ -126,7 +126,3 @@ def shared_memory(size: int) -> int:
             descriptor = os.dup(file.fileno())
     os.truncate(descriptor, size)
     return descriptor
-
-
-def _mapped(descriptor: int, size: int) -> Tensor:
-    return torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)

@@ -31,7 +31,8 @@ class Worker:
 
     def __init__(self, parent: Connection, weights: int, gradients: int) -> None:
         self._parent = parent
-        plan, slots, version = self._first()
+        first: tuple[Plan, int, str | None] = parent.recv()
+        plan, slots, version = first
         self._sampler = SwappingSampler(decoder_over(plan, weights), slots=slots, version=version)
         self._passes: SimpleQueue[tuple[PackedPass, LossConfig | None, bool]] = SimpleQueue()
         self._trained = decoder_over(plan, weights).requires_grad_(True)
@@ -45,10 +46,6 @@ class Worker:
         self._woken = threading.Event()
         self._still: ExitStack | None = None
         """The pause of the sampler while weights change."""
-
-    def _first(self) -> tuple[Plan, int, str | None]:
-        first: tuple[Plan, int, str | None] = self._parent.recv()
-        return first
 
     def work(self) -> None:
         """Execute messages until the pipe ends."""
@@ -149,7 +146,8 @@ class Worker:
                     request.cached,
                     request.version,
                     request.swaps,
-                    _said(outcome),
+                    # Without its tokens, which are here or were sent before.
+                    outcome.finish_reason if isinstance(outcome, SampledTurn) else outcome,
                 )
             )
             with self._lock:
@@ -158,11 +156,6 @@ class Worker:
                 elif number in self._requests:
                     self._requests[number] = (request, end)
         return news
-
-
-def _said(outcome: SampledTurn | InfrastructureFault | None) -> str | InfrastructureFault | None:
-    """Return the end of a sequence without its tokens, which were sent before."""
-    return outcome.finish_reason if isinstance(outcome, SampledTurn) else outcome
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.trainer import PASS_TOKENS, Trainer
+from hud.engine.learn.trainer import Trainer
 from hud.engine.learn.training_pass import PassWorker
 from hud.engine.lora import LoraConfig, attach
 from hud.errors import ConflictError, HudError, UsageError
@@ -46,7 +46,6 @@ class _Plan:
     config: DecoderConfig
     dtype: torch.dtype
     lora: LoraConfig | None
-    pass_tokens: int
     options: TrainerOptions
 
 
@@ -76,7 +75,6 @@ class _Part:
         self.trainer = Trainer(
             self.decoder,
             lora=plan.lora,
-            pass_tokens=plan.pass_tokens,
             options=replace(plan.options, compile_layers=False),  # They are.
             ranks=ranks,
         )
@@ -216,7 +214,6 @@ class DistributedTrainer:
         decoder: Decoder,
         *,
         lora: LoraConfig | None = None,
-        pass_tokens: int = PASS_TOKENS,
         options: TrainerOptions | None = None,
     ) -> None:
         """`decoder` is the whole copy of the weights, for sampling; each step updates it."""
@@ -226,7 +223,7 @@ class DistributedTrainer:
         if lora is not None:
             attach(decoder, lora)
             decoder.requires_grad_(False)
-        plan = _Plan(decoder.config, decoder.dtype, lora, pass_tokens, options or TrainerOptions())
+        plan = _Plan(decoder.config, decoder.dtype, lora, options or TrainerOptions())
         self._number = lead.open(plan)
         weakref.finalize(self, lead.gone.append, self._number)
         self.reset()

@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 class SharedBase:
     """The base weights of some forks, and their common sampler."""
 
-    def __init__(self, decoder: Decoder, *, slots: int = 64) -> None:
+    def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder.requires_grad_(False)
-        self.slots = slots
         self.bank = AdapterBank(decoder)
-        self.sampler = Sampler(self.bank.decoder, slots=slots, bank=self.bank)
+        self.sampler = Sampler(self.bank.decoder, bank=self.bank)
         self._forks: set[ForkSampler] = set()
         self._over = False
         self._lock = threading.RLock()
@@ -79,7 +78,7 @@ class SharedBase:
     def revive(self) -> None:
         with self._lock:
             if self.sampler.closed:
-                self.sampler = Sampler(self.bank.decoder, slots=self.slots, bank=self.bank)
+                self.sampler = Sampler(self.bank.decoder, bank=self.bank)
 
     def _sweep(self) -> None:
         """Drop adapters that no turn will use again."""

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hud.engine.lora import LoraConfig, save_adapter
 from hud.engine.pretrained import save_decoder
-from hud.engine.vllm.server import Piece, completion_body
+from hud.engine.vllm.server import Piece
 from hud.engine.vllm.weight_transfer import Connect, Transfer
 
 if TYPE_CHECKING:
@@ -41,12 +41,6 @@ class Probe:
     """(V,) fp32 logprobs at `PROBE_TEMPERATURE`."""
     raw: Tensor
     """(V,) fp32 logprobs at temperature 1."""
-
-    def body(self, model: str) -> dict[str, Any]:
-        """Return the completion request of the same prompt."""
-        return completion_body(
-            model, self.prompt, max_tokens=1, temperature=PROBE_TEMPERATURE, logprobs=PROBE_TOP
-        )
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
 from hud.engine.sample.request import Request
-from hud.engine.vllm.publication import Publication
-from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused
+from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publication
+from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused, completion_body
 from hud.errors import HudError, UsageError
 
 SETTLED_SECONDS = 0.05
@@ -92,11 +92,12 @@ class Replica:
         self.adapters.add(name)
 
     async def _probe(self, publication: Publication) -> None:
-        model = publication.adapter or self.model
+        model, salt = publication.adapter or self.model, publication.salt
+        asked = {"max_tokens": 1, "temperature": PROBE_TEMPERATURE, "logprobs": PROBE_TOP}
         answers = await asyncio.gather(
             *(
-                self.server.complete({**probe.body(model), "cache_salt": publication.salt})
-                for probe in publication.probes
+                self.server.complete(completion_body(model, one.prompt, cache_salt=salt, **asked))
+                for one in publication.probes
             )
         )
         mistake = publication.mistake(answers)

@@ -67,8 +67,6 @@ class VllmSampler:
         self._thread: threading.Thread | None = None
         self._fleet: Fleet | None = None
 
-    # -- what `TurnSampler` has ---------------------------------------------------------------------
-
     @property
     def version(self) -> str | None:
         """The checkpoint whose weights the servers have; None: the base weights."""
@@ -216,7 +214,8 @@ class VllmSampler:
                 reason = await self._attempt(request, replica, fleet)
                 if reason is not None:
                     fleet.drew(replica, [*request.prompt, *request.token_ids])
-                    self._finish(request, reason)
+                    request.end(reason)
+                    request.listener()
                     return
             raise InfrastructureFault(
                 f"{MOST_ATTEMPTS} times a vLLM server broke off while it drew one sequence."
@@ -265,10 +264,6 @@ class VllmSampler:
             request.placed = False
             fleet.ended(replica, request)
         return None
-
-    def _finish(self, request: Request, reason: str) -> None:
-        request.end(reason)
-        request.listener()
 
     def _fail(self, request: Request, error: InfrastructureFault) -> None:
         if request.outcome is None:

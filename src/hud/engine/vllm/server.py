@@ -50,8 +50,6 @@ class Card:
     """One model that a server offers."""
 
     name: str
-    root: str
-    """Path or name that it was loaded from."""
     parent: str | None
     """The base model of an adapter."""
     max_context: int | None
@@ -110,10 +108,7 @@ class Server:
     async def models(self) -> list[Card]:
         """Return what the server offers: models, and adapters that were loaded onto them."""
         found = (await self._get("/v1/models")).get("data", [])
-        return [
-            Card(str(one["id"]), str(one.get("root")), one.get("parent"), one.get("max_model_len"))
-            for one in found
-        ]
+        return [Card(str(one["id"]), one.get("parent"), one.get("max_model_len")) for one in found]
 
     async def complete(self, body: Mapping[str, Any]) -> Piece:
         """Return a completion that is not streamed."""

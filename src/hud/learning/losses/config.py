@@ -1,30 +1,7 @@
 """Losses and their options: `loss_fn` and `loss_fn_config`, checked by name.
 
-On the wire a configuration is flat, text to number. These are all its keys; a key that a loss does not take is an
-error, never ignored.
-
-| key | default | meaning |
-|---|---|---|
-| `clip_low_threshold`, `clip_high_threshold` | ppo 0.8, 1.2; cispo 0, 4; gspo 0.9997, 1.0004 | bounds on the ratio itself |
-| `epsilon` | | ppo only: e is short for bounds 1 - e and 1 + e |
-| `dual_clip` | off; 3 is usual | ppo and gspo: bound on the ratio where the advantage is negative (arXiv 1912.09729) |
-| `beta` | dro 0.05 | strength of the quadratic pull |
-| `mask_low`, `mask_high` | dppo 0.2, 0.2 | how far a probability may move |
-| `square_coef` | dppo 0 | weight of (lp - q)²; prime-rl uses 1e-3 |
-| `tis_token_cap` | off; 2 is usual | multiply by min(r, cap), detached |
-| `tis_sequence_cap` | off; 5 is usual | multiply by min(product of the sequence's r, cap), detached |
-| `icepop_low`, `icepop_high` | off; 0.5, 2 | drop tokens with r outside |
-| `sequence_mask_low`, `sequence_mask_high` | off; 0.99, 1.01 | drop sequences whose geometric mean of r is outside |
-| `outlier_mask_low`, `outlier_mask_high` | off; 1e-4, 100 | drop sequences that hold any token with r outside |
-| `kl_coef`, `kl_estimator` | 0, 3 | add kl_coef times k1, k2 or k3 of KL to the reference |
-| `kl_advantage_coef` | 0 | take kl_advantage_coef (lp - lp_ref) from each token's advantage |
-| `entropy_coef` | 0 | add this much of the policy's entropy at each token |
-| `token_mean` | 0 | 1: divide the gradient by the action tokens since the last step |
-| `sequence_mean` | 0 | 1: mean over each sequence's tokens, then over the sequences since the last step |
-| `dr_grpo_length` | 0 | L: divide by the sequences since the last step times L |
-
-Of a pair of bounds either may be given alone; the other takes its default. A correction is off until one of its keys
-is given. Needs no torch.
+On the wire a configuration is flat, text to number. `docs/training.md` lists the keys; a key that a loss does not take is an
+error, never ignored. Needs no torch.
 """
 
 from __future__ import annotations

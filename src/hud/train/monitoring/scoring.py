@@ -60,18 +60,15 @@ async def score(
     config: TrainConfig,
     *,
     held_out: Taskset | None = None,
-    runtime: Provider | None = None,
-    reporter: Reporter | None = None,
     stop: StopSignal | None = None,
 ) -> Score | None:
     """Score a model's head on held-out tasks, as its training does; None where nothing was measured."""
-    tasks = load_tasks(held_out, config.held_out or "", "held-out tasks")
-    if runtime is None:
-        from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
+    from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
 
-        runtime = runtime_named(config.runtime, tasks)
+    tasks = load_tasks(held_out, config.held_out or "", "held-out tasks")
+    runtime = runtime_named(config.runtime, tasks)
     try:
-        rollouts = await Rollouts.open(config, tasks, runtime=runtime, reporter=reporter, stop=stop)
+        rollouts = await Rollouts.open(config, tasks, runtime=runtime, stop=stop)
         policy = await chat_model(config.model, client=connect())
         return await rollouts.score(await rollouts.models(policy), tasks, config.steps)
     finally:
@@ -86,15 +83,10 @@ async def compare(
     second: str,
     tasks: Taskset,
     *,
-    runtime: Provider | None = None,
-    reporter: Reporter | None = None,
-    stop: StopSignal | None = None,
+    runtime: Provider,
 ) -> Comparison:
     """Play `tasks` with both checkpoints, on the same seeds, `eval_group` times each."""
-    jobs = [
-        await play(config, checkpoint, tasks, runtime=runtime, reporter=reporter, stop=stop)
-        for checkpoint in (first, second)
-    ]
+    jobs = [await play(config, one, tasks, runtime=runtime) for one in (first, second)]
     rewards = [
         {slug: [run.reward for run in runs if run.reward is not None] for slug, runs in found}
         for found in (job.results.items() for job in jobs)

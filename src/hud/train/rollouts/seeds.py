@@ -58,16 +58,16 @@ def _shuffled(size: int, seed: int, pass_: object) -> list[int]:
 class SeededAgent(Agent):
     """The tool loop, each turn sampled with a seed of its place."""
 
+    training_progress: float | None = None
+    """Comes to the runs that it plays; None: they are not trained on."""
+
     def __init__(
         self,
         model: ChatModel,
         config: OpenAIChatConfig,
         params: SamplingParams,
         place: tuple[object, ...],
-        training_progress: float | None = None,
     ) -> None:
-        """`training_progress` comes to the runs that it plays; None: they are not trained on."""
-        self.training_progress = training_progress
         self.model = model
         self.config = config
         self.params = params
