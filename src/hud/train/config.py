@@ -211,6 +211,11 @@ class TrainConfig(BaseModel):
             failed_runs=self.failed_runs,
         )
 
+    @property
+    def player(self) -> SubagentConfig:
+        """Settings with which the model plays, as the policy here and as a subagent of other trainings."""
+        return SubagentConfig(**{name: getattr(self, name) for name in SubagentConfig.model_fields})
+
     def progress_of(self, step: int) -> float:
         """The share of the training that is done before one step, from 0."""
         return min(step / max(self.steps, 1), 1.0)

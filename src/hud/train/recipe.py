@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from hud.eval.scheduler import StopSignal
     from hud.eval.tasksets.taskset import Taskset
 
-_HANDED_ON = ("max_turns", "max_tokens", "system_prompt", "reasoning_effort")
-"""Settings with which a subagent plays as it does in the stage that trained it."""
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -142,7 +139,9 @@ async def follow(
                     stage.config,
                     tasks=stage.tasks,
                     held_out=stage.held_out,
-                    reporter=cast(Reporter, _Noting(reporter, partial(progress.began, stage))),
+                    reporter=cast(
+                        Reporter, _Noting(reporter, partial(progress.record, stage, "run_id"))
+                    ),
                     stop=stop,
                     # What this recipe began goes on; what another command left unfinished is not its own.
                     fresh=stage.name not in progress.stages,
@@ -151,14 +150,14 @@ async def follow(
             report = StageReport(
                 stage.name, stage.config.model, trained.scores, trained.finished, report=trained
             )
-        handed_on = {name: getattr(stage.config, name) for name in _HANDED_ON}
-        played_as[stage.config.model] = SubagentConfig(model=stage.config.model, **handed_on)
+        played_as[stage.config.model] = stage.config.player
         reports.append(report)
         if not report.finished:
             return reports
         if stage.config.joined and not report.joined:
             report.joined = await _scores_after(recipe, stage, stop)
-            progress.joined(stage, report.joined)
+            rows = {model: one.as_dict() for model, one in report.joined.items()}
+            progress.record(stage, "joined", rows)
     progress.forget()
     return reports
 
@@ -184,14 +183,12 @@ class _Progress:
         if self.file.exists() and not fresh:
             self.stages = json.loads(self.file.read_text(encoding="utf-8"))
 
-    def began(self, stage: Stage, run_id: str) -> None:
-        self.stages.setdefault(stage.name, {})["run_id"] = run_id
-        self._write()
-
-    def joined(self, stage: Stage, scores: dict[str, Score]) -> None:
-        rows = {model: one.as_dict() for model, one in scores.items()}
-        self.stages.setdefault(stage.name, {})["joined"] = rows
-        self._write()
+    def record(self, stage: Stage, name: str, value: Any) -> None:
+        self.stages.setdefault(stage.name, {})[name] = value
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.file.with_suffix(".tmp")
+        draft.write_text(json.dumps(self.stages), encoding="utf-8")
+        os.replace(draft, self.file)
 
     async def finished(self, client: Client, stage: Stage) -> StageReport | None:
         """Return what a stage gave that is finished; None for one that is not."""
@@ -215,12 +212,6 @@ class _Progress:
     def forget(self) -> None:
         """All is done: the same recipe begins anew next time."""
         self.file.unlink(missing_ok=True)
-
-    def _write(self) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.file.with_suffix(".tmp")
-        draft.write_text(json.dumps(self.stages), encoding="utf-8")
-        os.replace(draft, self.file)
 
 
 class _Noting:

@@ -7,7 +7,7 @@ saving and reporting is not trained twice on the same step. Knows the platform's
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,10 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     trainer = TrainingClient(model["id"], client=client)
     opened = await trainer.open(alone=True)
+    head = opened.head
+    new = TrainingRun(client, "", model["id"], trainer.contributor, 0, head=head, start=head)
     try:
-        run = await _open_run(client, config, model["id"], opened.head, trainer.contributor, fresh)
+        run = await _resume_or_begin(new, config, fresh)
     except BaseException:
         await trainer.close()
         raise
@@ -127,39 +129,30 @@ def discarded_note(gradient: DiscardedGradient) -> str:
     return f"Discarded a gradient that was accumulated and never applied: {gradient}."
 
 
-async def _open_run(
-    client: Client,
-    config: TrainConfig,
-    model_id: str,
-    head: str | None,
-    contributor: Contributor,
-    fresh: bool,
-) -> TrainingRun:
+async def _resume_or_begin(new: TrainingRun, config: TrainConfig, fresh: bool) -> TrainingRun:
+    """Return the run that `new` becomes: an unfinished one, at its step, or a new row on the platform."""
+    client, model_id = new.client, new.model_id
     known = await client.get("/v2/training-runs", params={"model": model_id})
     unfinished = [
         row
         for row in known["items"]
         if row["status"] != "finished" and row["state"].get("fingerprint") == config.fingerprint
     ]
-    notes: list[str] = []
     nodes: list[dict[str, Any]] = []
     run = None
     if unfinished and not fresh:
         nodes = await client.get(f"/v2/models/{model_id}/checkpoints")
-        run = _resume(client, unfinished[0], model_id, contributor, head, nodes)
+        run = _resumed(new, unfinished[0], nodes)
         if run is None:
-            notes.append(
+            new.notes.append(
                 "An unfinished run of this configuration is there, but the head has been moved away from it; this is "
                 "a new run, from the head."
             )
     if run is None:
-        state = {"fingerprint": config.fingerprint, "start": head, "checkpoint": head}
+        run = new
+        state = {"fingerprint": config.fingerprint, "start": new.head, "checkpoint": new.head}
         body = {"model": model_id, "config": config.model_dump(mode="json"), "state": state}
-        row = await client.post("/v2/training-runs", body)
-        run = TrainingRun(
-            client, row["id"], model_id, contributor, next_step=0, head=head, start=head
-        )
-    run.notes = notes
+        run.id = (await client.post("/v2/training-runs", body))["id"]
     run.folder = settings.load().home / "training" / run.id
     run.metrics_file = Path(config.metrics_file or run.folder / "metrics.jsonl")
     if run.resumed:
@@ -184,19 +177,14 @@ async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, An
     run.next_step, run.head = going_on, head
 
 
-def _resume(
-    client: Client,
-    row: dict[str, Any],
-    model_id: str,
-    contributor: Contributor,
-    head: str | None,
-    nodes: list[dict[str, Any]],
+def _resumed(
+    new: TrainingRun, row: dict[str, Any], nodes: list[dict[str, Any]]
 ) -> TrainingRun | None:
     """Return the run at the step after the head, or None where the head is not on its path."""
     parents = {node["id"]: node["prev_model_checkpoint_id"] for node in nodes}
     keys = {node["id"]: node.get("idempotency_key") or "" for node in nodes}
     path: dict[int, str] = {}
-    place = head
+    place = new.head
     while place is not None and place in keys:
         run_id, _, step = keys[place].partition(":")
         if run_id != row["id"]:
@@ -204,19 +192,16 @@ def _resume(
         path[int(step) + 1] = place
         place = parents[place]
     state = row["state"]
-    if not path and head != state.get("start"):
+    if not path and new.head != state.get("start"):
         return None
     done = max(path, default=0)
     # Steps without any spread make no checkpoint; they are known only by the report.
-    next_step = max(done, row["next_step"]) if state.get("checkpoint") == head else done
+    next_step = max(done, row["next_step"]) if state.get("checkpoint") == new.head else done
     scores = [Score(**score) for score in state.get("scores", [])]
-    return TrainingRun(
-        client,
-        row["id"],
-        model_id,
-        contributor,
+    return replace(
+        new,
+        id=row["id"],
         next_step=next_step,
-        head=head,
         scores=[score for score in scores if score.step <= next_step],
         jobs=list(state.get("jobs") or []),
         nodes=path,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import Pipe
 from typing import Any
 
@@ -31,20 +31,6 @@ STILL_SECONDS = 600.0
 """Time-out for active turns to end before a change of weights."""
 SHORT_TOKENS = 8_192
 """Longest prompt that is written to a writable pipe at once: Linux reports one as writable while three quarters are free."""
-
-
-@dataclass(eq=False, kw_only=True)
-class WorkerRequest(Request):
-    """A turn in a worker process."""
-
-    number: int
-    abandoning: Callable[[int], None] = field(repr=False)
-
-    def abandon(self) -> None:
-        """Cancel, in the worker too."""
-        self.abandoned = True
-        if self.outcome is None:
-            self.abandoning(self.number)
 
 
 class WorkerProcess:
@@ -69,7 +55,7 @@ class WorkerProcess:
         self.ready = threading.Event()
         """Set once it samples, and when it never will."""
         self.alive = True
-        self._requests: dict[int, WorkerRequest] = {}
+        self._requests: dict[int, Request] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._computing = threading.Lock()
@@ -94,13 +80,12 @@ class WorkerProcess:
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`."""
         number = next(self._numbers)
-        request = WorkerRequest(
+        request = Request(
             **vars(turn),
             uniforms=Uniforms(turn.params.seed),
             most=turn.params.most_tokens(),
             listener=listener,
-            number=number,
-            abandoning=self._abandon,
+            cancel=partial(self._abandon, number),
         )
         with self._lock:
             if not self.alive:

@@ -89,6 +89,8 @@ class Request(Turn):
     """See `SampledTurn.swaps`."""
     abandoned: bool = False
     """True once the caller has cancelled it."""
+    cancel: Callable[[], None] | None = None
+    """Cancels it in the process, or on the server, that samples it; None for a thread of this process."""
 
     def end(self, reason: str) -> None:
         """Set the outcome, without calling the listener."""
@@ -105,6 +107,8 @@ class Request(Turn):
     def abandon(self) -> None:
         """Cancel: its slot is freed before the sampler's next step."""
         self.abandoned = True
+        if self.cancel is not None and self.outcome is None:
+            self.cancel()
 
     def swap(self, version: str | None) -> None:
         """Record that other weights sample from here on."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
@@ -35,16 +36,9 @@ T = TypeVar("T")
 class RemoteRequest(Request):
     """A turn that a server samples."""
 
-    sampler: VllmSampler
     drawing: asyncio.Task[None] | None = None
     placed: bool = False
     """True while a server samples it."""
-
-    def abandon(self) -> None:
-        """Cancel, on the server too."""
-        super().abandon()
-        if self.outcome is None:
-            self.sampler.drop(self)
 
 
 class VllmSampler:
@@ -130,14 +124,13 @@ class VllmSampler:
             uniforms=Uniforms(turn.params.seed),
             most=turn.params.most_tokens(room),
             listener=listener,
-            sampler=self,
         )
+        request.cancel = partial(self._drop, request)
         self._requests.add(request)
         loop.call_soon_threadsafe(self._begin, request, fleet)
         return request
 
-    def drop(self, request: RemoteRequest) -> None:
-        """Cancel an abandoned sequence."""
+    def _drop(self, request: RemoteRequest) -> None:
         if self._loop is not None and not self._closed:
             self._loop.call_soon_threadsafe(_cancel, request)
 

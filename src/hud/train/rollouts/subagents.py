@@ -102,37 +102,22 @@ def agent_of(
     progress: float | None = None,
 ) -> Agent:
     """Return the agent that plays a step: the policy, with its subagents; `models` are by slug."""
-    own = SubagentConfig(
-        model=config.model,
-        max_turns=config.max_turns,
-        max_tokens=config.max_tokens,
-        system_prompt=config.system_prompt,
-        reasoning_effort=config.reasoning_effort,
-    )
-    agent = _seeded(models[config.model], own, config, temperature, place)
+
+    def seeded(player: SubagentConfig) -> SeededAgent:
+        model = models[player.model]
+        played = OpenAIChatConfig(
+            model=model.name,
+            max_steps=player.max_turns or config.max_turns,
+            system_prompt=player.system_prompt,
+        )
+        params = SamplingParams(
+            max_tokens=player.max_tokens or config.max_tokens,
+            temperature=temperature,
+            reasoning_effort=player.reasoning_effort,
+        )
+        return SeededAgent(model, played, params, place)
+
+    agent = seeded(config.player)
     agent.training_progress = progress
-    agent.subagents = {
-        name: _seeded(models[one.model], one, config, temperature, place)
-        for name, one in subagents.items()
-    }
+    agent.subagents = {name: seeded(one) for name, one in subagents.items()}
     return agent
-
-
-def _seeded(
-    model: ChatModel,
-    settings: SubagentConfig,
-    config: TrainConfig,
-    temperature: float,
-    place: tuple[object, ...],
-) -> SeededAgent:
-    played = OpenAIChatConfig(
-        model=model.name,
-        max_steps=settings.max_turns or config.max_turns,
-        system_prompt=settings.system_prompt,
-    )
-    params = SamplingParams(
-        max_tokens=settings.max_tokens or config.max_tokens,
-        temperature=temperature,
-        reasoning_effort=settings.reasoning_effort,
-    )
-    return SeededAgent(model, played, params, place)

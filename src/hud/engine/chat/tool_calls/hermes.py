@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import (
-    call_of,
     call_schema,
     calls_of,
     json_rule,
@@ -20,8 +19,7 @@ BEGIN, END = "<tool_call>", "</tool_call>"
 
 
 def _read(_mark: str, text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
-    call = call_of(loaded(text))
-    return None if call is None else [call]
+    return calls_of([loaded(text)])
 
 
 def _read_whole(text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
