@@ -1,18 +1,7 @@
 """A recipe: several trainings in order, such as the subagents first and then the orchestrator that calls them.
 
-    [[stages]]
-    model = "clerk"
-    tasks = "clerk_tasks.py"
-    held_out = "clerk_held_out.py"
-
-    [[stages]]
-    model = "manager"
-    tasks = "tasks.py"
-    held_out = "held_out.py"
-    joined = ["clerk"]        # leave it out, and the clerk is frozen
-
 Every stage is a training run with the settings of `TrainConfig`; what stands above the stages holds for all of
-them. A recipe that is stopped or killed goes on in the stage, and at the step, where it was.
+them (`docs/hierarchies.md` shows one). A recipe that is stopped or killed goes on in the stage, and at the step, where it was.
 """
 
 from __future__ import annotations

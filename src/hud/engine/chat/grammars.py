@@ -50,12 +50,6 @@ class Constraint:
         )
 
 
-@lru_cache(maxsize=64)
-def grammars_of(folder: Path, end_id: int) -> Grammars:
-    """Return the grammars over a folder's tokenizer, which takes a moment to read."""
-    return Grammars(folder, end_id)
-
-
 class Grammars:
     """Grammars over the tokenizer of one model folder."""
 
@@ -82,3 +76,7 @@ class Grammars:
                 f"The form that was asked for cannot be kept: {matcher.get_error().strip()}"
             )
         return Constraint(matcher, self._tokenizer.vocab_size, self._end_id)
+
+
+grammars_of = lru_cache(maxsize=64)(Grammars)
+"""The grammars of a folder and its end-of-turn token; a tokenizer takes a moment to read."""

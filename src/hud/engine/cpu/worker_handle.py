@@ -172,7 +172,7 @@ class WorkerProcess:
                 elif kind == "passed":
                     self._take_pass(*rest)
                 elif kind == "failed":
-                    self._pass_failed("It failed there.")
+                    self._end_pass("It failed there.")
                 elif kind == "still":
                     self._still.set()
                 elif kind == "ready":
@@ -213,20 +213,16 @@ class WorkerProcess:
                 one.clone() if is_there else None
                 for one, is_there in zip(self._gradients, there, strict=True)
             ]
-        passed = self._asked_pass()
-        if passed is not None:
-            passed.set_result(PassResult(torch.from_numpy(logprobs), sums, gradients))
+        self._end_pass(PassResult(torch.from_numpy(logprobs), sums, gradients))
 
-    def _pass_failed(self, why: str) -> None:
-        passed = self._asked_pass()
-        if passed is not None:
-            passed.set_exception(InfrastructureFault(f"A training pass was not computed: {why}"))
-
-    def _asked_pass(self) -> Future[PassResult] | None:
-        """Take the future of the running pass; its taker settles it."""
+    def _end_pass(self, found: PassResult | str) -> None:
+        """Settle the running pass, if there is one, with its result or the reason why it has none."""
         with self._lock:
             passed, self._passed = self._passed, None
-        return passed
+        if passed is not None and isinstance(found, PassResult):
+            passed.set_result(found)
+        elif passed is not None:
+            passed.set_exception(InfrastructureFault(f"A training pass was not computed: {found}"))
 
     def _end(self) -> None:
         """End all waiting: requests, passes and pauses."""
@@ -237,7 +233,7 @@ class WorkerProcess:
         self._outbox.put(())
         self.ready.set()
         self._still.set()
-        self._pass_failed("The process ended.")
+        self._end_pass("The process ended.")
         for request in lost:
             request.outcome = InfrastructureFault(
                 "The sampling process ended while it was drawing."

@@ -16,9 +16,6 @@ from hud.engine.config import DecoderConfig
 from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.lora import LoraConfig
 
-_SIDES = {"cuda": 8192}
-"""Side of the square matrices whose product is timed; on a CPU smaller ones suffice."""
-_SIDE = 512
 _TRIALS = 5
 
 
@@ -72,7 +69,7 @@ def _products(
 @cache
 def ceiling(device: torch.device, dtype: torch.dtype) -> float:
     """Return the floating-point operations a second of a large matrix product here, measured once for each process."""
-    side = _SIDES.get(device.type, _SIDE)
+    side = 8192 if device.type == "cuda" else 512  # On a CPU smaller matrices suffice.
     # Not random: what is drawn from torch's generator is part of what training resumes from.
     left, right = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(2))
     best = float("inf")

@@ -1,6 +1,7 @@
 """Order of groups where rollouts run ahead: the next to learn from, and the time to begin another.
 
-The same for the training loop and its simulation.
+Groups are learned from in the order in which they began: short rollouts first, step after step, is a bias, and policies learned
+worse with it. The same for the training loop and its simulation.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
 """The stream of groups for asynchronous training: groups are played while the weights learn from those before them.
 
-How far sampling may run ahead is bounded when a group is begun (as in AReaL, arXiv 2505.24298): with B groups to a step and
-`version` steps done, no more than (version + max_lag + 1) B groups are ever begun, not counting those that were left out. So a
-stream that is faster than the trainer waits for it, and one that is slower is waited for. Groups that took so long that they
-are older all the same are left out, or kept for losses that correct for it. Nor is a group begun before there is room to play
-it: what waits for the trainer holds the room that it had, so that less of it grows old there.
-
-Groups are learned from in the order in which they began, whichever ends first: short rollouts first, step after step, is a
-bias, and policies learned worse with it. Only where half as many groups again as a step needs have ended, it does not wait
-for a slow one before them. Those that are there go into the gradient while the rest of their step's still play.
-
-Knows groups, rewards and the age of tokens; knows no weights.
+With B groups to a step and `version` steps done, no more than (version + max_lag + 1) B groups are ever begun (as in AReaL, arXiv
+2505.24298), not counting those that were left out: a stream that is faster than the trainer waits for it. `group_order` says
+which group is learned from next, and when one begins; `docs/training.md` describes sampling ahead. Knows groups, rewards and the
+age of tokens; knows no weights.
 """
 
 from __future__ import annotations
