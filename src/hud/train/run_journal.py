@@ -89,9 +89,7 @@ class TrainingRun:
 
     async def history(self) -> list[dict[str, Any]]:
         """Return `{step, metrics}` of every step so far."""
-        found = await self.client.get(f"/v2/training-runs/{self.id}/steps")
-        items: list[dict[str, Any]] = found["items"]
-        return items
+        return list((await self.client.get(f"/v2/training-runs/{self.id}/steps"))["items"])
 
     def _append(self, line: dict[str, Any]) -> None:
         try:

@@ -68,7 +68,7 @@ def submitted(policy, prompt, params=GREEDY, **options):
 def place(request):
     """Which of the other processes a turn went to."""
     assert request.cancel is not None
-    return request.abandoning.__self__
+    return request.cancel.func.__self__
 
 
 async def test_turns_are_shared_out_and_the_same_tokens_are_drawn(policy):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from hud.engine.learn.optimizer_state import Kept, Offloaded, OptimizerOptions, Plain, kept
+from hud.engine.learn.optimizer_state import Kept, Offloaded, OptimizerOptions, kept
 from hud.engine.learn.ranks import Ranks
 from hud.errors import ConflictError, UsageError
 
@@ -219,9 +219,9 @@ class AdamW:
         value = self._ranks.local(parameter)
         copied = value.dtype not in (torch.float32, torch.float64)
         if not copied:
-            return Slot(name, parameter, value, Plain(value), copied)
+            return Slot(name, parameter, value, Kept(value), copied)
         master = value.float()
-        held: Kept = Offloaded(master) if self.options.offload else Plain(master)
+        held = Offloaded(master) if self.options.offload else Kept(master)
         return Slot(name, parameter, value, held, copied)
 
     def _gradient(self, slot: Slot) -> Tensor | None:

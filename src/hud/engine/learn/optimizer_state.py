@@ -13,7 +13,7 @@ number is off by at most 0.8% of its block's largest. What was read back keeps i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -37,31 +37,23 @@ class OptimizerOptions:
     """Keep moments, and fp32 copies of weights that compute in less, in the host's memory, not the device's."""
 
 
-class Kept(Protocol):
-    """A tensor between two steps."""
-
-    def read(self) -> Tensor:
-        """Return it where steps are computed. Changes count once they are written."""
-
-    def write(self, value: Tensor) -> None:
-        """Keep what was read and changed."""
-
-
-class Plain:
-    """Kept as it is."""
+class Kept:
+    """A tensor between two steps, kept as it is."""
 
     def __init__(self, value: Tensor) -> None:
         self.value = value
 
     def read(self) -> Tensor:
+        """Return it where steps are computed. Changes count once they are written."""
         return self.value
 
     def write(self, value: Tensor) -> None:
+        """Keep what was read and changed."""
         if value is not self.value:
             self.value.copy_(value)
 
 
-class Offloaded:
+class Offloaded(Kept):
     """Kept in the host's memory, page-locked where a GPU fetches it."""
 
     def __init__(self, value: Tensor) -> None:
@@ -72,19 +64,16 @@ class Offloaded:
     def read(self) -> Tensor:
         return self.value.to(self.device, non_blocking=True, copy=True)
 
-    def write(self, value: Tensor) -> None:
-        self.value.copy_(value)
 
-
-class Quantized:
+class Quantized(Kept):
     """Kept in eight bits a number, and one scale for each block."""
 
     def __init__(self, value: Tensor, *, signed: bool, offload: bool) -> None:
         self.signed = signed
         self.device, self.dtype, self.shape = value.device, value.dtype, value.shape
         codes, scales = encode(value, signed=signed)
-        self._codes: Kept = Offloaded(codes) if offload else Plain(codes)
-        self._scales: Kept = Offloaded(scales) if offload else Plain(scales)
+        storage = Offloaded if offload else Kept
+        self._codes, self._scales = storage(codes), storage(scales)
 
     def read(self) -> Tensor:
         found = decode(self._codes.read(), self._scales.read(), signed=self.signed)
@@ -100,7 +89,7 @@ def kept(value: Tensor, options: OptimizerOptions, *, signed: bool) -> Kept:
     """Return a moment as the options keep it."""
     if options.states == "8bit" and value.numel() >= SMALLEST:
         return Quantized(value, signed=signed, offload=options.offload)
-    return Offloaded(value) if options.offload else Plain(value)
+    return Offloaded(value) if options.offload else Kept(value)
 
 
 def encode(value: Tensor, *, signed: bool) -> tuple[Tensor, Tensor]:
