@@ -36,14 +36,16 @@ class ImageRuntime:
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
         """Start a container, connect, and take it away afterwards."""
         async with AsyncExitStack() as stack:
-            _, url = await stack.enter_async_context(container(self.image, self.variables))
-            runtime = Runtime(url, {"ready_timeout": READY_SECONDS})
+            _, host, port = await stack.enter_async_context(container(self.image, self.variables))
+            runtime = Runtime(f"tcp://{host}:{port}", {"ready_timeout": READY_SECONDS})
             yield await stack.enter_async_context(runtime(task))
 
 
 @asynccontextmanager
-async def container(image: str, variables: Mapping[str, str]) -> AsyncIterator[tuple[str, str]]:
-    """A running container: its id, and `tcp://host:port` of its control channel, on this machine alone."""
+async def container(
+    image: str, variables: Mapping[str, str]
+) -> AsyncIterator[tuple[str, str, int]]:
+    """A running container: its id, and host and port of its control channel, on this machine alone."""
     # By name only: a list of processes shows no values.
     given = [part for name in sorted(variables) for part in ("--env", name)]
     publish = ["--publish", f"127.0.0.1::{PORT}"]
@@ -53,7 +55,8 @@ async def container(image: str, variables: Mapping[str, str]) -> AsyncIterator[t
         addresses = (await docker("port", identifier, f"{PORT}/tcp")).splitlines()
         if not addresses:
             raise InfrastructureFault(f"docker gave {image} no address; does it still run?")
-        yield identifier, f"tcp://{addresses[0].strip()}"
+        host, _, port = addresses[0].strip().rpartition(":")
+        yield identifier, host, int(port)
     finally:
         # Whatever happens to who asked: a container that is left stays for ever.
         await asyncio.shield(docker("rm", "--force", identifier))

@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from hud.errors import EnvironmentFault
 from hud.eval.runtimes.fork import ForkRuntime
@@ -102,9 +101,8 @@ async def served(
 ) -> AsyncIterator[tuple[str, int]]:
     """A deployed environment on a port of this machine, for as long as the block lasts."""
     if image is not None:
-        async with container(image, variables) as (_, url):
-            place = urlsplit(url)
-            yield place.hostname or "127.0.0.1", place.port or 0
+        async with container(image, variables) as (_, host, port):
+            yield host, port
         return
     process = await ServedProcess.start(str(source), apart(python, variables))
     try:

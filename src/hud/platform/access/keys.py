@@ -104,7 +104,6 @@ class Keys:
         name: str,
         team_id: str,
         *,
-        user_id: str | None = None,
         scopes: Sequence[Scope] = ("train",),
         expires_in: float | None = None,
         requests_per_minute: int | None = None,
@@ -139,7 +138,7 @@ class Keys:
             return _insert(
                 connection,
                 team_id=team_id,
-                user_id=user_id or new_id(),
+                user_id=new_id(),
                 name=name.strip(),
                 scopes=tuple(scopes),
                 requests_per_minute=requests_per_minute,

@@ -219,7 +219,7 @@ class _Making:
         command = [str(interpreter(folder)), "-P", "-m", module, str(entry), str(out)]
         # With a name only where there is a choice: the registry's may be spelled otherwise.
         names = declared_names(entry)
-        called = str(self.build.options.get("environment") or "")
+        called = str(self.build.options.get("name") or "")
         if len(names) > 1:
             alike = [name for name in names if _alike(name, called)]
             command += ["--name", called if called in names or not alike else alike[0]]
@@ -235,7 +235,7 @@ class _Making:
         """Return the file that makes the environment."""
         given = self.build.options.get("entry")
         if not given:
-            return entry_of(source, self.build.options.get("environment"))
+            return entry_of(source, self.build.options.get("name"))
         path = Path(os.path.normpath(source / str(given)))
         if not path.is_relative_to(source) or not path.is_file():
             raise UsageError(f"There is no file {given!r} in the source.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from hud import settings
 from hud.environment.channel.client.remote_connection import RemoteConnection
@@ -57,14 +56,9 @@ async def build(
 async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> dict[str, Any]:
     """Start an image once and return its environment's manifest, as its control channel tells it."""
     await log.say("Starting the image.")
-    async with container(image, variables) as (identifier, url):
-        address = urlsplit(url)
-        assert address.hostname is not None
-        assert address.port is not None
+    async with container(image, variables) as (identifier, host, port):
         try:
-            connection = await RemoteConnection.dial(
-                address.hostname, address.port, ready_timeout=READY_SECONDS
-            )
+            connection = await RemoteConnection.dial(host, port, ready_timeout=READY_SECONDS)
             try:
                 said = await connection.hello()
                 tasks = await connection.list_tasks()

@@ -20,6 +20,7 @@ from hud.client.presence import command_line, process_lives, process_started
 from hud.errors import ConflictError
 from hud.platform.models.records import BASE
 from hud.platform.store import Store, tables
+from hud.platform.store.queries import Query, Row
 
 LEASE_SECONDS = 900.0
 """Seconds after its last renewal for which a holder on another machine counts as alive; longer than one pass."""
@@ -99,8 +100,7 @@ class Leases:
 
     def holder(self, model_id: str) -> Holder | None:
         """Return who holds a model now; a dead holder is nobody."""
-        leases = tables.leases
-        row = self.store.row(sa.select(leases).where(leases.c.model_id == model_id))
+        row = self.store.row(_row_of(model_id))
         found = _holder(row) if row is not None else None
         return found if found is not None and found.alive else None
 
@@ -129,9 +129,7 @@ class Leases:
             return
         leases = tables.leases
         with self.store.begin() as connection:
-            row = connection.execute(
-                sa.select(leases).where(leases.c.model_id == model_id)
-            ).one_or_none()
+            row = connection.execute(_row_of(model_id)).one_or_none()
             if row is not None and _holder(row).is_this_process:
                 connection.execute(sa.delete(leases).where(leases.c.model_id == model_id))
 
@@ -162,9 +160,7 @@ class Leases:
         lost: tuple[str, ...] = ()
         try:
             with self.store.begin() as connection:
-                row = connection.execute(
-                    sa.select(leases).where(leases.c.model_id == model_id)
-                ).one_or_none()
+                row = connection.execute(_row_of(model_id)).one_or_none()
                 if row is None:
                     connection.execute(sa.insert(leases).values(model_id=model_id, **ours))
                     return ()
@@ -197,6 +193,10 @@ class Leases:
             return None
 
 
+def _row_of(model_id: str) -> Query:
+    return sa.select(tables.leases).where(tables.leases.c.model_id == model_id)
+
+
 def _held(slug: str, holder: Holder, act: str) -> str:
     return (
         f"Model {slug!r} cannot be {act} now: {holder} is training it. Wait for it to end or stop it, or train "
@@ -204,7 +204,7 @@ def _held(slug: str, holder: Holder, act: str) -> str:
     )
 
 
-def _holder(row: sa.Row[tuple[object, ...]]) -> Holder:
+def _holder(row: Row) -> Holder:
     described = {"pending": None, "lost": (), "released": False, **json.loads(row.holder)}
     pending = described.pop("pending")
     return Holder(

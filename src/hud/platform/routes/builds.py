@@ -91,7 +91,6 @@ def trigger(builds: BuildsPart, team: Team, audit: Audit, body: Trigger) -> dict
     """Queue a build of an archive that was uploaded."""
     if body.runtime_provider not in (None, "hud"):
         raise UsageError(f"This server has no runtime provider {body.runtime_provider!r}.")
-    options = body.model_dump(include={"no_cache", "runtime_config", "entry"})
     private = body.model_dump(include={"environment_variables", "build_args", "build_secrets"})
     _check(body.name, body.entry, private)
     begun = builds.trigger(
@@ -100,7 +99,7 @@ def trigger(builds: BuildsPart, team: Team, audit: Audit, body: Trigger) -> dict
         body.name,
         registry_id=body.registry_id,
         project_id=body.project_id,
-        options={**options, "environment": body.name},
+        options=body.model_dump(include={"no_cache", "runtime_config", "entry"}),
         private=private,
     )
     audit.note("environment built", body.name, build_id=begun["id"])

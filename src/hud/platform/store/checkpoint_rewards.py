@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -43,7 +42,7 @@ def measured_runs(
 ) -> dict[str, list[MeasuredRun]]:
     """Return the measured runs of a checkpoint by task, without those of training's own rollouts.
 
-    `checkpoint` None: the weights that the model began with. `slugs`: only these tasks; None: all.
+    `checkpoint` None: the base. `slugs`: only these tasks; None: all.
     """
     jobs, runs, noted = tables.jobs, tables.runs, tables.job_models
     played = (
@@ -59,24 +58,22 @@ def measured_runs(
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_JOBS)
     )
-    found: dict[str, list[MeasuredRun]] = {}
-    with store.read() as connection:
-        known = list(connection.execute(played).scalars())
-        query: sa.Select[Any] = (
-            sa.select(runs.c.slug, runs.c.trace_id, runs.c.reward)
-            .where(
-                runs.c.job_id.in_(known),
-                runs.c.team_id == team,
-                runs.c.model == model,
-                runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None),
-                # Of the beginning: only runs in which it had its say.
-                runs.c.completion_tokens > 0,
-                runs.c.reward.is_not(None),
-            )
-            .order_by(runs.c.started_at.desc(), runs.c.trace_id)
-            .limit(MOST_RUNS)
+    query = (
+        sa.select(runs.c.slug, runs.c.trace_id, runs.c.reward)
+        .where(
+            runs.c.job_id.in_(store.values(played)),
+            runs.c.team_id == team,
+            runs.c.model == model,
+            runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None),
+            # Of the base: only runs in which it sampled something.
+            runs.c.completion_tokens > 0,
+            runs.c.reward.is_not(None),
         )
-        for slug, trace_id, reward in connection.execute(query):
-            if slug is not None and (slugs is None or slug in slugs):
-                found.setdefault(slug, []).append(MeasuredRun(trace_id, reward))
+        .order_by(runs.c.started_at.desc(), runs.c.trace_id)
+        .limit(MOST_RUNS)
+    )
+    found: dict[str, list[MeasuredRun]] = {}
+    for slug, trace_id, reward in store.rows(query):
+        if slug is not None and (slugs is None or slug in slugs):
+            found.setdefault(slug, []).append(MeasuredRun(trace_id, reward))
     return found

@@ -16,10 +16,12 @@ from hud.platform.store import Store, tables
 from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.job_status import INTERRUPTED, outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
-from hud.platform.store.queries import as_dict, in_parts, page_of
+from hud.platform.store.queries import Query, as_dict, in_parts, page_of
 from hud.trace.ids import plain, trace_id_of
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
+_JOB = ("id", "team_id", "name", "taskset_id", "group_size")
+_SUMS = ("runs", "graded", "failed", "reward", "low", "high", "completion_tokens")
 _START = re.compile("[0-9a-f]{4,31}")
 """A start of an id: hexadecimal, so that "g" sorts after all that it can go on with."""
 
@@ -105,16 +107,11 @@ def samples_of(
 
 def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
     """Return the steps of a trace in order, as `hud.step.v1` payloads, each with its sample."""
-    steps, samples = tables.steps, tables.samples
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(steps.c.step_id, steps.c.payload)
-            .where(steps.c.trace_id == trace_id)
-            .order_by(steps.c.step_id)
-        ).all()
-        drawn = connection.execute(
-            sa.select(samples).where(samples.c.trace_id == trace_id).order_by(samples.c.step_id)
-        ).all()
+    samples = tables.samples
+    rows = store.rows(steps_in_order(trace_id))
+    drawn = store.rows(
+        sa.select(samples).where(samples.c.trace_id == trace_id).order_by(samples.c.step_id)
+    )
     whole = dict(_whole_samples(drawn))
     payloads = []
     for step_id, payload in rows:
@@ -125,6 +122,13 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
             step["sample"] = {**step.get("sample", {}), **whole[step_id]}
         payloads.append(step)
     return payloads
+
+
+def steps_in_order(trace_id: str) -> Query:
+    """Return the query for the number and the payload of each step of a trace."""
+    steps = tables.steps
+    query = sa.select(steps.c.step_id, steps.c.payload).where(steps.c.trace_id == trace_id)
+    return query.order_by(steps.c.step_id)
 
 
 def whole_trace(store: Store, run: dict[str, Any]) -> dict[str, Any]:
@@ -193,22 +197,12 @@ def _jobs(connection: sa.Connection, team: str, rows: Sequence[Any]) -> list[dic
 
 def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict[str, Any]:
     return {
-        "id": row.id,
-        "team_id": row.team_id,
-        "name": row.name,
-        "taskset_id": row.taskset_id,
+        **{name: getattr(row, name) for name in _JOB},
         "taskset_name": tasksets.get(row.taskset_id, row.name),
         "status": outcome(status, sums.runs, sums.failed),
-        "group_size": row.group_size,
         "created_at": row.created_at.isoformat(),
         "ended_at": row.ended_at.isoformat() if row.ended_at else None,
-        "runs": sums.runs,
-        "graded": sums.graded,
-        "failed": sums.failed,
-        "reward": sums.reward,
-        "low": sums.low,
-        "high": sums.high,
-        "completion_tokens": sums.completion_tokens,
+        **{name: getattr(sums, name) for name in _SUMS},
     }
 
 

@@ -16,13 +16,16 @@ import sqlalchemy as sa
 from hud.errors import NotFoundError
 from hud.learning.groups import failure_of
 from hud.platform.store import Store, tables
-from hud.platform.store.queries import as_dict
+from hud.platform.store.queries import Query, as_dict
+from hud.platform.store.records import steps_in_order
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
 WINDOW_STEPS = 100
 WINDOW_BYTES = 4 << 20
 """Of payloads, which is what a window costs to read; one step may be more, and is then a window of its own."""
 MOST_SIBLINGS = 256
+LOOK_BACK = 10
+"""Steps before one in which its state is looked for."""
 MOST_OF_GROUP = 500
 _DRAWN = ("step_id", "output", "logprobs", "checkpoint", "swaps", "temperature")
 _RUN = ("trace_id", "slug", "status", "reward", "failure_kind", "group_id", "attempt", "model")
@@ -58,12 +61,9 @@ class Drawn:
 
 def windows(store: Store, trace_id: str) -> list[Window]:
     """Return how a trace is cut into windows, from the lengths of its steps alone."""
-    steps = tables.steps
-    sizes = store.rows(
-        sa.select(steps.c.step_id, sa.func.length(steps.c.payload))
-        .where(steps.c.trace_id == trace_id)
-        .order_by(steps.c.step_id)
-    )
+    steps = tables.steps.c
+    lengths = (steps.step_id, sa.func.length(steps.payload))
+    sizes = store.rows(steps_in_order(trace_id).with_only_columns(*lengths))
     found: list[Window] = []
     first, last, count, size = 0, 0, 0, 0
     for step_id, length in sizes:
@@ -79,18 +79,18 @@ def windows(store: Store, trace_id: str) -> list[Window]:
 def steps_between(store: Store, trace_id: str, first: int, last: int) -> list[tuple[int, Payload]]:
     """Return the steps from `first` to `last`, both included, at most a window's number of them."""
     between = tables.steps.c.step_id.between(first, last)
-    return _steps(store, _in_order(trace_id).where(between).limit(WINDOW_STEPS))
+    return _steps(store, steps_in_order(trace_id).where(between).limit(WINDOW_STEPS))
 
 
 def steps_from(store: Store, trace_id: str, offset: int, limit: int) -> list[tuple[int, Payload]]:
     """Return steps by their place in the trace, from 0, whatever their numbers are."""
-    return _steps(store, _in_order(trace_id).offset(offset).limit(limit))
+    return _steps(store, steps_in_order(trace_id).offset(offset).limit(limit))
 
 
-def state_before(store: Store, trace_id: str, step_id: int, look_back: int = 10) -> Any:
+def state_before(store: Store, trace_id: str, step_id: int) -> Any:
     """Return the state that the environment was in before a step; None where no step shortly before recorded one."""
     for _, payload in reversed(
-        steps_between(store, trace_id, max(0, step_id - look_back), step_id - 1)
+        steps_between(store, trace_id, max(0, step_id - LOOK_BACK), step_id - 1)
     ):
         extra = payload.get("extra")
         if isinstance(extra, dict) and extra.get("state") is not None:
@@ -226,13 +226,7 @@ def group_rewards(
     ]
 
 
-def _in_order(trace_id: str) -> sa.Select[Any]:
-    steps = tables.steps
-    query = sa.select(steps.c.step_id, steps.c.payload).where(steps.c.trace_id == trace_id)
-    return query.order_by(steps.c.step_id)
-
-
-def _steps(store: Store, query: sa.Select[Any]) -> list[tuple[int, Payload]]:
+def _steps(store: Store, query: Query) -> list[tuple[int, Payload]]:
     return [(row.step_id, _read(row.payload)) for row in store.rows(query)]
 
 

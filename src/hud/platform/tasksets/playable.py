@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ class Playable:
     def choices(self) -> list[Choice]:
         """Return the tasksets that were changed last, with why some cannot be played."""
         found, _ = self.tasksets.page(None, MOST_TASKSETS, 0)
-        known: dict[str, str | None] = {}
-        return [self._choice(taskset, known) for taskset in found]
+        problem_of = functools.cache(self._problem)
+        return [self._choice(taskset, problem_of) for taskset in found]
 
     def source(self, reference: str, version: int | None = None) -> Source:
         """Return a taskset's tasks. Raises `UsageError` where they cannot be played here."""
@@ -74,7 +75,7 @@ class Playable:
         names = dict.fromkeys(name for one in sources for name in environments_of(one.rows))
         return {name: self.environments.runnable(name).shown() for name in names}
 
-    def _choice(self, taskset: dict[str, Any], known: dict[str, str | None]) -> Choice:
+    def _choice(self, taskset: dict[str, Any], problem_of: Callable[[str], str | None]) -> Choice:
         key = (taskset["id"], taskset["version"])
         if key not in _needs:
             if len(_needs) >= MOST_KEPT:
@@ -82,10 +83,7 @@ class Playable:
             rows = self.tasksets.export(taskset["id"])["tasks"]
             _needs[key] = len(rows), tuple(environments_of(rows))
         count, names = _needs[key]
-        for name in names:
-            if name not in known:
-                known[name] = self._problem(name)
-        problem = next((known[name] for name in names if known[name] is not None), None)
+        problem = next(filter(None, map(problem_of, names)), None)
         if not count:
             problem = "It has no tasks."
         return Choice(taskset["id"], taskset["name"], taskset["version"], count, problem)

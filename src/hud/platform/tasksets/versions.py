@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -161,10 +162,8 @@ class Tasksets:
         if taskset_id is not None:
             return self.find(taskset_id)
         name = name.strip()
-        try:
+        with suppress(NotFoundError):
             return self.find(name)
-        except NotFoundError:
-            pass
         try:
             return self.create(name, project_id)
         except ConflictError:
