@@ -8,9 +8,9 @@ import pytest
 from tests.agents.servers.loopback import PNG, closing_agent
 
 from hud.agents import Agent
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ImageContent, TextContent, ToolResult, ToolSpec, ToolStep
+from hud.trace.recording.recorder import NullRecorder
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 PICTURE = ImageContent(data=PNG, mime_type="image/png")

@@ -12,8 +12,8 @@ from hud.agents import create_agent
 from hud.agents.agent_kinds import kind_of_model
 from hud.environment import Environment
 from hud.errors import NotFoundError, UsageError
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
+from hud.trace.recording.recorder import NullRecorder
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from hud.agents import HumanAgent
 from hud.agents.human import arguments_of
 from hud.environment import Environment
 from hud.errors import UsageError
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ImageContent, TextContent, ToolResult
+from hud.trace.recording.recorder import NullRecorder
 
 
 class Person:

@@ -12,7 +12,6 @@ from hud.agents.tool_loop import CARRY_ON, DECIDE_ALONE
 from hud.agents.types import ClaudeConfig, OpenAIChatConfig
 from hud.environment import Environment
 from hud.errors import ContextOverflow, EnvironmentFault, InfrastructureFault, UsageError
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import (
     Completion,
@@ -25,6 +24,7 @@ from hud.trace import (
     ToolStep,
     Usage,
 )
+from hud.trace.recording.recorder import NullRecorder
 
 
 class Model:

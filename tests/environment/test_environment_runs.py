@@ -9,9 +9,9 @@ import pytest
 
 from hud.environment import Environment
 from hud.errors import EnvironmentFault, UsageError
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolCall, ToolResult, ToolSpec
+from hud.trace.recording.recorder import NullRecorder
 
 
 def counting_environment():

@@ -7,9 +7,9 @@ import pytest
 import hud
 from hud import Chat, Environment, instrument
 from hud.errors import UsageError
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import TextContent
+from hud.trace.recording.recorder import NullRecorder
 
 env = Environment("assistant")
 

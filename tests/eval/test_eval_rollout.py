@@ -12,10 +12,10 @@ import pytest
 from hud.environment import Environment, Task
 from hud.errors import InfrastructureFault, StoreError
 from hud.eval import rollouts
-from hud.eval.recording import NullRecorder
 from hud.eval.results.run_record import RunRecord
 from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, Step, ToolCall
+from hud.trace.recording.recorder import NullRecorder
 
 
 class Recorder(NullRecorder):

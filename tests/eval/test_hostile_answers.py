@@ -17,10 +17,10 @@ from hud.environment.channel.framing import MAX_FRAME_BYTES
 from hud.errors import AgentFault, GraderFault
 from hud.eval import Job, LocalRuntime, Runtime
 from hud.eval.grade import Grade
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, Sample, Step, ToolCall, ToolResult, ToolStep, Trace, Usage
 from hud.trace.recording.journal import encode_event
+from hud.trace.recording.recorder import NullRecorder
 
 env = Environment("shop")
 

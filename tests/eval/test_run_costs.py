@@ -9,9 +9,9 @@ import pytest
 from hud.agents import ScriptedAgent
 from hud.environment import load_environment
 from hud.eval import LocalRuntime, job_statistics
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, ToolCall, Usage
+from hud.trace.recording.recorder import NullRecorder
 
 world = load_environment(f"{Path(__file__).with_name('subagent_world.py')}:library")
 

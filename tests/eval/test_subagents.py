@@ -12,9 +12,9 @@ from hud.environment import AgentTool, Environment, Task, load_environment
 from hud.environment.channel import ControlServer
 from hud.errors import UsageError
 from hud.eval import ForkRuntime, LocalRuntime, Runtime, Taskset, rollouts
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, Completion, SubagentStep, ToolCall, ToolStep, Usage
+from hud.trace.recording.recorder import NullRecorder
 
 SOURCE = Path(__file__).with_name("subagent_world.py")
 world = load_environment(f"{SOURCE}:library")

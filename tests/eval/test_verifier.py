@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hud.environment import Environment
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
+from hud.trace.recording.recorder import NullRecorder
 
 env = Environment("maze")
 other = Environment("referee")

@@ -10,9 +10,9 @@ import pytest
 from hud.agents import ScriptedAgent
 from hud.environment.sources.loader import load_file
 from hud.eval import Taskset
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolCall
+from hud.trace.recording.recorder import NullRecorder
 from hud.train.recipe import load_recipe
 from hud.train.rollouts.subagents import subagents_of
 

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from hud.environment import Environment
 from hud.errors import GraderFault, UsageError
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.graders import (
     BashGrader,
@@ -24,6 +23,7 @@ from hud.graders import (
     combine_any,
     gate,
 )
+from hud.trace.recording.recorder import NullRecorder
 
 
 def part(value, weight=1.0, name="part"):

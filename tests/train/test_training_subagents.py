@@ -15,8 +15,8 @@ from hud.agents import ScriptedAgent
 from hud.client import connect, disconnect
 from hud.errors import UsageError
 from hud.eval import StopSignal
-from hud.eval.recording import NullRecorder
 from hud.trace import Completion, ToolCall
+from hud.trace.recording.recorder import NullRecorder
 from hud.train.config import TrainConfig
 from hud.train.learner import Learner
 from hud.train.loop import train, warm_up

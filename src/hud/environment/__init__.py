@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from hud.capabilities import Capability
 from hud.environment.connection import Connection, ToolOutcome
 from hud.environment.environment import Environment
-from hud.environment.evaluation import Evaluation, hand_down
 from hud.environment.part import OpenPart, Part, RunTool
 from hud.environment.run import EnvironmentRun
 from hud.environment.sources.loader import load_environment
@@ -32,6 +31,9 @@ from hud.environment.workspace import Mount, Peer, WorkspaceLimits
 if TYPE_CHECKING:
     from hud.environment.channel import bind, serve
     from hud.environment.workspace import Workspace
+
+    Taskset: Any
+    play_here: Any
 
 __all__ = [
     "AgentTool",
@@ -63,6 +65,9 @@ _HOMES = {
     "Workspace": "hud.environment.workspace",
     "bind": "hud.environment.channel",
     "serve": "hud.environment.channel",
+    # For `Task.run` and subagent tools. Evaluation knows environments, not the other way round: only loaded when used.
+    "Taskset": "hud.eval.tasksets.taskset",
+    "play_here": "hud.eval.subagents",
 }
 
 
@@ -70,11 +75,3 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'hud.environment' has no attribute {name!r}")
-
-
-def _evaluation() -> Evaluation:
-    loaded: Evaluation = importlib.import_module("hud.eval.evaluation").EVALUATION
-    return loaded
-
-
-hand_down(_evaluation)

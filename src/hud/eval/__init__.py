@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hud.eval.chat import Chat
     from hud.eval.grade import Grade
     from hud.eval.job import Job
-    from hud.eval.recording import NullRecorder, Recorder
     from hud.eval.results.run_summary import RunSummary
     from hud.eval.results.statistics import JobStatistics, job_statistics
     from hud.eval.rollouts import Provider, rollout
@@ -45,41 +44,39 @@ if TYPE_CHECKING:
     from hud.eval.task import Task
     from hud.eval.tasksets.synchronization import SyncPlan
     from hud.eval.tasksets.taskset import Taskset
+    from hud.trace.recording.recorder import NullRecorder, Recorder
 
 _HOMES = {
-    "Chat": "chat",
-    "ForkRuntime": "runtimes",
-    "HUDRuntime": "runtimes",
-    "HostedRuntime": "runtimes",
-    "Grade": "grade",
-    "Job": "job",
-    "JobStatistics": "results.statistics",
-    "LocalRuntime": "runtimes",
-    "NullRecorder": "recording",
-    "Provider": "rollouts",
-    "Recorder": "recording",
-    "Run": "run",
-    "RunSummary": "results.run_summary",
-    "Runtime": "runtimes",
-    "Shared": "runtimes",
-    "StopSignal": "scheduler",
-    "SubprocessRuntime": "runtimes",
-    "SyncPlan": "tasksets.synchronization",
-    "Task": "task",
-    "Taskset": "tasksets.taskset",
-    "evaluate": "session",
-    "job_statistics": "results.statistics",
-    "plan_missing": "scheduler",
-    "rollout": "rollouts",
-}
-
-_REQUIREMENTS = {
-    "ComposeProject",
-    "RuntimeConfig",
-    "RuntimeGPU",
-    "RuntimeLimits",
-    "RuntimeResources",
-    "RuntimeTPU",
+    "Chat": "hud.eval.chat",
+    "ComposeProject": "hud.environment.templates.runtime_config",
+    "ForkRuntime": "hud.eval.runtimes",
+    "Grade": "hud.eval.grade",
+    "HUDRuntime": "hud.eval.runtimes",
+    "HostedRuntime": "hud.eval.runtimes",
+    "Job": "hud.eval.job",
+    "JobStatistics": "hud.eval.results.statistics",
+    "LocalRuntime": "hud.eval.runtimes",
+    "NullRecorder": "hud.trace.recording.recorder",
+    "Provider": "hud.eval.rollouts",
+    "Recorder": "hud.trace.recording.recorder",
+    "Run": "hud.eval.run",
+    "RunSummary": "hud.eval.results.run_summary",
+    "Runtime": "hud.eval.runtimes",
+    "RuntimeConfig": "hud.environment.templates.runtime_config",
+    "RuntimeGPU": "hud.environment.templates.runtime_config",
+    "RuntimeLimits": "hud.environment.templates.runtime_config",
+    "RuntimeResources": "hud.environment.templates.runtime_config",
+    "RuntimeTPU": "hud.environment.templates.runtime_config",
+    "Shared": "hud.eval.runtimes",
+    "StopSignal": "hud.eval.scheduler",
+    "SubprocessRuntime": "hud.eval.runtimes",
+    "SyncPlan": "hud.eval.tasksets.synchronization",
+    "Task": "hud.eval.task",
+    "Taskset": "hud.eval.tasksets.taskset",
+    "evaluate": "hud.eval.session",
+    "job_statistics": "hud.eval.results.statistics",
+    "plan_missing": "hud.eval.scheduler",
+    "rollout": "hud.eval.rollouts",
 }
 
 __all__ = [
@@ -118,9 +115,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(f"hud.eval.{_HOMES[name]}"), name)
-    if name in _REQUIREMENTS:
-        return getattr(importlib.import_module("hud.environment.templates.runtime_config"), name)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'hud.eval' has no attribute {name!r}")
 
 

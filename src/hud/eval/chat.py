@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from hud.errors import UsageError
 from hud.eval.job import Job
-from hud.eval.recording import Recorder
 from hud.eval.rollouts import Provider, rollout
 from hud.eval.run import Player
 from hud.trace import Trace
+from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from hud.environment import Task

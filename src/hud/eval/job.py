@@ -7,12 +7,19 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
-from hud.eval.recording import NullRecorder, Recorder, default_recorder
 from hud.eval.run import Run
 from hud.trace import new_id
+from hud.trace.recording.recorder import NullRecorder, Recorder
 
 if TYPE_CHECKING:
     from hud.eval.results.statistics import JobStatistics
+
+
+def default_recorder() -> Recorder:
+    """Return the recorder of this process: the platform's, in this process or over HTTP."""
+    from hud import client  # Loads serialization, which a library user may not need.
+
+    return client.recorder()
 
 
 @dataclass(eq=False, repr=False)

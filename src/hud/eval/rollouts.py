@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 from hud.environment.templates.runtime_config import run_seconds_of
 from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, UsageError, located
 from hud.eval.grade import Grade
-from hud.eval.recording import NullRecorder, Recorder, default_recorder
+from hud.eval.job import default_recorder
 from hud.eval.run import Phase, Player, Run
+from hud.eval.runtimes.local import LocalRuntime
 from hud.trace import Step, Trace, new_id, now
 from hud.trace.recording.instrument import instrumented
+from hud.trace.recording.recorder import NullRecorder, Recorder
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -82,12 +84,8 @@ async def rollout(
         group_id=group_id,
         recorder=recorder,
     )
-    provider = runtime if runtime is not None else provider_for([task])
-    try:
-        run = await carry_out(run, agent, provider, rollout_timeout)
-    finally:
-        if runtime is None:
-            await release(provider)
+    provider = runtime if runtime is not None else LocalRuntime()
+    run = await carry_out(run, agent, provider, rollout_timeout)
     await recorder.flush()
     return run
 
@@ -261,19 +259,3 @@ def describe(error: BaseException) -> str:
     if isinstance(error, RolloutError | UsageError):
         return str(error)
     return located(error)
-
-
-def provider_for(tasks: list[Task]) -> Provider:
-    """Return the runtime for tasks where the caller named none."""
-    from hud.eval.runtimes import default_runtime  # Loads sockets and processes only when used.
-
-    provider: Provider = default_runtime(tasks)
-    return provider
-
-
-async def release(provider: Provider) -> None:
-    """Close a runtime that was made for one batch, where it holds anything (a warm server, a pool)."""
-    close = getattr(provider, "aclose", None)
-    if close is not None:
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await close()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from hud.agents.budget import Budget
 from hud.errors import FailureKind, GraderFault
 from hud.eval.grade import Grade
-from hud.eval.recording import NullRecorder, Recorder
 from hud.eval.results.run_record import RunRecord
 from hud.eval.results.run_summary import RunSummary
 from hud.eval.runtimes.capability_clients import OpenClients
@@ -31,6 +30,7 @@ from hud.trace import (
     now,
 )
 from hud.trace.limits import check_answer, check_arguments
+from hud.trace.recording.recorder import NullRecorder, Recorder
 from hud.trace.steps import check_step
 
 if TYPE_CHECKING:

@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING
 
 from hud.errors import RolloutError
 from hud.eval.job import Job
-from hud.eval.recording import Recorder
-from hud.eval.rollouts import (
-    Provider,
-    bring_up,
-    check_limit,
-    provider_for,
-    release,
-    set_deadline,
-    settle,
-    take_down,
-)
+from hud.eval.rollouts import Provider, bring_up, check_limit, set_deadline, settle, take_down
 from hud.eval.run import Run
+from hud.eval.runtimes.local import LocalRuntime
 from hud.trace import new_id
+from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -45,7 +37,7 @@ async def evaluate(
     agent's fault, and passes on.
     """
     check_limit(rollout_timeout)
-    provider = runtime if runtime is not None else provider_for([task])
+    provider = runtime if runtime is not None else LocalRuntime()
     opened = (
         job if job is not None else await Job.start(name or task.slug or task.id, recorder=recorder)
     )
@@ -73,8 +65,6 @@ async def evaluate(
             await run.play(_already_played)
     finally:
         await take_down(run)
-        if runtime is None:
-            await release(provider)
         if job is None:
             await opened.finish()
         else:

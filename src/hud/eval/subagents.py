@@ -25,11 +25,11 @@ from hud.errors import (
     StoreError,
     UsageError,
 )
-from hud.eval.job import Job
-from hud.eval.recording import Recorder, default_recorder
+from hud.eval.job import Job, default_recorder
 from hud.eval.rollouts import carry_out, prepare
 from hud.eval.run import DEEPEST, Player, Run
 from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, new_id, now
+from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from hud.environment import Delegation, EnvironmentRun

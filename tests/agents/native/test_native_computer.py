@@ -11,9 +11,9 @@ import pytest
 
 from hud.agents import ScriptedAgent
 from hud.environment import Environment
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import Completion, ImageContent, ToolCall, ToolStep
+from hud.trace.recording.recorder import NullRecorder
 
 pytestmark = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs Chromium (scripts/setup-worlds)"

@@ -10,9 +10,9 @@ from tests.environment.mcp.servers.serving import listening
 from hud.agents import ClaudeAgent, ScriptedAgent
 from hud.capabilities import Capability
 from hud.environment import Environment
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import Completion, ToolCall, ToolStep
+from hud.trace.recording.recorder import NullRecorder
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform,
 
 from hud.agents.agent_kinds import KINDS, agent_of, settings_of
 from hud.environment import Environment
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
+from hud.trace.recording.recorder import NullRecorder
 
 FIRST = '<think>I have to look.</think>Looking.<tool_call>{"name": "look", "arguments": {"at": 7}}</tool_call>'
 SECOND = "There are 7 apples."

@@ -10,8 +10,8 @@ from tests.agents.rooms import tool_steps
 from tests.agents.servers import anthropic, gemini
 
 from hud.agents import ClaudeAgent, GeminiAgent
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
+from hud.trace.recording.recorder import NullRecorder
 
 pytestmark = pytest.mark.usefixtures("waits")
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

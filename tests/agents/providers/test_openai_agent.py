@@ -26,9 +26,9 @@ from tests.agents.servers.openai_responses import (
 
 from hud.agents import OpenAIAgent
 from hud.errors import RefusedError
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
+from hud.trace.recording.recorder import NullRecorder
 
 pytestmark = pytest.mark.usefixtures("waits")
 

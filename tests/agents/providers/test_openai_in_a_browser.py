@@ -19,9 +19,9 @@ from tests.agents.servers.openai_responses import (
 
 from hud.agents import OperatorAgent
 from hud.environment import Environment
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
+from hud.trace.recording.recorder import NullRecorder
 
 pytestmark = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs Chromium (scripts/setup-worlds)"

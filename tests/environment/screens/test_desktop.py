@@ -16,9 +16,9 @@ from hud.capabilities import RFBClient
 from hud.environment import Environment
 from hud.environment.current_run import entered
 from hud.errors import EnvironmentFault
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import Completion, ToolCall, ToolStep
+from hud.trace.recording.recorder import NullRecorder
 
 pytestmark = pytest.mark.skipif(
     any(shutil.which(name) is None for name in ("Xvfb", "x11vnc", "openbox", "xterm", "bwrap")),

@@ -9,9 +9,9 @@ from hud.environment import Environment, WorkspaceLimits
 from hud.environment.current_run import entered
 from hud.errors import AgentFault
 from hud.eval import LocalRuntime
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.graders import BashGrader
+from hud.trace.recording.recorder import NullRecorder
 
 pytestmark = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"

@@ -12,9 +12,9 @@ from hud.environment import Environment, WorkspaceLimits
 from hud.environment.channel import ControlServer
 from hud.environment.current_run import entered
 from hud.eval import LocalRuntime, Runtime
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.graders import BashGrader
+from hud.trace.recording.recorder import NullRecorder
 
 pytestmark = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"

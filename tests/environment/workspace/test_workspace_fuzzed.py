@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hud.environment import Environment, WorkspaceLimits
 from hud.environment.current_run import entered
 from hud.eval import LocalRuntime
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
+from hud.trace.recording.recorder import NullRecorder
 
 pytestmark = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"

@@ -19,8 +19,8 @@ from hud import (
 )
 from hud.errors import UsageError
 from hud.eval import ForkRuntime, LocalRuntime, Shared, SubprocessRuntime
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
+from hud.trace.recording.recorder import NullRecorder
 
 env = Environment("places")
 

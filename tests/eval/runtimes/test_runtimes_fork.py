@@ -17,9 +17,9 @@ import pytest
 from hud.environment import Environment, Task, load_environment
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval import ForkRuntime, rollouts
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolCall
+from hud.trace.recording.recorder import NullRecorder
 
 SOURCE = """
 import asyncio, ctypes, os, random, signal, subprocess, sys, time

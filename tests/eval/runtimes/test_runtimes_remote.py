@@ -15,9 +15,9 @@ from hud.environment import Task, load_environment
 from hud.environment.channel import ControlServer
 from hud.errors import EnvironmentFault, InfrastructureFault, NotFoundError, UsageError
 from hud.eval import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
-from hud.eval.recording import NullRecorder
 from hud.eval.rollouts import rollout
 from hud.trace import ToolCall
+from hud.trace.recording.recorder import NullRecorder
 
 SOURCE = """
 import os, sys

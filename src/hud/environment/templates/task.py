@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from hud.environment.evaluation import EvaluatedJob, Plays, Provides, evaluation
-
 if TYPE_CHECKING:
+    from hud.environment.connection import Connection
     from hud.environment.environment import Environment
-    from hud.trace.recording.recorder import Recorder
+    from hud.trace.recording.recorder import RecordedRun, Recorder
+
+Plays = Callable[[Any], Awaitable[Any]]
+"""An agent, or any coroutine function of a run."""
+Provides = Callable[["Task"], AbstractAsyncContextManager["Connection"]]
+"""A runtime: brings a task's environment up and takes it down."""
+
+
+class EvaluatedJob(Protocol):
+    """The receipt of an evaluation; a `hud.Job`."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def runs(self) -> Sequence[RecordedRun]: ...
+    @property
+    def reward(self) -> float | None:
+        """Mean over the runs that were measured; None if there is none."""
+        ...
 
 
 def default_slug(task_id: str, args: dict[str, Any]) -> str:
@@ -110,8 +130,9 @@ class Task(BaseModel):
         on_run: Callable[[Any], None] | None = None,
     ) -> EvaluatedJob:
         """Run this task alone and return its `Job`; the options are those of `Taskset.run`."""
-        return await evaluation().run_task(
-            self,
+        from hud.environment import Taskset
+
+        evaluated: EvaluatedJob = await Taskset(self.slug or self.id, [self]).run(
             agent,
             runtime=runtime,
             group=group,
@@ -121,3 +142,4 @@ class Task(BaseModel):
             recorder=recorder,
             on_run=on_run,
         )
+        return evaluated

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from hud.environment.current_run import runs_in_scope
-from hud.environment.evaluation import evaluation
 from hud.environment.templates.task import Task
 from hud.environment.templates.template import Template
 from hud.environment.tools.arguments import GRADING, HINT, Arguments
@@ -136,9 +135,12 @@ class AgentTool:
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
         """Play the subagent here, for a caller that cannot: one that knows the environment over MCP only."""
+        from hud.environment import play_here
+
         run = self._calling_run("call")
         try:
-            return await evaluation().play_subagent(run, self.name, arguments, timeout)
+            result: ToolResult = await play_here(run, self.name, arguments, timeout)
+            return result
         except UsageError as error:
             return ToolResult(content=[text_block(str(error))], is_error=True)
 

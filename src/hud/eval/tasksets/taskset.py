@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
-from hud.eval.recording import Recorder
-from hud.eval.rollouts import Provider, provider_for, release
+from hud.eval.rollouts import Provider
 from hud.eval.run import Player, Run
+from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.scheduler import Finished, StopSignal, make_ready, plan_missing, run_planned
 from hud.eval.tasksets.suggestions import did_you_mean
+from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -142,7 +143,7 @@ class Taskset:
         """
         group = group if group is not None else (job.group if job is not None else 1)
         planned = plan_missing(self.tasks, group, finished)
-        provider = runtime if runtime is not None else provider_for(self.tasks)
+        provider = runtime if runtime is not None else LocalRuntime()
         await make_ready(agent, max_concurrent, rollout_timeout)
         opened = (
             job
@@ -167,8 +168,6 @@ class Taskset:
             opened.interrupted = True
             raise
         finally:
-            if runtime is None:
-                await release(provider)
             if job is None:
                 await opened.finish()
             else:
