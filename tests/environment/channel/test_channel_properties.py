@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hud.environment import Environment
 from hud.environment.channel import ControlServer
-from hud.environment.channel.splice import splice
+from hud.environment.streams import relay
 
 METHODS = (
     "hello",
@@ -113,7 +113,7 @@ def test_a_tunnel_changes_nothing_either_way(there, back):
         ends = [socket.socketpair(), socket.socketpair()]
         streams = [[await asyncio.open_connection(sock=end) for end in pair] for pair in ends]
         (one, near), (other, far) = streams
-        carrying = asyncio.create_task(splice(near, far))
+        carrying = asyncio.create_task(relay(near, far))
 
         async def say(stream, chunks):
             for chunk in chunks:

@@ -3,7 +3,7 @@
 client/   the agent's side: remote_connection (a stream), remote_run (requests), tunnels, remote_files
 server/   the environment's side: control_server (connections), sessions (runs), announcements (capabilities and where
           their tunnels lead), tools_server and file_tracking (tools and files, for clients of other makers)
-framing and splice serve both.
+framing serves both.
 """
 
 from hud.environment.channel.client.remote_connection import RemoteConnection

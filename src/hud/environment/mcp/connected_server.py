@@ -6,13 +6,15 @@ is lost fails the runs that used it; the next run gets a fresh one.
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from weakref import WeakKeyDictionary
 
 from hud.environment.mcp.config import (
     ServerConfig,
@@ -21,7 +23,6 @@ from hud.environment.mcp.config import (
     parse_servers,
     single_server,
 )
-from hud.environment.mcp.shared_resource import Shared
 from hud.environment.part import OpenPart, Part, RunTool
 from hud.environment.tools.results import tool_result
 from hud.environment.tools.tool import TOOL_SECONDS, parse_arguments
@@ -132,7 +133,7 @@ class ConnectedServer(Part["OpenServer"]):
         self.timeout = timeout
         self.start_timeout = start_timeout
         self.reconnects = reconnects
-        self._shared: Shared[OpenedServer] | None = Shared(self._bring_up) if shared else None
+        self._shared = SharedServer(self._bring_up) if shared else None
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenServer]:
@@ -190,6 +191,34 @@ class OpenedServer:
         if words is None:
             return None
         return f"The MCP server {self.link.name!r} ({self.link.where}) was lost: {words}."
+
+
+class SharedServer:
+    """One server for all runs of this process: brought up by the first, replaced when it is lost.
+
+    There is one for each event loop, and it lives as long: whatever the loop's end cancels takes it down.
+    """
+
+    def __init__(self, bring_up: Callable[[], Awaitable[OpenedServer]]) -> None:
+        self._bring_up = bring_up
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+        self._servers: WeakKeyDictionary[asyncio.AbstractEventLoop, OpenedServer] = (
+            WeakKeyDictionary()
+        )
+
+    async def get(self) -> OpenedServer:
+        """Return the one that is up; bring one up where there is none, or where it was lost."""
+        loop = asyncio.get_running_loop()
+        async with self._locks.setdefault(loop, asyncio.Lock()):
+            server = self._servers.get(loop)
+            if server is not None and server.fault() is not None:
+                await self._servers.pop(loop).close()
+                server = None
+            if server is None:
+                server = self._servers[loop] = await self._bring_up()
+            return server
 
 
 class OpenServer(OpenPart):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
 from hud.capabilities.mcp import Link
+from hud.capabilities.mcp.session import Dial
 from hud.capabilities.mcp.transports import Transport, dial_url
 from hud.environment.mcp.config import ServerConfig
 from hud.environment.mcp.connected_server import ConnectedServer, OpenedServer
@@ -19,38 +21,29 @@ from hud.errors import EnvironmentFault
 def dialled(declared: ConnectedServer) -> OpenedServer:
     """Return the way to a server, not yet connected."""
     source = declared.source
-    options: dict[str, Any] = {"start_seconds": declared.start_timeout}
-    if not isinstance(source, ServerConfig):
-        link = Link(
-            declared.name,
-            f"{type(source).__name__} in this process",
-            lambda: _object(declared.name, source),
-            reconnects=0,
-            **options,
-        )
-        return OpenedServer(link)
-    config = source.resolved(declared.name)
-    if config.url is None:
-        process = ServerProcess(declared.name, config)
-        link = Link(
-            declared.name,
-            source.where,
-            process.transport,
-            reconnects=0,  # What it knew of the run went with it.
-            why_ended=process.why_ended,
-            **options,
-        )
-        return OpenedServer(link, process)
-    url = config.url
-    transport: Transport | None = None if config.transport == "stdio" else config.transport
+    where = f"{type(source).__name__} in this process"
+    process: ServerProcess | None = None
+    reconnects = 0  # What a program or an object knew of the run went with it.
+    dial: Dial = partial(_object, declared.name, source)
+    if isinstance(source, ServerConfig):
+        where = source.where
+        config = source.resolved(declared.name)
+        if config.url is None:
+            process = ServerProcess(declared.name, config)
+            dial = process.transport
+        else:
+            transport: Transport | None = None if config.transport == "stdio" else config.transport
+            dial = partial(dial_url, config.url, config.headers, transport)
+            reconnects = declared.reconnects
     link = Link(
         declared.name,
-        source.where,
-        lambda: dial_url(url, config.headers, transport),
-        reconnects=declared.reconnects,
-        **options,
+        where,
+        dial,
+        start_seconds=declared.start_timeout,
+        reconnects=reconnects,
+        why_ended=None if process is None else process.why_ended,
     )
-    return OpenedServer(link)
+    return OpenedServer(link, process)
 
 
 def _object(name: str, source: Any) -> Any:

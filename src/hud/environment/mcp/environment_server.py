@@ -90,16 +90,18 @@ class EnvironmentServer:
             self._clients.add(client)
             if key is not _ANYBODY:
                 client.exit_stack.push_async_callback(self.runs.leave, key)
-        async with self.runs.of(key) as run:
-            yield run
+        try:
+            async with self.runs.of(key) as run:
+                yield run
+        except HudError as error:
+            wrong = isinstance(error, UsageError) and not isinstance(error, RolloutError)
+            code = types.INVALID_PARAMS if wrong else types.INTERNAL_ERROR
+            raise MCPError(code, str(error)) from error
 
     async def _list_tools(self, context: _Context, params: object) -> types.ListToolsResult:
         del params
-        try:
-            async with self._run(context) as run:
-                specs: list[ToolSpec] = await run.list_tools()
-        except HudError as error:
-            raise _error(error) from error
+        async with self._run(context) as run:
+            specs: list[ToolSpec] = await run.list_tools()
         return types.ListToolsResult(tools=[tool_of(spec) for spec in specs])
 
     async def _call_tool(
@@ -108,8 +110,8 @@ class EnvironmentServer:
         try:
             async with self._run(context) as run:
                 outcome = await run.call_tool(params.name, params.arguments or {})
-        except HudError as error:
-            return refused(str(error))
+        except MCPError as error:
+            return refused(error.message)
         if "tools" in outcome.observed:
             client = context.session._connection
             if client in self._clients:
@@ -119,23 +121,17 @@ class EnvironmentServer:
 
     async def _list_prompts(self, context: _Context, params: object) -> types.ListPromptsResult:
         del params
-        try:
-            async with self._run(context) as run:
-                rows = await run.list_tasks()
-        except HudError as error:
-            raise _error(error) from error
+        async with self._run(context) as run:
+            rows = await run.list_tasks()
         return types.ListPromptsResult(prompts=[prompt_of(row) for row in rows])
 
     async def _get_prompt(
         self, context: _Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        try:
-            async with self._run(context) as run:
-                rows = {row["id"]: row for row in await run.list_tasks()}
-                arguments = typed(rows.get(params.name, {}), params.arguments or {})
-                frame = await run.start(params.name, arguments)
-        except HudError as error:
-            raise _error(error) from error
+        async with self._run(context) as run:
+            rows = {row["id"]: row for row in await run.list_tasks()}
+            arguments = typed(rows.get(params.name, {}), params.arguments or {})
+            frame = await run.start(params.name, arguments)
         return prompted(frame.prompt)
 
 
@@ -159,8 +155,3 @@ async def _tell(client: ClientConnection) -> None:
         async with asyncio.timeout(_TELL_SECONDS):
             await client.send_tool_list_changed()
             await client.send_prompt_list_changed()
-
-
-def _error(error: HudError) -> MCPError:
-    wrong = isinstance(error, UsageError) and not isinstance(error, RolloutError)
-    return MCPError(types.INVALID_PARAMS if wrong else types.INTERNAL_ERROR, str(error))

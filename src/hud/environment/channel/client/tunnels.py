@@ -22,13 +22,12 @@ from hud.environment.channel.framing import (
     request_frame,
     watch,
 )
-from hud.environment.channel.splice import splice
+from hud.environment.streams import Stream, relay
 from hud.errors import InfrastructureFault, RolloutError
 
 _OPEN_SECONDS = 30.0
 _PUBLIC = ("https", "wss")
 """Schemes whose certificates are for the name in the address: reached by it, past any tunnel."""
-_Stream = tuple[StreamReader, StreamWriter]
 
 
 class Tunnels:
@@ -38,7 +37,7 @@ class Tunnels:
         self.endpoint = endpoint
         self.session_id = session_id
         self._listening: dict[str, asyncio.Server] = {}
-        self._ready: dict[str, _Stream] = {}
+        self._ready: dict[str, Stream] = {}
         """Tunnels that were opened to see whether they can be; the first connection takes them."""
         self._carrying: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
@@ -86,17 +85,14 @@ class Tunnels:
             there = self._ready.pop(name, None)
             if there is None or there[0].at_eof():
                 there = await self._open(name)
-            try:
-                await splice((reader, writer), there)
-            finally:
-                there[1].close()
+            await relay((reader, writer), there)
         except (RolloutError, asyncio.CancelledError):
             pass  # Whoever connected finds the connection closed; there is no other way to tell it.
         finally:
             writer.close()
             self._carrying.discard(task)
 
-    async def _open(self, name: str) -> _Stream:
+    async def _open(self, name: str) -> Stream:
         """Open one tunnel."""
         host, port = self.endpoint
         writer = None

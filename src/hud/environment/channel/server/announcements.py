@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from asyncio import StreamReader, StreamWriter, open_connection, timeout
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -21,7 +20,7 @@ from hud.environment.channel.server.file_tracking import FileTracking
 from hud.environment.channel.server.sessions import Session, Sessions
 from hud.environment.channel.server.tools_server import NAME as TOOLS
 from hud.environment.channel.server.tools_server import ToolsServer
-from hud.environment.channel.splice import splice
+from hud.environment.streams import Stream, relay
 
 _DIAL_SECONDS = 10.0
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ssh": 22, "rfb": 5900, "cdp": 9222}
@@ -60,7 +59,8 @@ class Offers:
         for session in self.sessions:
             if session.tracking is not None and session.tracking.capability is capability:
                 return session.tracking.serve
-        return partial(_relay, await dial(capability))
+        there = await dial(capability)
+        return lambda reader, writer: relay((reader, writer), there)
 
     def find(self, params: dict[str, Any]) -> Capability:
         """Return the capability that `tunnel.open` asks for, of the session that it means."""
@@ -146,16 +146,7 @@ def _own(session: Session, name: str) -> Capability | None:
     return None
 
 
-async def _relay(
-    there: tuple[StreamReader, StreamWriter], reader: StreamReader, writer: StreamWriter
-) -> None:
-    try:
-        await splice((reader, writer), there)
-    finally:
-        there[1].close()
-
-
-async def dial(capability: Capability) -> tuple[StreamReader, StreamWriter]:
+async def dial(capability: Capability) -> Stream:
     """Connect to what serves a capability, on this machine or wherever its address says."""
     place = urlsplit(capability.url)
     port = place.port or _PORTS.get(place.scheme)

@@ -8,9 +8,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
-from hud.environment.workspace.network.policy import LOOPBACK, PROXY_PORT, Network
+from hud.environment.streams import Stream, relay
+from hud.environment.workspace.network.policy import (
+    IDLE_SECONDS,
+    LOOPBACK,
+    PROXY_PORT,
+    Network,
+)
 from hud.environment.workspace.network.proxy import Proxy
-from hud.environment.workspace.network.relay import Stream, relay
 from hud.errors import EnvironmentFault
 
 MOST_CONNECTIONS = 128
@@ -111,6 +116,6 @@ def _relays(connect: Callable[[], Awaitable[Stream]]) -> _Handle:
         except (OSError, TimeoutError):
             stream[1].transport.abort()
             return
-        await relay(stream, other)
+        await relay(stream, other, idle_seconds=IDLE_SECONDS)
 
     return pass_on

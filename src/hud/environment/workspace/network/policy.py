@@ -13,6 +13,8 @@ from hud.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
 PROXY_PORT = 3128
+IDLE_SECONDS = 600.0
+"""Limit of a connection in which one side sends nothing."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 

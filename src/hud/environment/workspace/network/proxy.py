@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
-from hud.environment.workspace.network.relay import Stream, relay
+from hud.environment.streams import Stream, relay
+from hud.environment.workspace.network.policy import IDLE_SECONDS
 
 _WEB_PORTS = (80, 443)
 _HEAD_SECONDS = 30.0
@@ -68,7 +69,7 @@ class Proxy:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
             outside[1].write(request.head)
-        await relay(stream, outside)
+        await relay(stream, outside, idle_seconds=IDLE_SECONDS)
 
     async def _connect(self, request: _Request) -> Stream:
         host, port = request.host, request.port
