@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
 
 from hud.errors import EnvironmentFault
 
@@ -14,6 +15,7 @@ CDP = "cdp/1.3"
 RFB = "rfb/3.8"
 ROBOT = "openpi/0"
 FILE_TRACKING = "filetracking/1"
+_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ssh": 22, "rfb": 5900, "cdp": 9222}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,23 @@ class Capability:
     def robot(cls, name: str = "robot", *, url: str, **params: Any) -> Capability:
         """A robot: `contract`."""
         return cls(name, ROBOT, url, params)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the URL, `scheme://host:port` or `host:port`; a scheme's own port where it names none.
+
+        Raises `EnvironmentFault` where there is no host or port to connect to.
+        """
+        try:
+            place = urlsplit(self.url if "//" in self.url else f"//{self.url}")
+            host, port = place.hostname, place.port or _PORTS.get(place.scheme)
+        except ValueError:
+            host = port = None
+        if host is None or port is None:
+            raise EnvironmentFault(
+                f"{self.name!r} has no address to connect to: {self.url!r} names no host and port."
+            )
+        return host, port
 
     def to_manifest(self) -> dict[str, Any]:
         """Return the binding that `hello` announces."""

@@ -66,6 +66,8 @@ _SPECIAL = {
     ]
 }
 
+_TWICE = {name.lower(): name.lower() for name in _MODIFIERS}
+"""Keys that a keyboard has on both sides."""
 _ALIASES = {
     "return": "enter",
     "kpenter": "enter",
@@ -81,36 +83,21 @@ _ALIASES = {
     "up": "arrowup",
     "right": "arrowright",
     "down": "arrowdown",
-    "ctrl": "control",
-    "controlleft": "control",
-    "controlright": "control",
-    "controll": "control",
-    "controlr": "control",
-    "ctrll": "control",
-    "ctrlr": "control",
-    "controlormeta": "control",
-    "shiftleft": "shift",
-    "shiftright": "shift",
-    "shiftl": "shift",
-    "shiftr": "shift",
-    "altleft": "alt",
-    "altright": "alt",
-    "altl": "alt",
-    "altr": "alt",
     "option": "alt",
     "cmd": "meta",
     "command": "meta",
-    "super": "meta",
-    "superl": "meta",
-    "superr": "meta",
     "win": "meta",
     "windows": "meta",
-    "metal": "meta",
-    "metar": "meta",
     "caps": "capslock",
     "print": "printscreen",
     "menu": "contextmenu",
     "back": "backspace",
+    "controlormeta": "control",
+    **{
+        f"{name}{side}": key
+        for name, key in {**_TWICE, "ctrl": "control", "super": "meta"}.items()
+        for side in ("", "left", "right", "l", "r")
+    },
 }
 
 _CHARACTER_NAMES = {

@@ -166,9 +166,7 @@ class Environment:
         With `prefix` the tools of each are called `SERVER_TOOL`; `include` and `exclude` choose for each server
         by its name. The rest is as for `connect_mcp`.
         """
-        servers = connected_servers(
-            config, prefix=prefix, include=include, exclude=exclude, **lifetime
-        )
+        servers = connected_servers(config, prefix, include or {}, exclude or {}, lifetime)
         return {server.name: self.add(server) for server in servers}
 
     @overload

@@ -181,12 +181,10 @@ class OpenParts:
                 ) from error
 
     def of(self, part: Part[Opened]) -> Opened | None:
-        """Return what the run has of `part`."""
         found = self._opened.get(id(part))
         return None if found is None else cast("Opened", found[1])
 
     def capabilities(self) -> list[Capability]:
-        """Return what agents may connect to."""
         found = (opened.capability for _, opened in self._opened.values())
         return [capability for capability in found if capability is not None]
 

@@ -101,7 +101,6 @@ class EnvironmentRun:
 
     @property
     def capabilities(self) -> list[Capability]:
-        """Capabilities for agents."""
         return [*self.environment.capabilities, *self.added, *self.parts.capabilities()]
 
     async def reach(self, capability: Capability) -> Capability:

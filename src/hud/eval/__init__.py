@@ -23,12 +23,13 @@ if TYPE_CHECKING:
         RuntimeResources,
         RuntimeTPU,
     )
+    from hud.environment.templates.task import Provider
     from hud.eval.chat import Chat
     from hud.eval.grade import Grade
     from hud.eval.job import Job
     from hud.eval.results.run_summary import RunSummary
     from hud.eval.results.statistics import JobStatistics, job_statistics
-    from hud.eval.rollouts import Provider, rollout
+    from hud.eval.rollouts import rollout
     from hud.eval.run import Run
     from hud.eval.runtimes import (
         ForkRuntime,
@@ -57,7 +58,7 @@ _HOMES = {
     "JobStatistics": "hud.eval.results.statistics",
     "LocalRuntime": "hud.eval.runtimes",
     "NullRecorder": "hud.trace.recording.recorder",
-    "Provider": "hud.eval.rollouts",
+    "Provider": "hud.environment.templates.task",
     "Recorder": "hud.trace.recording.recorder",
     "Run": "hud.eval.run",
     "RunSummary": "hud.eval.results.run_summary",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from hud.environment.templates.task import Player, Provider
 from hud.errors import UsageError
 from hud.eval.job import Job
-from hud.eval.rollouts import Provider, rollout
-from hud.eval.run import Player
+from hud.eval.rollouts import rollout
 from hud.trace import Trace
 from hud.trace.recording.recorder import Recorder
 

@@ -12,14 +12,14 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from hud.environment.templates.runtime_config import run_seconds_of
+from hud.environment.templates.task import Player, Provider
 from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, UsageError, located
 from hud.eval.grade import Grade
 from hud.eval.job import default_recorder
-from hud.eval.run import Phase, Player, Run
+from hud.eval.run import Phase, Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.trace import Step, Trace, new_id, now
 from hud.trace.recording.instrument import instrumented
@@ -27,10 +27,6 @@ from hud.trace.recording.recorder import NullRecorder, Recorder
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.environment.connection import Connection
-
-Provider = Callable[["Task"], "AbstractAsyncContextManager[Connection]"]
-"""A runtime: brings a fresh environment up for a task and yields the connection to it."""
 
 ROLLOUT_SECONDS = 3600.0
 """Limit of one rollout where the caller gives none: one hung episode must not block a job for ever."""

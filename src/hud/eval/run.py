@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 from hud.agents.budget import Budget
 from hud.errors import FailureKind, GraderFault
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.connection import Connection, ToolOutcome
     from hud.environment.part import RunTool
+    from hud.environment.templates.task import Player, Provider
 
 DEEPEST = 3
 """Deepest nesting of subagents: a run of this depth has none."""
@@ -49,12 +50,6 @@ Phase = Literal["provision", "setup", "agent", "tool", "grade", "over"]
 """Phase of a run; it decides the failure kind of a time-out."""
 
 
-class Player(Protocol):
-    """A player of runs: an `Agent`, or any coroutine function of a run."""
-
-    async def __call__(self, run: Any) -> Any: ...
-
-
 @dataclass(eq=False)
 class LiveRun:
     """State of a run that only its player's process has: connections, limits, budget."""
@@ -62,7 +57,7 @@ class LiveRun:
     connection: Connection | None = None
     world: AbstractAsyncContextManager[Connection] | None = None
     """Closes the environment."""
-    provider: Callable[[Task], AbstractAsyncContextManager[Connection]] | None = None
+    provider: Provider | None = None
     """The runtime, for a verifier that has an environment of its own."""
     phase: Phase = "provision"
     limit_seconds: float = math.inf
@@ -261,16 +256,7 @@ class Run(RunRecord):
         answer = check_answer(self.trace.content) or ""
         self.live.phase = "grade"
         await self._leave()
-        started = now()
-        frame = await self.live.connection.grade(answer, self.trace)
-        grade = Grade.from_dict(frame)
-        if grade.is_error:
-            raise GraderFault(grade.content or f"The grader of {self.slug!r} says that it failed.")
-        self.grade = grade
-        evaluation = TaskCall(
-            phase="evaluate", name=self.task.id, arguments={"answer": answer}, result=frame
-        )
-        self.record(Step(source="task", task_call=evaluation, started_at=started))
+        frame = await self._graded(self.live.connection, self.task, answer, now())
         if self.task.verifier is not None:
             await self._verify(self.task.verifier, frame)
         self.live.phase = "over"
@@ -295,16 +281,20 @@ class Run(RunRecord):
     ) -> None:
         started = now()
         await connection.start(verifier.id, verifier.args)
-        answer = json.dumps(frame)
-        verdict = await connection.grade(answer, self.trace)
-        grade = Grade.from_dict(verdict)
+        await self._graded(connection, verifier, json.dumps(frame), started)
+
+    async def _graded(
+        self, connection: Connection, task: Task, answer: str, started: datetime
+    ) -> dict[str, Any]:
+        """Have `task`, started over `connection`, grade `answer`; its grade is the run's."""
+        frame = await connection.grade(answer, self.trace)
+        grade = Grade.from_dict(frame)
         if grade.is_error:
-            raise GraderFault(grade.content or f"The verifier {verifier.slug!r} says it failed.")
+            raise GraderFault(grade.content or f"The grader of {task.slug!r} says that it failed.")
         self.grade = grade
-        call = TaskCall(
-            phase="evaluate", name=verifier.id, arguments={"answer": answer}, result=verdict
-        )
+        call = TaskCall(phase="evaluate", name=task.id, arguments={"answer": answer}, result=frame)
         self.record(Step(source="task", task_call=call, started_at=started))
+        return frame
 
     def fail(self, kind: FailureKind, problem: str) -> None:
         """End the run as failed by `kind`; only an agent's own failure counts, as reward 0."""
@@ -342,7 +332,6 @@ class Run(RunRecord):
         return again
 
     def summary(self) -> RunSummary:
-        """Summary for statistics and resuming."""
         usage = self.trace.usage
         return RunSummary(
             slug=self.slug,

@@ -14,9 +14,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from hud.environment.templates.task import Player, Provider
 from hud.errors import UsageError
-from hud.eval.rollouts import Provider, carry_out, check_limit, prepare
-from hud.eval.run import Player, Run
+from hud.eval.rollouts import carry_out, check_limit, prepare
+from hud.eval.run import Run
 from hud.trace import new_id
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from hud.environment.templates.task import Provider
 from hud.errors import RolloutError
 from hud.eval.job import Job
-from hud.eval.rollouts import Provider, bring_up, check_limit, set_deadline, settle, take_down
+from hud.eval.rollouts import bring_up, check_limit, set_deadline, settle, take_down
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.trace import new_id

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from hud.environment import Task
+from hud.environment.templates.task import Player, Provider
 from hud.environment.tools.results import tool_result
 from hud.errors import (
     EnvironmentFault,
@@ -27,7 +28,7 @@ from hud.errors import (
 )
 from hud.eval.job import Job, default_recorder
 from hud.eval.rollouts import carry_out, prepare
-from hud.eval.run import DEEPEST, Player, Run
+from hud.eval.run import DEEPEST, Run
 from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, new_id, now
 from hud.trace.recording.recorder import Recorder
 
@@ -184,9 +185,7 @@ async def close_made(agent: Player) -> None:
             await close()
 
 
-def _nested(
-    connection: Connection, name: str
-) -> Callable[[Task], AbstractAsyncContextManager[Connection]]:
+def _nested(connection: Connection, name: str) -> Provider:
     """Return the runtime of a subagent: a run of its environment, nested in its caller's."""
 
     @asynccontextmanager

@@ -19,7 +19,7 @@ from hud.fleet.docker import READY_SECONDS, ImageRuntime, container
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.connection import Connection
-    from hud.eval.rollouts import Provider
+    from hud.environment.templates.task import Provider
 
 MOST_WARM = 8
 """Builds that stay warm; of those that nobody plays in, the one used longest ago makes room."""

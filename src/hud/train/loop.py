@@ -34,7 +34,7 @@ from hud.train.supervised.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.eval.rollouts import Provider
+    from hud.environment.templates.task import Provider
     from hud.eval.run import Run
 
 __all__ = ["Score", "TrainReport", "WarmUpReport", "train", "warm_up"]

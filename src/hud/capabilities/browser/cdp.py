@@ -33,11 +33,10 @@ class CDPClient(CapabilityClient):
     protocol: ClassVar[str] = CDP
     environment: ClassVar[str] = "browser"
 
-    def __init__(self, devtools: DevTools, tabs: Tabs | None, page: Page | None) -> None:
-        self.devtools = devtools
+    def __init__(self, tabs: Tabs, size: tuple[int, int]) -> None:
+        self.devtools = tabs.devtools
         self._tabs = tabs
-        self._page = page
-        self._size = (0, 0)
+        self._size = size
         self._cursor: Point = (0, 0)
 
     @classmethod
@@ -45,32 +44,24 @@ class CDPClient(CapabilityClient):
         """Connect to `capability.url`: a DevTools WebSocket, or `http://host:port` of a debugging port."""
         url = await _socket_url(capability)
         devtools = DevTools(await WebSocketWire.open(url))
+        tabs = Tabs(devtools)
         try:
             if "/devtools/browser/" in url:
-                client = cls(devtools, Tabs(devtools), None)
-                assert client._tabs is not None
-                await client._tabs.follow()
+                await tabs.follow()
             else:
-                client = cls(devtools, None, Page(devtools, None, url.rsplit("/", 1)[-1]))
-                assert client._page is not None
-                await client._page.prepare()
-            client._size = await client.page.size()
+                await tabs.follow_one(url.rsplit("/", 1)[-1])
+            return cls(tabs, await tabs.front.size())
         except BaseException:
             await devtools.close()
             raise
-        return client
 
     async def close(self) -> None:
-        if self._tabs is not None:
-            await self._tabs.close()
+        await self._tabs.close()
         await self.devtools.close()
 
     @property
     def page(self) -> Page:
         """The tab in front."""
-        if self._page is not None:
-            return self._page
-        assert self._tabs is not None
         return self._tabs.front
 
     async def call(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -79,11 +70,7 @@ class CDPClient(CapabilityClient):
 
     def dialogs(self) -> list[str]:
         """Return what dialogs said since the last time; each was accepted at once."""
-        if self._tabs is not None:
-            return self._tabs.dialogs()
-        assert self._page is not None
-        said, self._page.dialogs = self._page.dialogs, []
-        return said
+        return self._tabs.dialogs()
 
     # -- the browser ------------------------------------------------------------------------------
 

@@ -57,7 +57,6 @@ class DevTools:
         self._listeners.append(listener)
 
     def unlisten(self, listener: Listener) -> None:
-        """Call it no more."""
         self._listeners.remove(listener)
 
     async def call(
@@ -109,7 +108,6 @@ class DevTools:
             self._pending.pop(identifier, None)
 
     async def close(self) -> None:
-        """Hang up."""
         await self._wire.close()
         self._reading.cancel()
         await asyncio.wait([self._reading])

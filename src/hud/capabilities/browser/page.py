@@ -224,22 +224,18 @@ class Page:
     # -- mouse ------------------------------------------------------------------------------------
 
     async def move(self, point: Point) -> None:
-        """Move the mouse."""
         self.cursor = point
         await self._mouse("mouseMoved", "none")
 
     async def mouse_down(self, button: Button, count: int = 1) -> None:
-        """Press a button where the mouse is."""
         self._held |= _BUTTON_BITS[button]
         await self._mouse("mousePressed", button, count)
 
     async def mouse_up(self, button: Button, count: int = 1) -> None:
-        """Release a button."""
         self._held &= ~_BUTTON_BITS[button]
         await self._mouse("mouseReleased", button, count)
 
     async def scroll(self, right: int, down: int) -> None:
-        """Turn the wheel where the mouse is."""
         await self._mouse("mouseWheel", "none", 0, deltaX=right, deltaY=down)
 
     async def _mouse(self, kind: str, button: str, count: int = 0, **more: float) -> None:
@@ -274,7 +270,6 @@ class Page:
                 await self.call("Input.insertText", {"text": value})
 
     async def key_down(self, key: Key) -> None:
-        """Press a key."""
         self._modifiers |= key.modifier
         if self._modifiers & 8:
             key = shifted(key)
@@ -283,7 +278,6 @@ class Page:
         await self._key("keyDown" if text else "rawKeyDown", key, text=text)
 
     async def key_up(self, key: Key) -> None:
-        """Release a key."""
         self._modifiers &= ~key.modifier
         await self._key("keyUp", key)
 

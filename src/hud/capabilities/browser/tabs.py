@@ -27,7 +27,8 @@ class Tabs:
     ) -> None:
         self.devtools, self.session, self.size = devtools, session, size
         self._pause = False
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str | None, Page] = {}
+        """By session; None is that of a connection to one page alone."""
         self._some = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         devtools.listen(self._heard)
@@ -56,6 +57,11 @@ class Tabs:
                 f"The browser has opened no page within {_FIRST_SECONDS:g} s."
             ) from None
 
+    async def follow_one(self, target_id: str) -> None:
+        """Follow the one page that the connection is to."""
+        page = self._pages[None] = Page(self.devtools, None, target_id)
+        await page.prepare()
+
     def __len__(self) -> int:
         return len(self._pages)
 
@@ -75,7 +81,6 @@ class Tabs:
         return said
 
     async def close(self) -> None:
-        """Stop following."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -96,14 +101,13 @@ class Tabs:
             gone = self._pages.pop(params["sessionId"], None)
             if gone is not None and self._pages:
                 self._beside(self._activate(next(reversed(self._pages.values()))))
-        elif session is not None and session in self._pages:
+        elif session in self._pages:
             page = self._pages[session]
             todo = page.heard(method, params)
             if todo is not None:
                 self._beside(page.answer(todo))
 
     async def _welcome(self, page: Page) -> None:
-        assert page.session is not None
         self._pages[page.session] = page
         try:
             await page.prepare()

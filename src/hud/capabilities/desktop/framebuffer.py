@@ -39,7 +39,6 @@ class Framebuffer:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height."""
         height, width, _ = self._pixels.shape
         return width, height
 

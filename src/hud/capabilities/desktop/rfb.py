@@ -9,7 +9,6 @@ import asyncio
 import struct
 from contextlib import suppress
 from typing import ClassVar, Self
-from urllib.parse import urlsplit
 
 from hud.capabilities.capability import RFB, Capability, CapabilityClient
 from hud.capabilities.desktop.framebuffer import Framebuffer, PasswordRefusedError, ProtocolError
@@ -20,7 +19,6 @@ from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 
 _CONNECT_SECONDS = 30.0
 _SEND_SECONDS = 30.0
-_PORT = 5900
 _NOTCH_PIXELS = 100
 """Pixels that a notch of the wheel scrolls, about."""
 _MOST_NOTCHES = 100
@@ -52,7 +50,7 @@ class RFBClient(CapabilityClient):
     @classmethod
     async def connect(cls, capability: Capability) -> Self:
         """Connect to `capability.url` (`rfb://host:port`) with `params["password"]`, where there is one."""
-        host, port = _address(capability.url)
+        host, port = capability.address
         where = f"{host}:{port}"
         password = capability.params.get("password")
         writer = None
@@ -205,17 +203,6 @@ class RFBClient(CapabilityClient):
     def _check(self) -> None:
         if self._lost is not None:
             raise EnvironmentFault(f"The desktop at {self._where} is gone: {self._lost}.")
-
-
-def _address(url: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(url if "//" in url else f"//{url}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if host is None:
-        raise EnvironmentFault(f"{url!r} is no address of a desktop; it must be rfb://host:port.")
-    return host, port or _PORT
 
 
 def _bit(button: Button) -> int:

@@ -47,5 +47,4 @@ class MCPClient(CapabilityClient):
         return answered.result
 
     async def close(self) -> None:
-        """Disconnect."""
         await self._link.close()

@@ -77,7 +77,6 @@ class Link:
             ) from error
 
     async def close(self) -> None:
-        """Disconnect."""
         await self._session.close()
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> Answered:

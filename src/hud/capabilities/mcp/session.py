@@ -76,7 +76,6 @@ class Session:
             raise
 
     async def close(self) -> None:
-        """End the session, in order."""
         task, self._task = self._task, None
         if task is None:
             return

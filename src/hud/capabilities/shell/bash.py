@@ -94,7 +94,6 @@ class _Output:
         self.done = False
 
     def add(self, data: bytes) -> None:
-        """Take a piece."""
         self._last += data
         at = self._last.find(self._mark)
         if at >= 0 and self._last.endswith(b"\n"):

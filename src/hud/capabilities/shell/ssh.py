@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
-from urllib.parse import urlsplit
 
 import asyncssh
 
@@ -252,15 +251,9 @@ async def _connection(capability: Capability) -> asyncssh.SSHClientConnection:
 
 
 async def _dial(capability: Capability) -> asyncssh.SSHClientConnection:
-    at = urlsplit(capability.url)
     params = capability.params
-    if at.hostname is None:
-        raise EnvironmentFault(
-            f"{capability.name!r} has no address of an SSH server: {capability.url!r}."
-        )
     return await asyncssh.connect(
-        at.hostname,
-        at.port or 22,
+        *capability.address,
         username=str(params.get("user") or "root"),
         client_keys=_client_keys(params),
         known_hosts=_known_hosts(params),

@@ -15,8 +15,8 @@ from hud.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
     from hud.cli.command_line import EvalCommand
+    from hud.environment.templates.task import Provider
     from hud.eval import Taskset
-    from hud.eval.rollouts import Provider
 
 RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
 MANY_PAID_RUNS = 50

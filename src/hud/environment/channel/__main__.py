@@ -19,7 +19,6 @@ from hud.errors import HudError
 
 
 def main() -> int:
-    """Load and serve."""
     parser = argparse.ArgumentParser(prog="hud.environment.channel")
     parser.add_argument("source")
     parser.add_argument("--host", default="127.0.0.1")

@@ -9,15 +9,7 @@ from typing import Any
 
 import orjson
 
-from hud.errors import (
-    AgentFault,
-    EnvironmentFault,
-    FailureKind,
-    GraderFault,
-    InfrastructureFault,
-    RolloutError,
-    UsageError,
-)
+from hud.errors import FailureKind, RolloutError, UsageError
 
 MAX_FRAME_BYTES = 16 << 20
 """Longest frame on TCP."""
@@ -30,12 +22,7 @@ BAD_PARAMS = -32602
 BAD_STATE = -32600
 TASK_FAILED = -32000
 
-_FAULTS: dict[FailureKind, type[RolloutError]] = {
-    "agent": AgentFault,
-    "environment": EnvironmentFault,
-    "grader": GraderFault,
-    "infrastructure": InfrastructureFault,
-}
+_FAULTS = {fault.kind: fault for fault in RolloutError.__subclasses__()}
 
 
 class FrameError(Exception):
@@ -113,17 +100,14 @@ async def read_frame(reader: StreamReader) -> dict[str, Any] | None:
 
 
 def request_frame(identifier: int, method: str, params: dict[str, Any]) -> bytes:
-    """Return a request as a line."""
     return _line({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
 
 
 def result_frame(identifier: Any, result: Any) -> bytes:
-    """Return an answer as a line."""
     return _line({"jsonrpc": "2.0", "id": identifier, "result": result})
 
 
 def error_frame(identifier: Any, error: ChannelError) -> bytes:
-    """Return an error answer as a line."""
     body: dict[str, Any] = {"code": error.code, "message": str(error)}
     if error.kind is not None:
         body["data"] = {"kind": error.kind}

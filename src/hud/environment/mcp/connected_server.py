@@ -1,7 +1,6 @@
 """`ConnectedServer`: an MCP server whose tools every run of an environment has.
 
-A run has a server of its own (a program is started for it, a session opened), unless it is shared. A server that
-is lost fails the runs that used it; the next run gets a fresh one.
+A server that is lost fails the runs that used it; the next run gets a fresh one.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict
 from weakref import WeakKeyDictionary
 
 from hud.environment.mcp.config import (
@@ -288,16 +287,14 @@ class ServerTool:
 
 def connected_servers(
     config: Mapping[str, Any] | str | Path,
-    *,
-    prefix: bool = False,
-    include: Mapping[str, Sequence[str]] | None = None,
-    exclude: Mapping[str, Sequence[str]] | None = None,
-    **lifetime: Unpack[Lifetime],
+    prefix: bool,
+    include: Mapping[str, Sequence[str]],
+    exclude: Mapping[str, Sequence[str]],
+    lifetime: Lifetime,
 ) -> list[ConnectedServer]:
     """Return the enabled servers of an `mcpServers` JSON, or of the file at that path; see `env.connect_mcp_config`."""
     servers = parse_servers(config)
-    wanted, unwanted = include or {}, exclude or {}
-    for chosen in (*wanted, *unwanted):
+    for chosen in (*include, *exclude):
         if chosen not in servers:
             known = ", ".join(servers) or "none"
             raise UsageError(f"There is no MCP server {chosen!r} to choose tools of ({known}).")
@@ -306,8 +303,8 @@ def connected_servers(
             source,
             name=name,
             prefix=name if prefix else None,
-            include=wanted.get(name),
-            exclude=unwanted.get(name, ()),
+            include=include.get(name),
+            exclude=exclude.get(name, ()),
             **lifetime,
         )
         for name, source in servers.items()

@@ -76,7 +76,6 @@ class EnvironmentServer:
         await self._bus.publish(PromptsListChanged())
 
     async def close(self) -> None:
-        """End all runs."""
         await self.runs.close()
 
     @asynccontextmanager

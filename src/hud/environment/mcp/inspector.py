@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -44,34 +46,29 @@ class Inspector:
             "start": _start,
             "grade": _grade,
         }
+        own_page = [Middleware(BaseHTTPMiddleware, dispatch=self._admit)]
         return [
-            Route("/", self._page, methods=["GET"]),
-            Route("/inspect/about", self._tell, methods=["GET"]),
-            Route("/inspect/reset", self._reset, methods=["POST"]),
-            *(
-                Route(f"/inspect/{name}", self._asked(answer), methods=["POST"])
-                for name, answer in asked.items()
-            ),
+            Route(path, endpoint, methods=[method], middleware=own_page)
+            for method, path, endpoint in (
+                ("GET", "/", self._page),
+                ("GET", "/inspect/about", self._tell),
+                ("POST", "/inspect/reset", self._reset),
+                *(("POST", f"/inspect/{name}", self._asked(each)) for name, each in asked.items()),
+            )
         ]
 
-    async def _page(self, request: Request) -> Response:
-        return self._refusal(request) or HTMLResponse(_PAGE.read_text(encoding="utf-8"))
+    async def _page(self, _: Request) -> Response:
+        return HTMLResponse(_PAGE.read_text(encoding="utf-8"))
 
-    async def _tell(self, request: Request) -> Response:
-        return self._refusal(request) or JSONResponse(self._about())
+    async def _tell(self, _: Request) -> Response:
+        return JSONResponse(self._about())
 
-    async def _reset(self, request: Request) -> Response:
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return refusal
+    async def _reset(self, _: Request) -> Response:
         await self._runs.leave(_VISITOR)
         return JSONResponse({})
 
     def _asked(self, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            refusal = self._refusal(request)
-            if refusal is not None:
-                return refusal
             began = time.perf_counter()
             try:
                 asked = await request.json()
@@ -83,8 +80,8 @@ class Inspector:
 
         return endpoint
 
-    def _refusal(self, request: Request) -> Response | None:
-        """Return what to answer to a request that is not from our own page."""
+    async def _admit(self, request: Request, answer: RequestResponseEndpoint) -> Response:
+        """Answer a request, or refuse one that is not from our own page."""
         origin = request.headers.get("origin")
         ours = request.url.hostname in self._hosts and (
             origin is None or urlsplit(origin).netloc == request.headers.get("host")
@@ -94,7 +91,7 @@ class Inspector:
         kind = request.headers.get("content-type", "")
         if request.method == "POST" and not kind.startswith("application/json"):
             return JSONResponse({"error": "Send application/json."}, status_code=415)
-        return None
+        return await answer(request)
 
 
 async def _show(run: Connection, asked: dict[str, Any]) -> dict[str, Any]:

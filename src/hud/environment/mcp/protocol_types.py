@@ -12,14 +12,12 @@ from hud.trace import ContentBlock, ImageContent, Message, TextContent, ToolResu
 
 
 def tool_of(spec: ToolSpec) -> types.Tool:
-    """Return a tool as clients list it."""
     return types.Tool(
         name=spec.name, description=spec.description or None, input_schema=spec.parameters
     )
 
 
 def said(result: ToolResult) -> types.CallToolResult:
-    """Return a tool's answer."""
     return types.CallToolResult(
         content=[_block(block) for block in result.content],
         structured_content=result.structured_content,
@@ -54,7 +52,6 @@ def typed(row: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def prompted(prompt: str | Sequence[Message]) -> types.GetPromptResult:
-    """Return a started task's prompt."""
     if isinstance(prompt, str):
         prompt = [Message(content=prompt)]
     messages = [

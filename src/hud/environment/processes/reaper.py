@@ -18,8 +18,8 @@ import signal
 import sys
 import time
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 2.0
 """Time for the program to end after SIGTERM; then it is killed."""
 
@@ -42,12 +42,12 @@ def _ask(number: int, frame: object) -> None:
 
 def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     parent, command = int(sys.argv[1]), sys.argv[2:]
     reaper = os.getpid()
     child = os.fork()
     if child == 0:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == reaper:
             _become(command)
         os._exit(127)
@@ -55,7 +55,7 @@ def main() -> None:
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, _ask)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:
             raise _Asked  # It died before the kernel was told.
         _let_go_of_pipes()
@@ -91,7 +91,7 @@ def _wait(child: int) -> int:
 
 
 def _end(child: int) -> int:
-    _kill(child, signal.SIGTERM)
+    kill(child, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -108,8 +108,8 @@ def _end(child: int) -> int:
 def _kill_the_rest() -> None:
     """Kill whatever is left below us, and what that leaves behind, until nothing is."""
     while True:
-        for pid in _children():
-            _kill(pid, signal.SIGKILL)
+        for pid in children():
+            kill(pid, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -118,7 +118,8 @@ def _kill_the_rest() -> None:
         time.sleep(0.002)
 
 
-def _children() -> list[int]:
+def children() -> list[int]:
+    """Return this process's children, those it adopted among them."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
             return [int(word) for word in file.read().split()]
@@ -139,7 +140,8 @@ def _code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _kill(pid: int, number: int) -> None:
+def kill(pid: int, number: int) -> None:
+    """Signal a process, if it is there."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

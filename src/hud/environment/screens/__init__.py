@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,12 +16,6 @@ __all__ = ["Browser", "Desktop"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Browser":
-        from hud.environment.screens.browser import Browser
-
-        return Browser
-    if name == "Desktop":
-        from hud.environment.screens.desktop import Desktop
-
-        return Desktop
+    if name in __all__:
+        return getattr(importlib.import_module(f"hud.environment.screens.{name.lower()}"), name)
     raise AttributeError(f"module 'hud.environment.screens' has no attribute {name!r}")

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import resource
-import shutil
 import signal
 import socket
 from asyncio.subprocess import PIPE, Process
@@ -22,7 +21,12 @@ from typing import Any
 
 import orjson
 
-from hud.environment.workspace.sandbox.bubblewrap import memory_file, sandbox_user
+from hud.environment.workspace.sandbox.bubblewrap import (
+    as_user,
+    found,
+    memory_file,
+    sandbox_user,
+)
 from hud.environment.workspace.sandbox.mounts import (
     INSIDE,
     hidden_files,
@@ -31,7 +35,6 @@ from hud.environment.workspace.sandbox.mounts import (
     system_mounts,
 )
 from hud.environment.workspace.sandbox.seccomp import filter_program
-from hud.errors import EnvironmentFault
 
 HOME = "/home/user"
 _ENTRY = Path(__file__).parent / "inside" / "entry.py"
@@ -124,17 +127,6 @@ _ENVIRONMENT = (
     ("PATH", "/usr/local/bin:/usr/bin:/bin"),
     ("TMPDIR", "/tmp"),
 )
-
-
-def found(program: str, package: str) -> str:
-    """Return the path of a program; raises `EnvironmentFault` where it is not installed."""
-    path = shutil.which(program)
-    if path is None:
-        raise EnvironmentFault(
-            f"There is no {program!r} on this machine; scripts/setup-worlds installs it "
-            f"(Debian package {package!r})."
-        )
-    return path
 
 
 class BoxedProgram:
@@ -230,17 +222,10 @@ class BoxedProgram:
             await self.process.wait()
 
 
-def _memory_is_limited() -> bool:
-    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-
-
 def _become(user: int | None) -> dict[str, Any]:
     """Return how a box is started as its user, and without a limit of address space."""
-    whose: dict[str, Any] = (
-        {} if user is None else {"user": user, "group": user, "extra_groups": []}
-    )
-    if not _memory_is_limited():
-        return whose
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return as_user(user)
 
     def change() -> None:
         _lift_memory_limit()  # While that is still allowed.

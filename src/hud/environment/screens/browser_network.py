@@ -74,7 +74,6 @@ class BrowserNetwork:
             self._proxy.allow(at.hostname, port)
 
     async def close(self) -> None:
-        """Let nothing out any more."""
         if self._network is not None:
             await self._network.close()
 

@@ -75,13 +75,11 @@ class Chromium:
         return by_itself(self.program.process.returncode)
 
     def fault(self) -> str | None:
-        """Return why it is gone, or None."""
         if not self.program.ended and not self.devtools.lost:
             return None
         return f"the browser has ended (status {self.program.process.returncode})"
 
     async def close(self) -> None:
-        """End it."""
         await self.devtools.close()
         await self.program.end()
 

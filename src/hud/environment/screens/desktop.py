@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from hud.capabilities import Capability
 from hud.capabilities.desktop.rfb import RFBClient
 from hud.environment.part import OpenPart, Part
-from hud.environment.screens.box import found
 from hud.environment.screens.browser import check_size, image_block
 from hud.environment.screens.display import SOCKETS, Display
 from hud.environment.screens.run_folders import run_folder
 from hud.environment.workspace import Mount, WorkspaceLimits
 from hud.environment.workspace.files import transfer
+from hud.environment.workspace.sandbox.bubblewrap import found
 from hud.environment.workspace.sandbox.mounts import HOME
 from hud.environment.workspace.sandbox.sandbox import Process
 from hud.environment.workspace.workspace import (

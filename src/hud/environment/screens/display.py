@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hud.environment.screens.box import Box, BoxedProgram, found
+from hud.environment.screens.box import Box, BoxedProgram
+from hud.environment.workspace.sandbox.bubblewrap import found
 from hud.errors import EnvironmentFault
 
 SOCKETS = "/tmp/.X11-unix"
@@ -89,13 +90,11 @@ class Display:
         raise EnvironmentFault(f"The desktop's display does not start: {program.complaints()}.")
 
     def fault(self) -> str | None:
-        """Return why it is gone, or None."""
         if not self.program.ended:
             return None
         return f"the display has ended (status {self.program.process.returncode})"
 
     async def close(self) -> None:
-        """End it."""
         await self.program.end()
 
 

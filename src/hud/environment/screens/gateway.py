@@ -47,7 +47,6 @@ class Gateway:
 
     @property
     def browser_path(self) -> str:
-        """Path of the whole browser."""
         return f"/devtools/browser/{self.token}"
 
     @property

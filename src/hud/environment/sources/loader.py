@@ -37,7 +37,7 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
                 f"{path} has no {', '.join(FOLDER_FILES[:-1])} or {FOLDER_FILES[-1]}."
             )
         path = found[0]
-    module = load_file(path) if path.suffix == ".py" else _load_module(text)
+    module = load_file(path) if path.suffix == ".py" else load_module(text)
     return _pick(module, str(path), attribute, name)
 
 
@@ -93,7 +93,8 @@ def _make_neighbours_importable(folder: Path) -> None:
             del sys.modules[name]
 
 
-def _load_module(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
+    """Import a module by its dotted name; errors name file and line."""
     with _telling_where(name):
         try:
             return importlib.import_module(name)
@@ -114,19 +115,25 @@ def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> E
             )
             raise UsageError(f"{where} {kind} {attribute!r}.")
         return value
-    unique = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
-    found = [value for value in unique.values() if name is None or value.name == name]
+    unique = environments_of(module)
+    found = [value for value in unique if name is None or value.name == name]
     if name is None and len(found) > 1:
         # Of a hierarchy in one file, the environment is the one whose subagents the others are.
         found = [value for value in found if not _is_called(value, found)] or found
     if len(found) == 1:
         return found[0]
-    names = ", ".join(value.name for value in unique.values())
+    names = ", ".join(value.name for value in unique)
     if not found:
         raise UsageError(
             f"{where} holds no Environment{f' named {name!r} (it has: {names})' if name and names else ''}."
         )
     raise UsageError(f"{where} holds several environments ({names}); name one: {where}:ATTRIBUTE.")
+
+
+def environments_of(module: ModuleType) -> list[Environment]:
+    """Return the environments that a module has at its top level, each once."""
+    found = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
+    return list(found.values())
 
 
 def _is_called(environment: Environment, callers: Iterable[Environment]) -> bool:

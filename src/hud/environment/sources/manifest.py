@@ -37,12 +37,10 @@ def manifest_of(environment: Environment) -> dict[str, Any]:
 
 
 def tool_row(spec: ToolSpec) -> dict[str, Any]:
-    """Return a tool as manifests tell it."""
     return {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
 
 
 def main() -> int:
-    """Load and describe."""
     parser = argparse.ArgumentParser(prog="hud.environment.sources.manifest")
     parser.add_argument("source")
     parser.add_argument("out", type=Path)

@@ -82,7 +82,7 @@ def requirements_of(slug: str, stored: dict[str, Any] | None) -> RuntimeConfig:
     if not stored:
         return _NOTHING
     try:
-        return RuntimeConfig.model_validate(stored or {})
+        return RuntimeConfig.model_validate(stored)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
@@ -94,11 +94,9 @@ def run_seconds_of(stored: dict[str, Any] | None) -> float:
 
     What is no requirement at all is for the runtime to refuse.
     """
-    if not stored:
-        return math.inf
     try:
-        limits = RuntimeConfig.model_validate(stored or {}).limits
-    except ValidationError:
+        limits = requirements_of("", stored).limits
+    except UsageError:
         return math.inf
     return math.inf if limits is None or limits.run_timeout_s is None else limits.run_timeout_s
 

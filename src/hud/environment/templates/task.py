@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from hud.environment.environment import Environment
     from hud.trace.recording.recorder import RecordedRun, Recorder
 
-Plays = Callable[[Any], Awaitable[Any]]
+Player = Callable[[Any], Awaitable[Any]]
 """An agent, or any coroutine function of a run."""
-Provides = Callable[["Task"], AbstractAsyncContextManager["Connection"]]
+Provider = Callable[["Task"], AbstractAsyncContextManager["Connection"]]
 """A runtime: brings a task's environment up and takes it down."""
 
 
@@ -119,9 +119,9 @@ class Task(BaseModel):
 
     async def run(
         self,
-        agent: Plays,
+        agent: Player,
         *,
-        runtime: Provides | None = None,
+        runtime: Provider | None = None,
         group: int | None = None,
         max_concurrent: int | None = None,
         job: EvaluatedJob | None = None,

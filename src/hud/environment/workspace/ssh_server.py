@@ -40,7 +40,6 @@ class Keys:
 
     @classmethod
     def generate(cls) -> Keys:
-        """Make new ones."""
         return cls(
             asyncssh.generate_private_key("ssh-ed25519"),
             asyncssh.generate_private_key("ssh-ed25519"),

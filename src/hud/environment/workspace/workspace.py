@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hud.capabilities import Capability
 from hud.environment.part import OpenPart, Part
 from hud.environment.workspace.files import transfer
-from hud.environment.workspace.files.changes import SKIPPED, Changes
+from hud.environment.workspace.files.changes import SKIPPED
 from hud.environment.workspace.files.follower import Following
 from hud.environment.workspace.network.open_network import OpenNetwork
 from hud.environment.workspace.network.policy import Network, Peer
@@ -174,7 +174,7 @@ class OpenWorkspace(OpenPart):
         self.server = WorkspaceServer(sandbox)
         self.network = OpenNetwork(sandbox, sandbox.dial)
         self._run_name, self._part = run_name, part
-        self._changes = Changes(part.untracked) if part.track_files else None
+        self._files = Following(sandbox, part.untracked) if part.track_files else None
         self._looking = asyncio.Lock()
         self._clock: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -194,12 +194,11 @@ class OpenWorkspace(OpenPart):
             cwd=plan.folder,
             isolation="bwrap",
         )
-        if self._changes is not None:
-            await asyncio.to_thread(self._changes.begin, self.sandbox.folder)
+        if self._files is not None:
+            await self._files.begin()
         self._clock = self.sandbox.loop.call_later(plan.limits.seconds, self._time_is_up)
 
     async def close(self) -> None:
-        """End everything."""
         if self._clock is not None:
             self._clock.cancel()
         if self._ending is not None:
@@ -279,15 +278,14 @@ class OpenWorkspace(OpenPart):
         )
 
     async def observe(self) -> dict[str, Any]:
-        """Return what changed in the files."""
-        if self._changes is None or self.sandbox.problem is not None:
+        if self._files is None or self.sandbox.problem is not None:
             return {}
         async with self._looking:
-            changed = await asyncio.to_thread(self._changes.since_last, self.sandbox.folder)
+            changed = await self._files.changed()
         return {"files": changed} if changed else {}
 
     async def follow_files(self) -> Following | None:
-        if self._changes is None:
+        if self._files is None:
             return None
         following = Following(self.sandbox, self._part.untracked)
         await following.begin()

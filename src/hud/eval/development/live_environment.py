@@ -34,7 +34,6 @@ class Version:
 
     serial: int
     process: ServedProcess
-    port: int
     name: str
     version: str
 
@@ -104,8 +103,7 @@ class LiveEnvironment:
                 self._tell(f"{self.source}: {lost.reason}. It is started again.")
                 await self.version.process.end()  # What it left behind, too.
                 self._version = await self._bring_up()
-        version = self.version
-        return await _dialled(version.process, version.port, self._ready_timeout)
+        return await self.version.process.connect(self._ready_timeout)
 
     async def _follow(self) -> None:
         from watchfiles import awatch
@@ -154,8 +152,7 @@ class LiveEnvironment:
         printed = _Printed(self._hear)
         process = await ServedProcess.start(self.source, hear=printed)
         try:
-            port = await process.port(self._ready_timeout)
-            first = await _dialled(process, port, self._ready_timeout)
+            first = await process.connect(self._ready_timeout)
             name, version = first.name, first.version
             await first.close()
         except BaseException:
@@ -163,7 +160,7 @@ class LiveEnvironment:
             raise
         printed.release()
         self._serial += 1
-        return Version(self._serial, process, port, name, version)
+        return Version(self._serial, process, name, version)
 
 
 class _Printed:
@@ -183,12 +180,6 @@ class _Printed:
         kept, self._kept = self._kept, None
         for printed in kept or []:
             self._hear(printed)
-
-
-async def _dialled(process: ServedProcess, port: int, seconds: float) -> RemoteConnection:
-    connection = await RemoteConnection.dial("127.0.0.1", port, ready_timeout=seconds)
-    connection.why_lost = process.why_lost
-    return connection
 
 
 def own_folder(source: str) -> Path:

@@ -46,7 +46,6 @@ class RunRecord:
 
     @property
     def slug(self) -> str:
-        """The task's slug."""
         return self.task.slug or self.task.id
 
     @property
@@ -61,7 +60,6 @@ class RunRecord:
 
     @property
     def content(self) -> str | None:
-        """The agent's answer."""
         return self.trace.content
 
     @property

@@ -44,7 +44,6 @@ class OpenClients:
         return client
 
     async def close(self) -> None:
-        """Close all of them."""
         self._clients.clear()
         await self._stack.aclose()
 
@@ -62,7 +61,6 @@ class OpenClients:
 
 
 async def connect_client(capability: Capability) -> CapabilityClient:
-    """Return a client of a capability, connected."""
     home = _CLIENTS.get(capability.protocol)
     if home is None:
         raise NotFoundError(

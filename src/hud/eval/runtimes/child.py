@@ -22,9 +22,8 @@ from typing import Any
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.environment.channel.server.control_server import ControlServer
 from hud.environment.environment import Environment
+from hud.environment.processes.reaper import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -39,7 +38,7 @@ class Limits:
 
 def adopt_orphans() -> None:
     """Make this process the parent of its descendants whose own parents end, so that it can end them too."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def live_and_leave(
@@ -94,7 +93,7 @@ async def serve_stream(environment: Environment, stream: socket.socket) -> None:
 
 
 def _die_with(parent: int) -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # It died before the kernel was told.
 

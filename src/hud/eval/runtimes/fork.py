@@ -61,7 +61,6 @@ class ForkRuntime:
 
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
-        """Fork a process for one rollout."""
         asked = refuse_unsupported(
             task.slug, task.runtime_config, "ForkRuntime", honoured=["memory_mb"]
         )

@@ -12,7 +12,8 @@ from hud.eval.grade import Grade
 from hud.trace import dashed, parse_trace
 
 if TYPE_CHECKING:
-    from hud.eval.run import Player, Run
+    from hud.environment.templates.task import Player
+    from hud.eval.run import Run
 
 POLL_SECONDS = 5.0
 _FIRST_POLL_SECONDS = 0.2

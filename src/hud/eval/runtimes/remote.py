@@ -39,7 +39,6 @@ class Runtime:
 
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
-        """Connect for one rollout."""
         del task
         ready = float(self.params.get("ready_timeout", 30.0))
         connection = await RemoteConnection.dial(self.host, self.port, ready_timeout=ready)
@@ -66,10 +65,8 @@ class SubprocessRuntime:
         ready_timeout = self.ready_timeout if startup is None else startup
         served = await ServedProcess.start(self.source)
         try:
-            port = await served.port(ready_timeout)
-            connection = await RemoteConnection.dial("127.0.0.1", port, ready_timeout=ready_timeout)
+            connection = await served.connect(ready_timeout)
             connection.address = f"subprocess:{served.process.pid}"
-            connection.why_lost = served.why_lost
             try:
                 yield connection
             finally:

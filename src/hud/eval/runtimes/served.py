@@ -10,10 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from hud.environment.channel.client.remote_connection import Loss
+from hud.environment.channel.client.remote_connection import Loss, RemoteConnection
 from hud.errors import EnvironmentFault, UsageError
-from hud.eval.runtimes.exits import SHOWN, told_exit
-from hud.eval.runtimes.interpreter import Interpreter
+from hud.eval.runtimes.interpreter import SHOWN, Interpreter, told_exit
 
 _ANNOUNCED = b"HUD_SERVE_PORT="
 _NOT_LOADED = 2
@@ -76,6 +75,13 @@ class ServedProcess:
         if self.process.returncode == _NOT_LOADED:
             raise UsageError(self.said.decode("utf-8", "replace").strip())
         raise EnvironmentFault(f"{self.source} did not come up: {told}.")
+
+    async def connect(self, timeout: float) -> RemoteConnection:
+        """Connect for one run, once the environment listens; each of the two takes at most `timeout` seconds."""
+        port = await self.port(timeout)
+        connection = await RemoteConnection.dial("127.0.0.1", port, ready_timeout=timeout)
+        connection.why_lost = self.why_lost
+        return connection
 
     async def why_lost(self) -> Loss:
         """Return how the process ended, and the last it said."""

@@ -15,7 +15,7 @@ from hud.errors import UsageError
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.connection import Connection
-    from hud.eval.rollouts import Provider
+    from hud.environment.templates.task import Provider
 
 _READY_SECONDS = 30.0
 

@@ -22,8 +22,7 @@ from hud.environment.channel.client.remote_connection import Loss
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits
-from hud.eval.runtimes.exits import told_exit
-from hud.eval.runtimes.interpreter import Interpreter
+from hud.eval.runtimes.interpreter import Interpreter, told_exit
 from hud.eval.runtimes.zygote import MESSAGE_BYTES
 from hud.trace import ToolSpec
 
@@ -133,7 +132,6 @@ class WarmServer:
         return server
 
     async def fork(self, limits: Limits) -> Child:
-        """Fork a child, and connect to it."""
         ours, theirs = socket.socketpair()
         child = Child(self, next(self._numbers), limits)
         self._children[child.number] = child
@@ -180,7 +178,6 @@ class WarmServer:
             self.control.send(orjson.dumps(message))
 
     def forget(self, child: Child) -> None:
-        """A child is over."""
         self._children.pop(child.number, None)
 
     def stop(self) -> None:

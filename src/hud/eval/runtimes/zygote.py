@@ -28,6 +28,7 @@ import orjson
 
 from hud.environment.channel.client.remote_connection import RemoteConnection
 from hud.environment.environment import Environment
+from hud.environment.processes.reaper import children, kill
 from hud.environment.processes.secret_variables import withhold_secrets
 from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
@@ -85,7 +86,7 @@ class Zygote:
         self.control = control
         self.children: dict[int, Child] = {}
         self.outputs: dict[int, Child] = {}
-        self.own = set(_descendants())
+        self.own = set(children())
         """Processes that the environment's import started; they live as long as this process."""
         self.wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.poller = select.epoll()
@@ -119,8 +120,8 @@ class Zygote:
         while time.monotonic() < deadline:
             for child in self.children.values():
                 _kill_group(child.pid)
-            for pid in _descendants():
-                _kill(pid)
+            for pid in children():
+                kill(pid, signal.SIGKILL)
             try:
                 if os.waitpid(-1, os.WNOHANG)[0] == 0:
                     time.sleep(0.002)
@@ -207,9 +208,9 @@ class Zygote:
                 code = os.waitstatus_to_exitcode(status)
                 self._tell_end(child, code, usage.ru_utime + usage.ru_stime)
         if reaped:
-            for pid in _descendants():
+            for pid in children():
                 if pid not in self.children and pid not in self.own:
-                    _kill(pid)
+                    kill(pid, signal.SIGKILL)
 
     def _tell_end(self, child: Child, status: int, cpu_seconds: float) -> None:
         child.listen()
@@ -225,26 +226,11 @@ class Zygote:
         )
 
 
-def _descendants() -> list[int]:
-    """Return this process's children, those it adopted among them; none where the kernel does not tell."""
-    pid = os.getpid()
-    try:
-        with open(f"/proc/self/task/{pid}/children", encoding="ascii") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-
-
 def _kill_group(pid: int) -> None:
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        _kill(pid)  # Not yet its own group's leader, or all of it gone.
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        kill(pid, signal.SIGKILL)  # Not yet its own group's leader, or all of it gone.
 
 
 async def _rehearse() -> None:
@@ -295,7 +281,6 @@ def _publish(environment: Environment, control: socket.socket) -> None:
 
 
 def main(descriptor: int, source: str) -> None:
-    """Load the environment, and serve."""
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us.

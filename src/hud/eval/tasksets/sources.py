@@ -6,7 +6,6 @@ Rows name their environment; where a file of that environment lies beside the ro
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +15,7 @@ import orjson
 from pydantic import ValidationError
 
 from hud.environment import Environment, Task
-from hud.environment.sources.loader import load_file
+from hud.environment.sources.loader import environments_of, load_file, load_module
 from hud.errors import NotFoundError, UsageError
 from hud.eval.tasksets.taskset import Taskset
 
@@ -32,7 +31,7 @@ def load_tasks(path: Path) -> list[Task]:
     if not path.exists():
         raise NotFoundError(f"There is no file {path}.")
     if path.suffix == ".py":
-        return _from_python(path)
+        return tasks_of(load_file(path), path)
     if path.suffix in (".json", ".jsonl"):
         return _from_rows(path)
     raise UsageError(f"{path}: tasks are read from .py, .json and .jsonl files, and from folders.")
@@ -43,11 +42,7 @@ def load_module_tasks(source: str | Path) -> list[Task]:
     path = Path(source)
     if path.suffix == ".py" or path.exists():
         return load_tasks(path)
-    try:
-        module = importlib.import_module(str(source))
-    except ModuleNotFoundError as error:
-        raise NotFoundError(f"There is no file or module {str(source)!r} ({error}).") from None
-    return tasks_of(module, path)
+    return tasks_of(load_module(str(source)), path)
 
 
 def save_tasks(tasks: Iterable[Task], path: Path) -> None:
@@ -71,7 +66,7 @@ def tasks_of(module: ModuleType, origin: Path) -> list[Task]:
                 found.setdefault(id(task), task)
     if found:
         return list(found.values())
-    minted = [task for value in _environments(module) for task in _mint(value)]
+    minted = [task for value in environments_of(module) for task in _mint(value)]
     if not minted:
         raise UsageError(
             f"{origin} defines no tasks: make some at its top level, such as "
@@ -90,10 +85,6 @@ def _from_folder(folder: Path) -> list[Task]:
     raise UsageError(
         f"The folder {folder} holds none of {', '.join(_FOLDER_FILES)}; name the file to load."
     )
-
-
-def _from_python(path: Path) -> list[Task]:
-    return tasks_of(load_file(path), path)
 
 
 def _from_rows(path: Path) -> list[Task]:
@@ -150,15 +141,10 @@ def _environment_beside(path: Path, name: str) -> Environment | None:
     for stem in ("env", "environment", "tasks", name):
         candidate = path.parent / f"{stem}.py"
         if candidate.is_file():
-            for environment in _environments(load_file(candidate)):
+            for environment in environments_of(load_file(candidate)):
                 if environment.name == name:
                     return environment
     return None
-
-
-def _environments(module: ModuleType) -> list[Environment]:
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
-    return list(found.values())
 
 
 def _tasks_in(value: Any) -> Iterator[Task]:

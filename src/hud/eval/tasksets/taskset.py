@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hud.environment.templates.task import Player, Provider
 from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
-from hud.eval.rollouts import Provider
-from hud.eval.run import Player, Run
+from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.scheduler import Finished, StopSignal, make_ready, plan_missing, run_planned
 from hud.eval.tasksets.suggestions import did_you_mean

@@ -20,7 +20,7 @@ import orjson
 
 from hud.client.presence import presence
 from hud.errors import ConflictError, NotFoundError
-from hud.eval.runtimes.exits import SHOWN, told_exit
+from hud.eval.runtimes.interpreter import SHOWN, told_exit
 from hud.platform.access import Identity, Scope
 from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.training.runs import TrainingRuns

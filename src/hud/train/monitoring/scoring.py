@@ -17,7 +17,7 @@ from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.sampling import Rollouts, load_tasks
 
 if TYPE_CHECKING:
-    from hud.eval.rollouts import Provider
+    from hud.environment.templates.task import Provider
     from hud.eval.scheduler import StopSignal
     from hud.eval.tasksets.taskset import Taskset
 

@@ -10,7 +10,7 @@ from hud.eval import runtimes
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.eval.rollouts import Provider
+    from hud.environment.templates.task import Provider
 
 
 def runtime_named(name: str, tasks: Sequence[Task]) -> Provider:

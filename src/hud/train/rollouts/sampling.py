@@ -16,8 +16,8 @@ from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.results.intervals import clustered_interval
-from hud.eval.rollouts import provider_for, release
 from hud.eval.run import Run
+from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.scheduler import StopSignal, make_ready, plan, run_planned
 from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
@@ -29,7 +29,7 @@ from hud.train.rollouts.subagents import agent_of, refuse_efforts, subagents_of
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.eval.rollouts import Provider
+    from hud.environment.templates.task import Provider
     from hud.trace import ChatModel
 
 Models = Mapping[str, "ChatModel"]
@@ -121,23 +121,18 @@ class Rollouts:
         agent = self._agent(
             models, config.temperature, (config.seed, *place), config.progress_of(step)
         )
-        provider = self.runtime if self.runtime is not None else provider_for([task])
         await make_ready(agent, None, config.rollout_timeout)
-        try:
-            return await run_planned(
-                plan([task], config.group),
-                agent,
-                job,
-                provider,
-                max_concurrent=config.group,
-                rollout_timeout=config.rollout_timeout,
-                stop=self.stop,
-                on_run=ended,
-                limit=limit,
-            )
-        finally:
-            if self.runtime is None:
-                await release(provider)
+        return await run_planned(
+            plan([task], config.group),
+            agent,
+            job,
+            self.runtime if self.runtime is not None else LocalRuntime(),
+            max_concurrent=config.group,
+            rollout_timeout=config.rollout_timeout,
+            stop=self.stop,
+            on_run=ended,
+            limit=limit,
+        )
 
     async def score(self, models: Models, tasks: list[Task], step: int) -> Score | None:
         """Play held-out tasks, and return their mean reward; None where nothing was measured.

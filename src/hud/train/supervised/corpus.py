@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import UsageError
-from hud.eval.rollouts import provider_for
+from hud.eval.runtimes.local import LocalRuntime
 from hud.trace import ChatMessage, ToolSpec, text_of
 from hud.train.supervised.recorded_runs import conversation_of, recorded_examples
 
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.connection import Connection
-    from hud.eval.rollouts import Provider
+    from hud.environment.templates.task import Provider
     from hud.eval.tasksets.taskset import Taskset
 
 MOST_TASKS = 400
@@ -29,7 +29,7 @@ MOST_TASKS = 400
 async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[str]:
     """Return the text of every prompt, of the tools, and of what tools without arguments say."""
     texts: list[str] = []
-    provider = runtime if runtime is not None else provider_for(list(tasks))
+    provider = runtime if runtime is not None else LocalRuntime()
     for task in list(tasks)[:MOST_TASKS]:
         async with provider(task) as world:
             texts += await _texts_of_task(world, task)

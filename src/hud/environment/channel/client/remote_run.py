@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from hud.capabilities import Capability
 from hud.capabilities.capability import FILE_TRACKING
 from hud.environment.channel.client.grade_request import grade_params
-from hud.environment.channel.client.remote_files import RemoteFiles
 from hud.environment.channel.client.tunnels import Tunnels
 from hud.environment.channel.framing import MAX_FRAME_BYTES, METHOD_NOT_FOUND, ChannelError
 from hud.environment.connection import Connection, ToolOutcome
@@ -23,6 +22,9 @@ from hud.environment.templates.prompts import StartFrame
 from hud.environment.tools.agent_tool import Delegation
 from hud.errors import EnvironmentFault, RolloutError
 from hud.trace import Message, ToolResult, ToolSpec, Trace
+
+if TYPE_CHECKING:
+    from hud.environment.channel.client.remote_files import RemoteFiles
 
 _PROMPT: TypeAdapter[str | list[Message]] = TypeAdapter(str | list[Message])
 _BINDINGS = TypeAdapter(dict[str, dict[str, Any]])
@@ -152,6 +154,8 @@ class RemoteRun(ABC):
 
     async def _follow_files(self) -> None:
         """Have what each step changes in the files told, where the environment offers that."""
+        from hud.environment.channel.client.remote_files import RemoteFiles  # A connection itself.
+
         for capability in self.capabilities:
             if capability.protocol == FILE_TRACKING and self._files is None:
                 try:

@@ -66,7 +66,6 @@ class Tunnels:
         return replace(capability, url=urlunsplit(place._replace(netloc=f"{user}127.0.0.1:{port}")))
 
     async def close(self) -> None:
-        """End all of them."""
         for server in self._listening.values():
             server.close()
         for _, writer in self._ready.values():
@@ -93,7 +92,6 @@ class Tunnels:
             self._carrying.discard(task)
 
     async def _open(self, name: str) -> Stream:
-        """Open one tunnel."""
         host, port = self.endpoint
         writer = None
         try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from asyncio import StreamReader, StreamWriter, open_connection, timeout
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
 from hud.capabilities import Capability
 from hud.capabilities.capability import FILE_TRACKING
@@ -23,7 +22,6 @@ from hud.environment.channel.server.tools_server import ToolsServer
 from hud.environment.streams import Stream, relay
 
 _DIAL_SECONDS = 10.0
-_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ssh": 22, "rfb": 5900, "cdp": 9222}
 
 _Speak = Callable[[StreamReader, StreamWriter], Awaitable[None]]
 """Serves one tunnel until it ends."""
@@ -148,21 +146,14 @@ def _own(session: Session, name: str) -> Capability | None:
 
 async def dial(capability: Capability) -> Stream:
     """Connect to what serves a capability, on this machine or wherever its address says."""
-    place = urlsplit(capability.url)
-    port = place.port or _PORTS.get(place.scheme)
-    if place.hostname is None or port is None:
-        raise ChannelError(
-            TASK_FAILED,
-            f"capability {capability.name!r} has no host and port to connect to: {capability.url!r}",
-            "environment",
-        )
+    host, port = capability.address
     try:
         async with timeout(_DIAL_SECONDS):
-            return await open_connection(place.hostname, port)
+            return await open_connection(host, port)
     except (OSError, TimeoutError) as error:
         told = str(error) or f"no answer within {_DIAL_SECONDS:g} s"
         raise ChannelError(
             TASK_FAILED,
-            f"capability {capability.name!r} does not answer at {place.hostname}:{port}: {told}",
+            f"capability {capability.name!r} does not answer at {host}:{port}: {told}",
             "environment",
         ) from error

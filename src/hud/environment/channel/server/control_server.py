@@ -54,7 +54,6 @@ class ControlServer:
             await self.close()
 
     async def close(self) -> None:
-        """End every session."""
         await self.offers.tools.close()
         await self.sessions.close()
 

@@ -62,7 +62,6 @@ class ToolsServer:
         return Capability.mcp(NAME, url=url, transport="streamable-http", auth_token=session.token)
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._socket is None:
             return
         asyncio.get_running_loop().remove_reader(self._socket)
@@ -95,34 +94,28 @@ class ToolsServer:
 
 
 def _manager(sessions: Sessions) -> StreamableHTTPSessionManager:
+    from mcp import types
     from mcp.server.lowlevel import Server
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    async def list_tools(context: Any, params: Any) -> dict[str, Any]:
+    from hud.environment.mcp.protocol_types import said, tool_of
+
+    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         del params
         run = await _session(sessions, context.request.url.path).open()
-        return {
-            "tools": [
-                {
-                    "name": spec.name,
-                    "description": spec.description,
-                    "inputSchema": spec.parameters,
-                }
-                for spec in await run.list_tools()
-            ]
-        }
+        return types.ListToolsResult(tools=[tool_of(spec) for spec in await run.list_tools()])
 
-    async def call_tool(context: Any, params: Any) -> dict[str, Any]:
+    async def call_tool(context: Any, params: Any) -> types.CallToolResult:
         run = await _session(sessions, context.request.url.path).open()
         outcome = await run.call_tool(params.name, params.arguments or {})
-        return outcome.result.model_dump(by_alias=True, exclude_none=True)
+        return said(outcome.result)
 
     environment = sessions.environment
     server: Server[Any] = Server(
         environment.name,
         version=environment.version,
-        on_list_tools=list_tools,  # type: ignore[arg-type]
-        on_call_tool=call_tool,  # type: ignore[arg-type]
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
     )
     return StreamableHTTPSessionManager(server, stateless=True)
 

@@ -1,4 +1,4 @@
-"""Follows a workspace's files for one who asks from time to time, beside what is recorded of each step."""
+"""Follows a workspace's files: for what is recorded of each step, and for clients that ask from time to time."""
 
 from __future__ import annotations
 

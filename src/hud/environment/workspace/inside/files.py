@@ -96,7 +96,6 @@ def copy(source: int, target: int, most: int = sys.maxsize) -> None:
 
 
 def main() -> int:
-    """Do what the command line says."""
     what, path = sys.argv[1], os.fsencode(sys.argv[2]).decode("utf-8", "surrogateescape")
     try:
         if what == "write":

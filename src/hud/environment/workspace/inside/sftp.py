@@ -40,13 +40,11 @@ class Message:
         self.at = 0
 
     def number(self, kind: str = ">I") -> int:
-        """Take an integer."""
         (value,) = struct.unpack_from(kind, self.data, self.at)
         self.at += struct.calcsize(kind)
         return int(value)
 
     def string(self) -> bytes:
-        """Take a string."""
         length = self.number()
         value = self.data[self.at : self.at + length]
         if len(value) != length:
@@ -80,7 +78,6 @@ class Server:
         self.opened = 0
 
     def handle(self) -> bytes:
-        """Return a new handle."""
         self.opened += 1
         return str(self.opened).encode()
 
@@ -253,7 +250,6 @@ METHODS = {
 
 
 def string(value: bytes) -> bytes:
-    """Return it with its length before it."""
     return struct.pack(">I", len(value)) + value
 
 
@@ -263,7 +259,6 @@ def packed(kind: int, value: bytes) -> bytes:
 
 
 def status(code: int, words: str = "") -> bytes:
-    """Return how it went."""
     return struct.pack(">BI", STATUS, code) + string(words.encode()) + string(b"")
 
 
@@ -282,7 +277,6 @@ def shape(found: os.stat_result) -> bytes:
 
 
 def attributes(found: os.stat_result) -> bytes:
-    """Return an answer of attributes."""
     return struct.pack(">B", ATTRIBUTES) + shape(found)
 
 
@@ -300,7 +294,6 @@ def named(name: bytes, path: bytes) -> bytes:
 
 
 def change(path: Any, wanted: dict[str, Any]) -> None:
-    """Set attributes."""
     if "size" in wanted:
         os.truncate(path, wanted["size"])
     if "mode" in wanted:

@@ -91,7 +91,6 @@ class Supervisor:
         return True
 
     def say(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Tell the server."""
         rights = struct.pack(f"{len(descriptors)}i", *descriptors)
         attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
         self.control.sendmsg([json.dumps(message).encode()], attached)

@@ -51,7 +51,6 @@ class Proxy:
         self._named.add((host.lower(), port))
 
     async def serve(self, stream: Stream) -> None:
-        """Serve one connection."""
         reader, writer = stream
         try:
             async with asyncio.timeout(_HEAD_SECONDS):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -76,13 +77,25 @@ def memory_file(stack: ExitStack, content: bytes) -> int:
     return descriptor
 
 
+def found(program: str, package: str) -> str:
+    """Return the path of a program; raises `EnvironmentFault` where it is not installed."""
+    path = shutil.which(program)
+    if path is None:
+        raise EnvironmentFault(
+            f"There is no {program!r} on this machine; scripts/setup-worlds installs it "
+            f"(Debian package {package!r})."
+        )
+    return path
+
+
+def as_user(user: int | None) -> dict[str, Any]:
+    """Return the options that start a process as a user; none of them for this process's own."""
+    return {} if user is None else {"user": user, "group": user, "extra_groups": []}
+
+
 def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Command:
     """Return the command for `plan`; its supervisor talks over `control`. `stack` closes what it was given."""
-    program = shutil.which("bwrap")
-    if program is None:
-        raise EnvironmentFault(
-            "A workspace needs bubblewrap, which is not installed: run scripts/setup-worlds, or apt install bubblewrap."
-        )
+    program = found("bwrap", "bubblewrap")
     descriptors = [control]
 
     def file(content: bytes) -> str:

@@ -49,7 +49,6 @@ class Outgoing(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Go on."""
         if self._paused and self._transport is not None and not self._closed.done():
             self._paused = False
             self._transport.resume_reading()
@@ -65,7 +64,6 @@ class Outgoing(asyncio.Protocol):
                 return
 
     def close(self) -> None:
-        """Read no more."""
         if self._transport is not None:
             self._transport.close()
 
@@ -93,7 +91,6 @@ class Ingoing(asyncio.BaseProtocol):
         self._transport = transport
 
     def put(self, data: bytes) -> None:
-        """Write."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -103,7 +100,6 @@ class Ingoing(asyncio.BaseProtocol):
             self._transport.close()
 
     def close(self) -> None:
-        """Close it now."""
         transport = self._transport
         if transport is None or (transport.is_closing() and not transport.get_write_buffer_size()):
             return  # Closed already: asyncio would fail to do it twice.

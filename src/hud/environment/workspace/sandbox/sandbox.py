@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from hud.environment.workspace.sandbox.bubblewrap import Plan, command
+from hud.environment.workspace.sandbox.bubblewrap import Plan, as_user, command
 from hud.environment.workspace.sandbox.cgroups import ControlGroup
 from hud.environment.workspace.sandbox.limits import MB
 from hud.environment.workspace.sandbox.mounts import HOME, SEARCH_PATH, USER
@@ -135,16 +135,12 @@ class Sandbox:
 
     async def listen(self, address: str, port: int) -> socket.socket:
         """Listen at an address of the workspace's own loopback, and accept out here."""
-        answer, passed = await self._ask({"do": "listen", "address": address, "port": port})
-        if "refused" in answer:
-            raise OSError(answer["refused"])
+        passed = await self._ask({"do": "listen", "address": address, "port": port})
         return socket.socket(fileno=passed[0])
 
     async def dial(self, port: int) -> socket.socket:
         """Connect to a port of the workspace's own loopback; raises `OSError`."""
-        answer, passed = await self._ask({"do": "dial", "port": port})
-        if "refused" in answer:
-            raise OSError(answer["refused"])
+        passed = await self._ask({"do": "dial", "port": port})
         dialled = socket.socket(fileno=passed[0])
         dialled.setblocking(False)
         connected = asyncio.Event()
@@ -221,9 +217,6 @@ class Sandbox:
                 self.plan, self._theirs.fileno(), stack, grouped=self._group is not None
             )
             self.user = planned.user
-            whose: dict[str, Any] = {}
-            if planned.user is not None:
-                whose = {"user": planned.user, "group": planned.user, "extra_groups": []}
             self._bubblewrap = await asyncio.create_subprocess_exec(
                 *planned.arguments,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -232,7 +225,7 @@ class Sandbox:
                 pass_fds=planned.descriptors,
                 cwd="/",
                 env={"PATH": SEARCH_PATH},  # Nothing of ours: it could hold keys.
-                **whose,
+                **as_user(planned.user),
             )
         self._theirs.close()
         with suppress(ProcessLookupError):  # It may have ended; what it said tells why.
@@ -266,15 +259,16 @@ class Sandbox:
             "terminal": size,
             "group_ends": group_ends,
         }
-        answer, passed = await self._ask(request, descriptors, number)
-        if "refused" in answer:
-            del self._processes[number]
-            raise OSError(answer["refused"])
-        return process, passed
+        try:
+            return process, await self._ask(request, descriptors, number)
+        except OSError:
+            self._processes.pop(number, None)
+            raise
 
     async def _ask(
         self, request: dict[str, Any], descriptors: Sequence[int] = (), number: int | None = None
-    ) -> tuple[dict[str, Any], list[int]]:
+    ) -> list[int]:
+        """Have the supervisor do something; returns the descriptors that it passes. Raises `OSError` where it refuses."""
         if self.problem is not None:
             raise OSError(self.problem)
         number = next(self._numbers) if number is None else number
@@ -284,10 +278,14 @@ class Sandbox:
         answer = self._answers[number] = self.loop.create_future()
         try:
             self.tell(packet, descriptors)
-            answered: tuple[dict[str, Any], list[int]] = await answer
-            return answered
+            said: dict[str, Any]
+            passed: list[int]
+            said, passed = await answer
         finally:
             del self._answers[number]
+        if "refused" in said:
+            raise OSError(said["refused"])
+        return passed
 
     def _hear(self) -> None:
         """Take the packets that came; what is inside is not trusted further than it must be."""

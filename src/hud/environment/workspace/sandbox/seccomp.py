@@ -44,25 +44,15 @@ class _Machine:
     numbers: dict[str, int]
 
 
-_SAME_EVERYWHERE = {
-    "io_uring_setup": 425,
-    "io_uring_enter": 426,
-    "io_uring_register": 427,
-    "open_tree": 428,
-    "move_mount": 429,
-    "fsopen": 430,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fspick": 433,
-    "clone3": 435,
-    "pidfd_getfd": 438,
-    "mount_setattr": 442,
-}
+_SAME_EVERYWHERE = (
+    "io_uring_setup 425 io_uring_enter 426 io_uring_register 427 open_tree 428 move_mount 429 fsopen 430 fsconfig 431 "
+    "fsmount 432 fspick 433 clone3 435 pidfd_getfd 438 mount_setattr 442"
+)
 
 
 def _numbers(pairs: str) -> dict[str, int]:
-    words = pairs.split()
-    return {**dict(zip(words[::2], map(int, words[1::2]), strict=True)), **_SAME_EVERYWHERE}
+    words = f"{pairs} {_SAME_EVERYWHERE}".split()
+    return dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
 _MACHINES = {
