@@ -14,7 +14,6 @@ from hud.platform.store import Store, tables
 from hud.platform.store.job_status import every_run_failed, outcome, statuses
 from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
 from hud.platform.store.kept_sums import KeptSums
-from hud.platform.store.queries import page_of
 from hud.platform.store.records import taskset_names
 
 MOST_CHOICES = 200
@@ -47,10 +46,13 @@ def list_jobs(
     jobs = tables.jobs
     with store.read() as connection:
         wanted = sa.select(jobs).where(_wanted(connection, team, which))
+        # Without what they are sorted by, which may be sums over every run.
+        total = connection.execute(wanted.with_only_columns(sa.func.count())).scalar_one()
+        rows: Sequence[sa.Row[Any]]
         if sort.removeprefix("-") == "spread":
-            rows, total = _by_spread(store, connection, team, wanted, sort, limit, offset)
+            rows = _by_spread(store, connection, team, wanted, sort, limit, offset)
         else:
-            rows, total = page_of(connection, _ordered(wanted, sort), limit, offset)
+            rows = connection.execute(_ordered(wanted, sort).limit(limit).offset(offset)).all()
         ids = [row.id for row in rows]
         sums = sums_of(connection, ids)
         states = statuses(connection, rows)
@@ -205,7 +207,7 @@ def _by_spread(
     sort: str,
     limit: int,
     offset: int,
-) -> tuple[Sequence[sa.Row[Any]], int]:
+) -> list[sa.Row[Any]]:
     """Return a page of jobs by the spread of their rewards, which the database would sum up anew each time."""
     jobs = tables.jobs
     _, spreads = _SPREADS.of_jobs(store, sa.select(jobs.c.id).where(jobs.c.team_id == team))
@@ -216,7 +218,7 @@ def _by_spread(
     ordered = [job for _, job in known] + [job for job in values if values[job] is None]
     shown = ordered[offset : offset + limit]
     rows = connection.execute(sa.select(jobs).where(jobs.c.id.in_(shown)))
-    return sorted(rows, key=lambda row: shown.index(row.id)), len(values)
+    return sorted(rows, key=lambda row: shown.index(row.id))
 
 
 _SPREADS: KeptSums[float | None] = KeptSums(spreads_of, None, MOST_SPREADS, lambda _: 1)

@@ -1,4 +1,4 @@
-"""Queries in parts: pages of rows with their total, and ids that are too many for one statement."""
+"""Rows as plain data, and ids that are too many for one statement."""
 
 from __future__ import annotations
 
@@ -17,15 +17,6 @@ def in_parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield `ids` in slices of at most `IDS_AT_ONCE`."""
     for start in range(0, len(ids), IDS_AT_ONCE):
         yield ids[start : start + IDS_AT_ONCE]
-
-
-def page_of(
-    connection: sa.Connection, query: Query, limit: int | None, offset: int
-) -> tuple[Sequence[Row], int]:
-    """Return a page of a query's rows (limit None: all from `offset` on), and how many rows it has without paging."""
-    counted = query.with_only_columns(sa.func.count(), maintain_column_froms=True).order_by(None)
-    total = connection.execute(counted).scalar_one()
-    return connection.execute(query.limit(limit).offset(offset)).all(), total
 
 
 def as_dict(row: Row) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hud.platform.store import Store, tables
 from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.job_status import INTERRUPTED, outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
-from hud.platform.store.queries import Query, as_dict, in_parts, page_of
+from hud.platform.store.queries import Query, as_dict, in_parts
 from hud.trace.ids import plain, trace_id_of
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
@@ -31,8 +31,8 @@ def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[di
     jobs = tables.jobs
     theirs = sa.select(jobs).where(jobs.c.team_id == team)
     newest = theirs.order_by(jobs.c.created_at.desc(), jobs.c.id)
+    rows, total = store.page(newest, limit, offset)
     with store.read() as connection:
-        rows, total = page_of(connection, newest, limit, offset)
         return _jobs(connection, team, rows), total
 
 

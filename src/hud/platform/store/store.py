@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from hud.errors import StoreAwayError, StoreError, UsageError
 from hud.platform.store.blobs import Blobs
-from hud.platform.store.queries import Query, Row, page_of
+from hud.platform.store.queries import Query, Row
 from hud.trace.recording.journal import free_space
 
 _log = logging.getLogger(__name__)
@@ -104,9 +104,11 @@ class Store:
             return connection.execute(query).scalar()
 
     def page(self, query: Query, limit: int | None, offset: int) -> tuple[Sequence[Row], int]:
-        """Return `page_of` of one query."""
+        """Return a page of a query's rows (limit None: all from `offset` on), and how many rows it has without paging."""
+        counted = query.with_only_columns(sa.func.count(), maintain_column_froms=True)
         with self.read() as connection:
-            return page_of(connection, query, limit, offset)
+            total = connection.execute(counted.order_by(None)).scalar_one()
+            return connection.execute(query.limit(limit).offset(offset)).all(), total
 
     def write(self, statement: sa.Insert | sa.Update | sa.Delete) -> int:
         """Execute one statement in a transaction of its own; returns how many rows it changed."""
