@@ -27,7 +27,7 @@ from hud.trace import (
 )
 
 if TYPE_CHECKING:
-    from hud.engine.learn.training_pass import PassWorker
+    from hud.engine.cpu.worker_handle import WorkerProcess
     from hud.engine.pretrained import AnyDecoder
     from hud.engine.sample.sampler import Sampler
 
@@ -120,7 +120,7 @@ class Policy:
     def checkpoint(self, checkpoint: str | None) -> None:
         self._samplers.version = checkpoint
 
-    def beside(self) -> Sequence[PassWorker]:
+    def beside(self) -> Sequence[WorkerProcess]:
         """Return the worker processes that compute training passes now, if any; see `Trainer`."""
         return self._samplers.beside() if isinstance(self._samplers, SamplerPool) else ()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hud.learning.losses.config import available_losses, parse_loss
+from hud.learning.schedules import learning_rate
 from hud.learning.wire_types import (
     AdvantageOptions,
     BackwardRequest,
@@ -33,19 +35,14 @@ from hud.learning.wire_types import (
 if TYPE_CHECKING:
     from hud.learning.advantages import compute_advantages
     from hud.learning.datums import Batch, Datum, make_batch, payload_of
-    from hud.learning.losses.config import available_losses, parse_loss
-    from hud.learning.schedules import learning_rate
     from hud.train.client import TrainingClient
 
 _HOMES = {
     "TrainingClient": "hud.train.client",
     "Batch": "hud.learning.datums",
     "Datum": "hud.learning.datums",
-    "available_losses": "hud.learning.losses.config",
     "compute_advantages": "hud.learning.advantages",
-    "learning_rate": "hud.learning.schedules",
     "make_batch": "hud.learning.datums",
-    "parse_loss": "hud.learning.losses.config",
     "payload_of": "hud.learning.datums",
 }
 

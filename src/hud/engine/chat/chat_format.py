@@ -78,18 +78,13 @@ class ChatFormat:
     ) -> TemplateText:
         """Return the conversation as the template writes it; `effort` as `ReasoningSwitch` takes it."""
         shown = self._shown(messages)
-        return self._render(shown, _schemas(tools), effort=effort, generation=generation)
+        return self._render(shown, _schemas(tools), effort, generation=generation)
 
     def _shown(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         return [_for_template(message, self.tool_format.call_id) for message in messages]
 
     def _render(
-        self,
-        shown: list[ChatMessage],
-        schemas: list[dict[str, Any]],
-        *,
-        effort: str | None,
-        generation: bool = True,
+        self, shown: list[ChatMessage], schemas: list[Any], effort: str | None, *, generation: bool
     ) -> TemplateText:
         return self.template.render(
             messages=shown,
@@ -129,8 +124,8 @@ class ChatFormat:
         if covered >= len(messages):
             return None
         shown, schemas = self._shown(messages), _schemas(tools)
-        before = self._render(shown[:covered], schemas, effort=effort, generation=False)
-        whole = self._render(shown, schemas, effort=effort)
+        before = self._render(shown[:covered], schemas, effort, generation=False)
+        whole = self._render(shown, schemas, effort, generation=True)
         start = self._covered_end(before, whole)
         if start is None:
             return None

@@ -97,6 +97,10 @@ class WorkerProcess:
     def compute(
         self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool
     ) -> PassResult:
+        """Compute a pass; without a loss its logprobs alone.
+
+        Raises `InfrastructureFault` where it fails there, or the process has ended.
+        """
         with self._computing:
             passed: Future[PassResult] = Future()
             with self._lock:

@@ -24,12 +24,12 @@ from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.trainer import Trainer
-from hud.engine.learn.training_pass import PassWorker
 from hud.engine.lora import LoraConfig, attach
 from hud.errors import ConflictError, HudError, UsageError
 from hud.learning.datums import Floats
 
 if TYPE_CHECKING:
+    from hud.engine.cpu.worker_handle import WorkerProcess
     from hud.engine.learn.process_group import ProcessGroup
     from hud.engine.pretrained import AnyDecoder
 
@@ -298,7 +298,7 @@ def open_trainer(
     *,
     lora: LoraConfig | None = None,
     options: TrainerOptions | None = None,
-    beside: Callable[[], Sequence[PassWorker]] = tuple,
+    beside: Callable[[], Sequence[WorkerProcess]] = tuple,
 ) -> AnyTrainer:
     """Return the trainer of a decoder: distributed where this process leads other ranks, else its own."""
     if _lead is None:

@@ -34,7 +34,6 @@ from hud.engine.learn.step_meter import Meter
 from hud.engine.learn.training_pass import (
     Compute,
     PassResult,
-    PassWorker,
     gradient_pass,
     logprobs_pass,
     on_first_free,
@@ -46,6 +45,7 @@ from hud.learning.losses.config import LossConfig, Normalization, parse_loss
 from hud.learning.packing import deal, pack, tokens_of
 
 if TYPE_CHECKING:
+    from hud.engine.cpu.worker_handle import WorkerProcess
     from hud.engine.pretrained import AnyDecoder
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Trainer:
         pass_tokens: int = PASS_TOKENS,
         options: TrainerOptions | None = None,
         ranks: Ranks | None = None,
-        beside: Callable[[], Sequence[PassWorker]] = tuple,
+        beside: Callable[[], Sequence[WorkerProcess]] = tuple,
     ) -> None:
         """`reference`: the reference policy of KL terms; with LoRA the base by default.
 

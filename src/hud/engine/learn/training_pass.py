@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from hud.learning.losses.config import LossConfig
 from hud.learning.losses.formulas import compute_loss, sampler_gap
 
 if TYPE_CHECKING:
+    from hud.engine.cpu.worker_handle import WorkerProcess
     from hud.engine.pretrained import AnyDecoder
 
 log = logging.getLogger(__name__)
@@ -45,18 +46,6 @@ class PassResult:
 
 Compute = Callable[[PackedPass, LossConfig | None], PassResult]
 """Computes a pass; without a loss its logprobs alone."""
-
-
-class PassWorker(Protocol):
-    """A worker process with the present weights."""
-
-    def compute(
-        self, batch: PackedPass, loss: LossConfig | None, *, checkpointed: bool
-    ) -> PassResult:
-        """Compute a pass; without a loss its logprobs alone.
-
-        Raises `InfrastructureFault` where it fails there, or the process has ended.
-        """
 
 
 def gradient_pass(
@@ -96,9 +85,9 @@ def logprobs_pass(decoder: AnyDecoder, batch: PackedPass) -> PassResult:
     return PassResult(pass_logprobs(decoder, batch)[0], {})
 
 
-def on_first_free(sides: Sequence[PassWorker], here: Compute, *, checkpointed: bool) -> Compute:
+def on_first_free(sides: Sequence[WorkerProcess], here: Compute, *, checkpointed: bool) -> Compute:
     """Return a function that computes a pass in the first free worker of `sides`, and by `here` where that fails."""
-    free: SimpleQueue[PassWorker] = SimpleQueue()
+    free: SimpleQueue[WorkerProcess] = SimpleQueue()
     for side in sides:
         free.put(side)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from hud.engine.chat.grammars import Constraint
 from hud.engine.sample.adapter_bank import Adapter
@@ -15,16 +15,12 @@ from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
+if TYPE_CHECKING:
+    from hud.engine.sample.shared_base import ForkSampler
+
 
 class SamplerClosed(InfrastructureFault):
     """The sampler takes no more turns: its policy was unloaded."""
-
-
-class Fork(Protocol):
-    """One of several policies over the same base weights."""
-
-    adapter: Adapter | None
-    """The adapter of turns that begin now; None: the base."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +54,8 @@ class Turn:
     top: int = 0
     """Number of likeliest tokens to keep for each sampled one."""
     constraint: Constraint | None = None
-    fork: Fork | None = None
-    """The policy whose adapter samples it, where several share a sampler."""
+    fork: ForkSampler | None = None
+    """The policy whose adapter samples it, where several share a sampler over the same base weights."""
 
 
 @dataclass(eq=False, kw_only=True)
