@@ -98,15 +98,16 @@ def _slices(own: Sequence[str | None], size: int) -> list[str]:
     for label, group in zip(labels, own, strict=True):
         if group is None:
             continue
-        elsewhere, other = slice_of.setdefault(group, label), group_in.setdefault(label, group)
-        if elsewhere != label or other != group:
+        other = group_in.setdefault(label, group)
+        if other != group:
             start = int(label) * size
             raise UsageError(
                 f"group_size={size} contradicts the runs: trajectories {start} to {start + size - 1} are one group by "
-                f"position, but the runs are of groups {other!r} and {group!r}. "
-                "Give group_ids, one for each."
-                if other != group
-                else f"group_size={size} contradicts the runs: group {group!r} is spread over two slices of {size} "
+                f"position, but the runs are of groups {other!r} and {group!r}. Give group_ids, one for each."
+            )
+        if slice_of.setdefault(group, label) != label:
+            raise UsageError(
+                f"group_size={size} contradicts the runs: group {group!r} is spread over two slices of {size} "
                 "trajectories. Give group_ids, one for each."
             )
     return labels
