@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hud.lazy import lazy
+
 if TYPE_CHECKING:
     from hud.clients import connect
     from hud.environment import Environment
@@ -40,35 +42,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Environment": "hud.environment",
-    "Task": "hud.eval",
-    "Taskset": "hud.eval",
-    "Job": "hud.eval",
-    "Run": "hud.eval",
-    "Trace": "hud.trace",
-    "Grade": "hud.eval",
-    "TrainingClient": "hud.train",
-    "LocalRuntime": "hud.eval",
-    "ForkRuntime": "hud.eval",
-    "HUDRuntime": "hud.eval",
-    "HostedRuntime": "hud.eval",
-    "SubprocessRuntime": "hud.eval",
-    "SyncPlan": "hud.eval",
-    "Runtime": "hud.eval",
-    "Chat": "hud.eval",
-    "ComposeProject": "hud.eval",
-    "RuntimeConfig": "hud.eval",
-    "RuntimeGPU": "hud.eval",
-    "RuntimeLimits": "hud.eval",
-    "RuntimeResources": "hud.eval",
-    "RuntimeTPU": "hud.eval",
-    "instrument": "hud.trace.recording.instrument",
-    "connect": "hud.clients",
-    "run": "hud.synchronous",
-}
-_ROOMS = {"agents", "capabilities", "clients", "environment", "eval", "graders", "trace", "train"}
-
 __all__ = [
     "Chat",
     "ComposeProject",
@@ -97,13 +70,23 @@ __all__ = [
     "run",
 ]
 
+_ROOMS = {"agents", "capabilities", "clients", "environment", "eval", "graders", "trace", "train"}
+_load = lazy(
+    __name__,
+    dict.fromkeys(__all__, "hud.eval")
+    | {
+        "Environment": "hud.environment",
+        "Trace": "hud.trace",
+        "TrainingClient": "hud.train",
+        "connect": "hud.clients",
+        "instrument": "hud.trace.recording.instrument",
+        "run": "hud.synchronous",
+    },
+)
+
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _ROOMS:
-        return importlib.import_module(f"hud.{name}")
-    raise AttributeError(f"module 'hud' has no attribute {name!r}")
+    return importlib.import_module(f"hud.{name}") if name in _ROOMS else _load(name)
 
 
 def __dir__() -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hud.agents.agent import Agent, RunView
+from hud.lazy import lazy
 
 if TYPE_CHECKING:
     from hud.agents.catalogue import create_agent
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 # Loaded when first used: the HTTP library alone costs more than the rest of the room.
 _HOMES = {
-    "ClaudeAgent": "providers.claude",
-    "GeminiAgent": "providers.gemini",
-    "GeminiCUAAgent": "providers.gemini",
-    "HumanAgent": "human",
-    "OpenAIAgent": "providers.openai_responses",
-    "OpenAIChatAgent": "providers.openai_chat",
-    "OperatorAgent": "providers.openai_responses",
-    "ScriptedAgent": "scripted",
-    "ToolLoopAgent": "tool_loop",
-    "create_agent": "catalogue",
+    "ClaudeAgent": ".providers.claude",
+    "GeminiAgent": ".providers.gemini",
+    "GeminiCUAAgent": ".providers.gemini",
+    "HumanAgent": ".human",
+    "OpenAIAgent": ".providers.openai_responses",
+    "OpenAIChatAgent": ".providers.openai_chat",
+    "OperatorAgent": ".providers.openai_responses",
+    "ScriptedAgent": ".scripted",
+    "ToolLoopAgent": ".tool_loop",
+    "create_agent": ".catalogue",
 }
 
 __all__ = [
@@ -46,8 +46,4 @@ __all__ = [
     "create_agent",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"hud.agents.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'hud.agents' has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)

@@ -5,7 +5,6 @@ It loads no agent before one is made, since most processes make one kind.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hud import agents
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import (
     AgentConfig,
@@ -31,10 +31,9 @@ SERVED = "openai_compatible"
 
 @dataclass(frozen=True)
 class AgentKind:
-    """A kind of agent: where its class is, and what its settings are."""
+    """A kind of agent: its class in `hud.agents`, and what its settings are."""
 
     name: str
-    home: str
     agent: str
     settings: type[AgentConfig]
     models: str | None = None
@@ -44,42 +43,12 @@ class AgentKind:
 KINDS = {
     kind.name: kind
     for kind in (
-        AgentKind(
-            "claude",
-            "hud.agents.providers.claude",
-            "ClaudeAgent",
-            ClaudeConfig,
-            r"claude-",
-        ),
-        AgentKind(
-            "operator",
-            "hud.agents.providers.openai_responses",
-            "OperatorAgent",
-            OperatorConfig,
-            r"computer-use-preview",
-        ),
-        AgentKind(
-            "openai",
-            "hud.agents.providers.openai_responses",
-            "OpenAIAgent",
-            OpenAIConfig,
-            r"gpt-[3-9]|chatgpt-|codex-|o[1-9](-|$)",
-        ),
-        AgentKind(
-            "gemini_cua",
-            "hud.agents.providers.gemini",
-            "GeminiCUAAgent",
-            GeminiCUAConfig,
-            r"gemini-.*computer-use",
-        ),
-        AgentKind(
-            "gemini",
-            "hud.agents.providers.gemini",
-            "GeminiAgent",
-            GeminiConfig,
-            r"gemini-",
-        ),
-        AgentKind(SERVED, "hud.agents.providers.openai_chat", "OpenAIChatAgent", OpenAIChatConfig),
+        AgentKind("claude", "ClaudeAgent", ClaudeConfig, r"claude-"),
+        AgentKind("operator", "OperatorAgent", OperatorConfig, r"computer-use-preview"),
+        AgentKind("openai", "OpenAIAgent", OpenAIConfig, r"gpt-[3-9]|chatgpt-|codex-|o[1-9](-|$)"),
+        AgentKind("gemini_cua", "GeminiCUAAgent", GeminiCUAConfig, r"gemini-.*computer-use"),
+        AgentKind("gemini", "GeminiAgent", GeminiConfig, r"gemini-"),
+        AgentKind(SERVED, "OpenAIChatAgent", OpenAIChatConfig),
     )
 }
 """Agent types, those with the narrower patterns first."""
@@ -119,8 +88,5 @@ def settings_of(
 
 def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> ToolLoopAgent:
     """Return an agent of a kind; `fields` go over the settings."""
-    known = KINDS[kind]
-    made: ToolLoopAgent = getattr(importlib.import_module(known.home), known.agent)(
-        settings, **fields
-    )
+    made: ToolLoopAgent = getattr(agents, KINDS[kind].agent)(settings, **fields)
     return made

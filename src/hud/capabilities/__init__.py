@@ -6,10 +6,10 @@ used: each brings its protocol's library.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hud.capabilities.capability import Capability, CapabilityClient
+from hud.lazy import lazy
 
 if TYPE_CHECKING:
     from hud.capabilities.browser.cdp import CDPClient
@@ -19,15 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CDPClient", "Capability", "CapabilityClient", "MCPClient", "RFBClient", "SSHClient"]
 
-_HOMES = {
-    "CDPClient": "browser.cdp",
-    "MCPClient": "mcp",
-    "RFBClient": "desktop.rfb",
-    "SSHClient": "shell.ssh",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"hud.capabilities.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'hud.capabilities' has no attribute {name!r}")
+__getattr__ = lazy(
+    __name__,
+    {
+        "CDPClient": ".browser.cdp",
+        "MCPClient": ".mcp",
+        "RFBClient": ".desktop.rfb",
+        "SSHClient": ".shell.ssh",
+    },
+)

@@ -11,7 +11,7 @@ async def count(word: str):
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hud.capabilities import Capability
 from hud.environment.connection import Connection, ToolOutcome
@@ -27,6 +27,7 @@ from hud.environment.tools.agent_tool import AgentTool, Delegation
 from hud.environment.tools.arguments import GradingArg
 from hud.environment.tools.results import Image
 from hud.environment.workspace import Mount, Peer, WorkspaceLimits
+from hud.lazy import lazy
 
 if TYPE_CHECKING:
     from hud.environment.channel import bind, serve
@@ -61,17 +62,14 @@ __all__ = [
     "serve",
 ]
 
-_HOMES = {
-    "Workspace": "hud.environment.workspace",
-    "bind": "hud.environment.channel",
-    "serve": "hud.environment.channel",
-    # For `Task.run` and subagent tools. Evaluation knows environments, not the other way round: only loaded when used.
-    "Taskset": "hud.eval.tasksets.taskset",
-    "play_here": "hud.eval.subagents",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'hud.environment' has no attribute {name!r}")
+__getattr__ = lazy(
+    __name__,
+    {
+        "Workspace": ".workspace",
+        "bind": ".channel",
+        "serve": ".channel",
+        # For `Task.run` and subagent tools. Evaluation knows environments, not the other way round: only loaded when used.
+        "Taskset": "hud.eval.tasksets.taskset",
+        "play_here": "hud.eval.subagents",
+    },
+)

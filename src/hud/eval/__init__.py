@@ -8,11 +8,12 @@ The module is also callable, for the older form: `async with hud.eval(task) as c
 
 from __future__ import annotations
 
-import importlib
 import sys
 from contextlib import AbstractAsyncContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from hud.lazy import lazy
 
 if TYPE_CHECKING:
     from hud.environment.templates.runtime_config import (
@@ -113,11 +114,7 @@ __all__ = [
     "rollout",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'hud.eval' has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)
 
 
 class _CallableModule(ModuleType):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hud.graders.combination import combine, combine_all, combine_any
 from hud.graders.comparisons import (
@@ -18,6 +17,7 @@ from hud.graders.normalization import normalize
 from hud.graders.progress import training_progress
 from hud.graders.results import EvaluationResult, SubScore
 from hud.graders.shaping import Fade, gate, length_normalized, step_bonus
+from hud.lazy import lazy
 
 if TYPE_CHECKING:
     from hud.graders.grader import BashGrader, Grader
@@ -47,11 +47,7 @@ __all__ = [
 ]
 
 
-_LAZY = {"BashGrader": "grader", "Grader": "grader", "LLMJudgeGrader": "judge"}
-
-
-def __getattr__(name: str) -> Any:
-    # Loaded on first use: an HTTP client costs time to import, and only judges need it.
-    if name in _LAZY:
-        return getattr(importlib.import_module(f"hud.graders.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'hud.graders' has no attribute {name!r}")
+# An HTTP client costs time to import, and only judges need it.
+__getattr__ = lazy(
+    __name__, {"BashGrader": ".grader", "Grader": ".grader", "LLMJudgeGrader": ".judge"}
+)

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hud.lazy import lazy
 from hud.learning.losses.config import available_losses, parse_loss
 from hud.learning.schedules import learning_rate
 from hud.learning.wire_types import (
@@ -77,8 +77,4 @@ __all__ = [
     "payload_of",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'hud.train' has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)

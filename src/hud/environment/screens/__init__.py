@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hud.lazy import lazy
 
 if TYPE_CHECKING:
     from hud.environment.screens.browser import Browser
@@ -14,8 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Browser", "Desktop"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(importlib.import_module(f"hud.environment.screens.{name.lower()}"), name)
-    raise AttributeError(f"module 'hud.environment.screens' has no attribute {name!r}")
+__getattr__ = lazy(__name__, {"Browser": ".browser", "Desktop": ".desktop"})

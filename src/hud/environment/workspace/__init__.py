@@ -6,21 +6,16 @@ copies and compares.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hud.environment.workspace.network.policy import Peer
 from hud.environment.workspace.sandbox.limits import WorkspaceLimits
 from hud.environment.workspace.sandbox.mounts import Mount
+from hud.lazy import lazy
 
 if TYPE_CHECKING:
     from hud.environment.workspace.workspace import Workspace
 
 __all__ = ["Mount", "Peer", "Workspace", "WorkspaceLimits"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "Workspace":
-        from hud.environment.workspace.workspace import Workspace
-
-        return Workspace
-    raise AttributeError(f"module 'hud.environment.workspace' has no attribute {name!r}")
+__getattr__ = lazy(__name__, {"Workspace": ".workspace"})
