@@ -52,26 +52,10 @@ def assistant_message(completion: Completion) -> ChatMessage:
     if completion.reasoning:
         message["reasoning_content"] = completion.reasoning
     if completion.tool_calls:
-        message["tool_calls"] = [call_message(call) for call in completion.tool_calls]
+        message["tool_calls"] = [call.message() for call in completion.tool_calls]
     if completion.verbatim is not None:
         message["verbatim"] = completion.verbatim
     return message
-
-
-def call_message(call: ToolCall) -> dict[str, Any]:
-    """Return one entry of an assistant message's `tool_calls`."""
-    return {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.name, "arguments": arguments_text(call)},
-    }
-
-
-def arguments_text(call: ToolCall) -> str:
-    """Return a call's arguments as the JSON string of the wire."""
-    if isinstance(call.arguments, str):
-        return call.arguments
-    return orjson.dumps(call.arguments).decode()
 
 
 def tool_message(call: ToolCall, result: ToolResult) -> ChatMessage:

@@ -10,8 +10,7 @@ async def count(word: str):
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
 from hud.environment.connection import Connection, ToolOutcome

@@ -17,6 +17,7 @@ from hud.trace.content import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    call_message,
     text_of,
 )
 from hud.trace.ids import dashed, is_id, new_id, plain, trace_id_of
@@ -65,6 +66,7 @@ __all__ = [
     "Trace",
     "TraceStatus",
     "Usage",
+    "call_message",
     "dashed",
     "is_id",
     "new_id",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -74,6 +75,23 @@ class ToolCall(BaseModel):
     name: str
     arguments: dict[str, Any] | str = Field(default_factory=dict)
     """Parsed arguments, or the raw string where it was not a JSON object."""
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON text."""
+        if isinstance(self.arguments, str):
+            return self.arguments
+        return orjson.dumps(self.arguments).decode()
+
+    def message(self) -> dict[str, Any]:
+        """Return one entry of an assistant message's `tool_calls`."""
+        return call_message(self.id, self.name, self.arguments_text)
+
+
+def call_message(identifier: str, name: str, arguments: str) -> dict[str, Any]:
+    """Return one entry of an assistant message's `tool_calls`; `arguments` is JSON."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": identifier, "type": "function", "function": function}
 
 
 class ToolResult(BaseModel):

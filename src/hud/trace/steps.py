@@ -5,6 +5,7 @@ A rollout reads: task (setup), user (the prompt), then agent and tool steps in t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -60,6 +61,18 @@ class Usage(BaseModel):
     cached_tokens: int = 0
     cost_usd: float | None = None
     llm_call_count: int = 1
+
+    @classmethod
+    def total(cls, calls: Collection[Usage]) -> Usage:
+        """Return the sum of calls; its cost is that of the calls whose cost is known."""
+        costs = [usage.cost_usd for usage in calls if usage.cost_usd is not None]
+        return cls(
+            prompt_tokens=sum(usage.prompt_tokens for usage in calls),
+            completion_tokens=sum(usage.completion_tokens for usage in calls),
+            cached_tokens=sum(usage.cached_tokens for usage in calls),
+            llm_call_count=sum(usage.llm_call_count for usage in calls),
+            cost_usd=sum(costs) if costs else None,
+        )
 
 
 class Citation(BaseModel):
@@ -274,14 +287,7 @@ class Trace(BaseModel):
     def usage(self) -> Usage:
         """Token counts and cost over all model calls."""
         calls = [one.usage for one in self.steps if isinstance(one, AgentStep) and one.usage]
-        costs = [usage.cost_usd for usage in calls if usage.cost_usd is not None]
-        return Usage(
-            prompt_tokens=sum(usage.prompt_tokens for usage in calls),
-            completion_tokens=sum(usage.completion_tokens for usage in calls),
-            cached_tokens=sum(usage.cached_tokens for usage in calls),
-            llm_call_count=sum(usage.llm_call_count for usage in calls),
-            cost_usd=sum(costs) if costs else None,
-        )
+        return Usage.total(calls)
 
 
 def parse_trace(payload: dict[str, Any]) -> Trace:

@@ -136,14 +136,7 @@ def _messages(step: Step) -> list[dict[str, Any]]:
         if step.reasoning:
             message["reasoning_content"] = step.reasoning
         if step.tool_calls:
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": _as_text(call.arguments)},
-                }
-                for call in step.tool_calls
-            ]
+            message["tool_calls"] = [call.message() for call in step.tool_calls]
         return [message]
     if isinstance(step, ToolStep) and step.result is not None:
         answered = step.call.id if step.call is not None else ""
@@ -166,7 +159,3 @@ def _sample(step: AgentStep) -> dict[str, Any]:
     assert step.sample is not None
     unsaid = {"prompt_chunks"} if step.sample.swaps else {"prompt_chunks", "swaps"}
     return step.sample.model_dump(exclude=unsaid)
-
-
-def _as_text(arguments: dict[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()

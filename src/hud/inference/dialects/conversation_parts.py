@@ -18,15 +18,6 @@ Answered = list[tuple[Part, list[ChatMessage]]]
 """Calls of one turn in order, each with the tool messages that answer it."""
 
 
-def call_message(identifier: str, name: str, arguments: str) -> dict[str, Any]:
-    """Return one entry of an assistant message's `tool_calls`."""
-    return {
-        "id": identifier,
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
-
-
 def image_part(url: str) -> Part:
     """Return an image as a part of a message."""
     return {"type": "image_url", "image_url": {"url": url}}

@@ -42,8 +42,8 @@ class Vocabulary:
         """Return a token's text; a part of a character is shown as U+FFFD."""
         return self.raw(token).decode("utf-8", "replace")
 
-    def detokenizer(self) -> Detokenizer:
-        """Return a reader for one sequence."""
+    def detokenizer(self) -> _Bytes | _Window:
+        """Return a reader of one sequence of ids, piece by piece."""
         return _Bytes(self) if self.byte_level else _Window(self.tokenizer)
 
     def _read(self, token: int) -> bytes:
@@ -58,32 +58,24 @@ class Vocabulary:
             return name.encode()  # An added token, written as it reads.
 
 
-class Detokenizer:
-    """The text of one sequence of ids, piece by piece."""
+class _Bytes:
+    """Decodes bytes as they come, of a byte-level vocabulary."""
 
-    def take(self, ids: Sequence[int]) -> str:
-        """Return the text that these ids complete."""
-        raise NotImplementedError
-
-    def end(self) -> str:
-        """Return what is left when no more ids come."""
-        raise NotImplementedError
-
-
-class _Bytes(Detokenizer):
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._raw = vocabulary.raw
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self, ids: Sequence[int]) -> str:
+        """Return the text that these ids complete."""
         raw = self._raw
         return self._decoder.decode(b"".join([raw(token) for token in ids]))
 
     def end(self) -> str:
+        """Return what is left when no more ids come."""
         return self._decoder.decode(b"", True)
 
 
-class _Window(Detokenizer):
+class _Window:
     """Decodes from a few ids back, because how a token reads may depend on the one before it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:

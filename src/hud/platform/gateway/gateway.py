@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -28,7 +29,7 @@ from hud.platform.gateway.absent import dialect_of
 from hud.platform.gateway.catalogue import Catalogue, Target
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import ClientGoneError, Exchange
-from hud.platform.gateway.ledger import Entry, Ledger, Meter
+from hud.platform.gateway.ledger import Ledger, Meter
 from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
 from hud.platform.gateway.pacing import Pacing
@@ -160,7 +161,7 @@ class Gateway:
         """Tell a response that was kept."""
 
         async def look(who: Identity) -> bytes:
-            return await self.responses.body(who.team_id, identifier)
+            return await asyncio.to_thread(self.responses.body, who.team_id, identifier)
 
         await self._simply(exchange, self.dialects.responses, look)
 
@@ -168,7 +169,7 @@ class Gateway:
         """Forget a response."""
 
         async def remove(who: Identity) -> bytes:
-            await self.responses.remove(who.team_id, identifier)
+            await asyncio.to_thread(self.responses.remove, who.team_id, identifier)
             return orjson.dumps({"id": identifier, "object": "response", "deleted": True})
 
         await self._simply(exchange, self.dialects.responses, remove, scope="run")
@@ -273,7 +274,7 @@ class Gateway:
         previous = body.text("previous_response_id")
         if previous is None:
             return request
-        before = await self.responses.conversation(who.team_id, previous)
+        before = await asyncio.to_thread(self.responses.conversation, who.team_id, previous)
         system = [message for message in request.messages if message["role"] == "system"]
         new = [message for message in request.messages if message["role"] != "system"]
         return replace(request, messages=[*system, *before, *new])
@@ -286,7 +287,7 @@ class Gateway:
             return
         spoken = [message for message in request.messages if message["role"] != "system"]
         said = read_items(Fields({"input": answer["output"]}))
-        await self.responses.keep(who.team_id, answer, [*spoken, *said])
+        await asyncio.to_thread(self.responses.keep, who.team_id, answer, [*spoken, *said])
 
     def _note(
         self,
@@ -304,17 +305,15 @@ class Gateway:
             cost = target.cost(meter.prompt_tokens, meter.completion_tokens)
         trace = exchange.header(b"trace-id")
         self.ledger.add(
-            Entry(
-                team_id=who.team_id,
-                key_id=who.key_id,
-                trace_id=plain(trace)[:32] if trace else None,
-                route=action,
-                model=name if target is None else target.name,
-                status=exchange.status or 500,
-                seconds=seconds,
-                cost_usd=cost,
-                meter=meter,
-            )
+            meter,
+            team_id=who.team_id,
+            key_id=who.key_id,
+            trace_id=plain(trace)[:32] if trace else None,
+            route=action,
+            model=name if target is None else target.name,
+            status=exchange.status or 500,
+            seconds=seconds,
+            cost_usd=cost,
         )
         self.limits.charge(who, meter.charged)
         if target is not None:  # Names that nobody knows would grow the list without end.

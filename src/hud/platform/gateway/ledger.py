@@ -52,21 +52,6 @@ class Meter:
         return self.prompt_tokens + self.completion_tokens or self.guess
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One request."""
-
-    team_id: str
-    key_id: str | None
-    trace_id: str | None
-    route: str
-    model: str
-    status: int
-    seconds: float
-    cost_usd: float | None
-    meter: Meter
-
-
 class Ledger:
     """The `requests` table, written in batches."""
 
@@ -77,27 +62,17 @@ class Ledger:
         """The loop that will write what waits; one that ended before it did is another than the running one."""
         self._writing = threading.Lock()
 
-    def add(self, entry: Entry) -> None:
-        """Write an entry soon. To be called on an event loop."""
-        meter = entry.meter
-        self._waiting.append(
-            {
-                "id": new_id(),
-                "team_id": entry.team_id,
-                "key_id": entry.key_id,
-                "trace_id": entry.trace_id,
-                "route": entry.route,
-                "model": entry.model,
-                "checkpoint": meter.checkpoint,
-                "status": entry.status,
-                "prompt_tokens": meter.prompt_tokens,
-                "completion_tokens": meter.completion_tokens,
-                "cached_tokens": meter.cached_tokens,
-                "cost_usd": entry.cost_usd,
-                "seconds": entry.seconds,
-                "created_at": datetime.now(UTC),
-            }
-        )
+    def add(self, meter: Meter, **columns: Any) -> None:
+        """Write the row of one request soon: its meter's counts, and the other columns. To be called on an event loop."""
+        row = {
+            "id": new_id(),
+            "checkpoint": meter.checkpoint,
+            "prompt_tokens": meter.prompt_tokens,
+            "completion_tokens": meter.completion_tokens,
+            "cached_tokens": meter.cached_tokens,
+            "created_at": datetime.now(UTC),
+        }
+        self._waiting.append({**row, **columns})
         loop = asyncio.get_running_loop()
         if self._due is not loop:
             self._due = loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +31,18 @@ class ModelLists:
     async def all(self, team: str, exchange: Exchange, *, gemini: bool) -> dict[str, Any]:
         """Return every model."""
         models = await asyncio.to_thread(self._models, team)
-        if gemini or exchange.header(b"x-goog-api-key"):
-            return {"models": [_gemini(model) for model in models]}
-        if exchange.header(b"anthropic-version"):
+        written = _dialect(exchange, gemini)
+        rows = [written(model) for model in models]
+        if written is _gemini:
+            return {"models": rows}
+        if written is _anthropic:
             return {
-                "data": [_anthropic(model) for model in models],
+                "data": rows,
                 "has_more": False,
                 "first_id": models[0][0] if models else None,
                 "last_id": models[-1][0] if models else None,
             }
-        return {"object": "list", "data": [_openai(model) for model in models]}
+        return {"object": "list", "data": rows}
 
     async def one(
         self, team: str, name: str, exchange: Exchange, *, gemini: bool
@@ -50,11 +53,7 @@ class ModelLists:
         pinned = name.partition("@")[2]
         if pinned:
             model = (f"{model[0]}@{pinned}", *model[1:])
-        if gemini or exchange.header(b"x-goog-api-key"):
-            return _gemini(model)
-        if exchange.header(b"anthropic-version"):
-            return _anthropic(model)
-        return _openai(model)
+        return _dialect(exchange, gemini)(model)
 
     def _models(self, team: str) -> list[Listed]:
         own = self._registry.of(team).models()
@@ -79,6 +78,13 @@ class ModelLists:
 def _listed(record: ModelRecord) -> Listed:
     owner = "openhud" if record.config.provider is None else record.config.provider.dialect
     return record.slug, record.name, owner, record.created_at
+
+
+def _dialect(exchange: Exchange, gemini: bool) -> Callable[[Listed], dict[str, Any]]:
+    """Return the function that writes a model as the client of a request reads it."""
+    if gemini or exchange.header(b"x-goog-api-key"):
+        return _gemini
+    return _anthropic if exchange.header(b"anthropic-version") else _openai
 
 
 def _openai(model: Listed) -> dict[str, Any]:

@@ -111,13 +111,19 @@ def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:
     return UpstreamError(f"The provider of {model.name!r} {kind} ({type(error).__name__}).", status)
 
 
-def refused_key(model: ProviderModel, status: int) -> UpstreamError:
-    """Return what a client is told where a provider refuses this server: the client's own key is in order."""
-    where = f" in {model.key_env}" if model.key_env else ""
-    return UpstreamError(
-        f"The provider of {model.name!r} refused this server's key{where}; tell who runs the server.",
-        status,
-    )
+def check_refusal(model: ProviderModel, status: int) -> None:
+    """Raise `UpstreamError` for a status that is not a client's: this server's key was refused, or a redirection."""
+    if status in (401, 403) and model.key is not None:
+        where = f" in {model.key_env}" if model.key_env else ""
+        raise UpstreamError(
+            f"The provider of {model.name!r} refused this server's key{where}; tell who runs the server.",
+            status,
+        )
+    if status < 400:
+        raise UpstreamError(
+            f"The provider of {model.name!r} answered with a redirection, which is not followed.",
+            502,
+        )
 
 
 async def _pass_answer(
@@ -147,13 +153,7 @@ async def _pass_answer(
 async def _pass_error(
     exchange: Exchange, model: ProviderModel, response: aiohttp.ClientResponse
 ) -> None:
-    if response.status in (401, 403) and model.key is not None:
-        raise refused_key(model, response.status)
-    if response.status < 400:
-        raise UpstreamError(
-            f"The provider of {model.name!r} answered with a redirection, which is not followed.",
-            502,
-        )
+    check_refusal(model, response.status)
     data = redacted(await response.content.read(MOST_ERROR_BYTES), model)
     length = (b"content-length", str(len(data)).encode())
     await exchange.begin(response.status, [*_returned(response.headers), length])

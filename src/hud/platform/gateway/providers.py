@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 from hud import settings
 from hud.errors import UsageError
 from hud.inference.dialects.codec import Family
-from hud.inference.endpoints import credentials, url_of
+from hud.inference.endpoints import ANTHROPIC, GEMINI, OPENAI, Home, credentials, url_of
 from hud.inference.prices import price_of
 from hud.outbound import Reach
 from hud.platform.models.records import ModelConfig, ModelRecord, ProviderConfig
@@ -70,12 +70,15 @@ class Provider:
     name: str
     family: Family
     prefixes: tuple[str, ...]
-    url: str
-    url_env: str
-    key_env: str
+    home: Home
     sdk_agent_type: str
     listed: tuple[str, ...]
     """Models that the catalogue shows."""
+
+    @property
+    def key_env(self) -> str:
+        """Variable of its key."""
+        return self.home.key_variables[0]
 
 
 PROVIDERS = (
@@ -83,9 +86,7 @@ PROVIDERS = (
         "anthropic",
         "anthropic",
         ("claude-",),
-        "https://api.anthropic.com",
-        "ANTHROPIC_BASE_URL",
-        "ANTHROPIC_API_KEY",
+        ANTHROPIC,
         "claude",
         ("claude-opus-5", "claude-sonnet-5", "claude-sonnet-4-6", "claude-haiku-4-5"),
     ),
@@ -93,9 +94,7 @@ PROVIDERS = (
         "openai",
         "openai",
         ("gpt-", "o1", "o3", "o4", "chatgpt-", "codex-", "computer-use-"),
-        "https://api.openai.com/v1",
-        "OPENAI_BASE_URL",
-        "OPENAI_API_KEY",
+        OPENAI,
         "openai",
         ("gpt-5.6", "gpt-5.4-mini", "gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4o-mini"),
     ),
@@ -103,9 +102,7 @@ PROVIDERS = (
         "gemini",
         "gemini",
         ("gemini-",),
-        "https://generativelanguage.googleapis.com",
-        "GEMINI_BASE_URL",
-        "GEMINI_API_KEY",
+        GEMINI,
         "gemini",
         ("gemini-3-pro-preview", "gemini-3.5-flash", "gemini-2.5-pro", "gemini-2.5-flash"),
     ),
@@ -133,7 +130,9 @@ def builtin_model(provider: Provider, name: str, secrets: Secrets) -> ProviderMo
         name=name,
         upstream=name,
         family=provider.family,
-        url=_base(environment.get(provider.url_env) or provider.url, provider.family),
+        url=_base(
+            environment.get(provider.home.url_variable) or provider.home.url, provider.family
+        ),
         key=secrets.get_shared(provider.key_env),
         key_env=provider.key_env,
         price_in=price.input if price else None,
@@ -169,7 +168,7 @@ def builtin_record(provider: Provider, name: str) -> ModelRecord:
     """Return a provider's model as the registry would describe it; its id is always the same."""
     price = price_of(name)
     config = ProviderConfig(
-        url=provider.url,
+        url=provider.home.url,
         dialect=provider.family,
         key_env=provider.key_env,
         price_in=price.input if price else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,41 +17,22 @@ if TYPE_CHECKING:
 
 
 class StoredResponses:
-    """The `responses` table."""
+    """The `responses` table. Methods block."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def conversation(self, team: str, identifier: str) -> list[ChatMessage]:
+    def conversation(self, team: str, identifier: str) -> list[ChatMessage]:
         """Return the conversation up to and including a response, its instructions not among it."""
-        row = await asyncio.to_thread(self._row, team, identifier)
-        messages: list[ChatMessage] = orjson.loads(row.messages)
+        messages: list[ChatMessage] = orjson.loads(self._row(team, identifier).messages)
         return messages
 
-    async def body(self, team: str, identifier: str) -> bytes:
+    def body(self, team: str, identifier: str) -> bytes:
         """Return a response as it was answered."""
-        row = await asyncio.to_thread(self._row, team, identifier)
-        return bytes(row.body)
+        return bytes(self._row(team, identifier).body)
 
-    async def keep(self, team: str, body: dict[str, Any], messages: list[ChatMessage]) -> None:
+    def keep(self, team: str, body: dict[str, Any], messages: list[ChatMessage]) -> None:
         """Keep a response and the conversation that it ends."""
-        await asyncio.to_thread(self._insert, team, body, messages)
-
-    async def remove(self, team: str, identifier: str) -> None:
-        """Forget a response."""
-        await asyncio.to_thread(self._delete, team, identifier)
-
-    def _row(self, team: str, identifier: str) -> sa.Row[Any]:
-        table = tables.responses
-        with self._store.read() as connection:
-            row = connection.execute(
-                sa.select(table).where(table.c.id == identifier, table.c.team_id == team)
-            ).one_or_none()
-        if row is None:
-            raise NotFoundError(f"There is no stored response {identifier!r}.")
-        return row
-
-    def _insert(self, team: str, body: dict[str, Any], messages: list[ChatMessage]) -> None:
         with self._store.begin() as connection:
             connection.execute(
                 sa.insert(tables.responses).values(
@@ -64,10 +44,21 @@ class StoredResponses:
                 )
             )
 
-    def _delete(self, team: str, identifier: str) -> None:
+    def remove(self, team: str, identifier: str) -> None:
+        """Forget a response."""
         self._row(team, identifier)
         table = tables.responses
         with self._store.begin() as connection:
             connection.execute(
                 sa.delete(table).where(table.c.id == identifier, table.c.team_id == team)
             )
+
+    def _row(self, team: str, identifier: str) -> sa.Row[Any]:
+        table = tables.responses
+        with self._store.read() as connection:
+            row = connection.execute(
+                sa.select(table).where(table.c.id == identifier, table.c.team_id == team)
+            ).one_or_none()
+        if row is None:
+            raise NotFoundError(f"There is no stored response {identifier!r}.")
+        return row

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import orjson
-
 from hud.engine.chat.tool_calls.format import Parsed, Piece, Said, TurnParser, parse_output
 from hud.inference.dialects.events import (
     CallArguments,
@@ -142,11 +140,9 @@ class TurnReader:
     def _call(self, call: ToolCall) -> list[Event]:
         choice, position = self.choice, self._calls
         self._calls += 1
-        arguments = call.arguments
-        text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
         return [
             CallBegun(choice, position, call.id, call.name),
-            CallArguments(choice, position, text),
+            CallArguments(choice, position, call.arguments_text),
             CallEnded(choice, position),
         ]
 

@@ -21,8 +21,8 @@ from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.passthrough import (
     MOST_ERROR_BYTES,
+    check_refusal,
     redacted,
-    refused_key,
     unreachable,
 )
 from hud.platform.gateway.providers import ProviderModel
@@ -91,13 +91,7 @@ def _value(model: ProviderModel, data: bytes) -> dict[str, Any]:
 
 
 async def _refused(model: ProviderModel, response: aiohttp.ClientResponse) -> UpstreamError:
-    if response.status < 400:
-        return UpstreamError(
-            f"The provider of {model.name!r} answered with a redirection, which is not followed.",
-            502,
-        )
-    if response.status in (401, 403) and model.key is not None:
-        return refused_key(model, response.status)
+    check_refusal(model, response.status)
     data = await response.content.read(MOST_ERROR_BYTES)
     return UpstreamError(_message(model, data), response.status, retry_after(response.headers))
 

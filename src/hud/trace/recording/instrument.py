@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
 from typing import Any, TypeVar, cast, overload
 
 from hud.trace.steps import Step, now
@@ -56,37 +55,38 @@ def instrument(
     def decorate(function: Function) -> Function:
         called = name or function.__qualname__
 
-        def finish(began: datetime, given: tuple[Any, Any], outcome: dict[str, Any]) -> None:
-            record = _record.get()
-            if record is None:
-                return
-            span: dict[str, Any] = {"name": called}
-            if record_args:
-                span["arguments"] = _arguments(function, *given)
-            if record_result or "exception" in outcome:
-                span |= outcome
-            record(Step(started_at=began, extra={"span": span}))
+        @contextmanager
+        def recorded(*given: Any) -> Iterator[dict[str, str]]:
+            """Record the call that is made inside; its result is put into what is yielded."""
+            began = now()
+            outcome: dict[str, str] = {}
+            try:
+                yield outcome
+            except Exception as error:
+                outcome["exception"] = _shown(error)
+                raise
+            finally:
+                record = _record.get()
+                if record is not None and outcome:
+                    span: dict[str, Any] = {"name": called}
+                    if record_args:
+                        span["arguments"] = _arguments(function, *given)
+                    if record_result or "exception" in outcome:
+                        span |= outcome
+                    record(Step(started_at=began, extra={"span": span}))
 
         @functools.wraps(function)
         def sync_call(*args: Any, **kwargs: Any) -> Any:
-            began = now()
-            try:
+            with recorded(args, kwargs) as outcome:
                 result = function(*args, **kwargs)
-            except Exception as error:
-                finish(began, (args, kwargs), {"exception": _shown(error)})
-                raise
-            finish(began, (args, kwargs), {"result": _shown(result)})
+                outcome["result"] = _shown(result)
             return result
 
         @functools.wraps(function)
         async def async_call(*args: Any, **kwargs: Any) -> Any:
-            began = now()
-            try:
+            with recorded(args, kwargs) as outcome:
                 result = await function(*args, **kwargs)
-            except Exception as error:
-                finish(began, (args, kwargs), {"exception": _shown(error)})
-                raise
-            finish(began, (args, kwargs), {"result": _shown(result)})
+                outcome["result"] = _shown(result)
             return result
 
         chosen = async_call if inspect.iscoroutinefunction(function) else sync_call

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hud.agents.chat_messages import call_message, opening_messages, tool_message
+from hud.agents.chat_messages import opening_messages, tool_message
 from hud.client import Client
 from hud.eval.results.failures import FailedRun
 from hud.trace import (
@@ -55,12 +55,12 @@ def conversation_of(trace: Trace) -> list[ChatMessage]:
             if step.reasoning:
                 said["reasoning_content"] = step.reasoning
             if step.tool_calls:
-                said["tool_calls"] = [call_message(call) for call in step.tool_calls]
+                said["tool_calls"] = [call.message() for call in step.tool_calls]
             messages.append(said)
         elif isinstance(step, ToolStep):
             if step.call is not None and step.result is not None:
                 if step.call.id not in asked:
-                    call = call_message(step.call)
+                    call = step.call.message()
                     messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
                 messages.append(tool_message(step.call, step.result))
         elif type(step) is Step and step.source == "user":

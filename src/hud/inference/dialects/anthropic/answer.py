@@ -83,7 +83,9 @@ def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> 
         finish_reason=FINISH_REASONS.get(reason, reason),
         refusal=_refusal(last) if reason == "refusal" else None,
         model=last.get("model") or model,
-        usage=_read_usage(answers, model),
+        usage=Usage.total(
+            [token_counts(answer.get("usage") or {}).priced(model) for answer in answers]
+        ),
         citations=_citations(blocks),
         verbatim={"dialect": DIALECT, "items": [block for block in blocks if _signed(block)]},
     )
@@ -150,19 +152,6 @@ def _citations(blocks: list[Block]) -> list[Citation]:
             for note in notes
         ]
     return found
-
-
-def _read_usage(answers: list[dict[str, Any]], model: str) -> Usage:
-    total = Usage(llm_call_count=0)
-    for answer in answers:
-        usage = token_counts(answer.get("usage") or {}).priced(model)
-        total.prompt_tokens += usage.prompt_tokens
-        total.completion_tokens += usage.completion_tokens
-        total.cached_tokens += usage.cached_tokens
-        total.llm_call_count += 1
-        if usage.cost_usd is not None:
-            total.cost_usd = (total.cost_usd or 0.0) + usage.cost_usd
-    return total
 
 
 def write_message(model: str, turn: Turn, *, think: bool) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from hud.inference.dialects.conversation_parts import (
     Answered,
     alternating_turns,
     arguments_object,
-    call_message,
     image_part,
     inline_image,
     join_parts,
@@ -24,7 +23,7 @@ from hud.inference.dialects.conversation_parts import (
     split_opening,
 )
 from hud.inference.dialects.fields import Fields
-from hud.trace import ChatMessage
+from hud.trace import ChatMessage, call_message
 
 Block = dict[str, Any]
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hud.errors import UsageError
-from hud.inference.dialects.conversation_parts import call_message, image_part, join_parts, text_in
+from hud.inference.dialects.conversation_parts import image_part, join_parts, text_in
 from hud.inference.dialects.fields import Fields
-from hud.trace import ChatMessage, wire_messages
+from hud.trace import ChatMessage, call_message, wire_messages
 
 SEEN = "The pictures that {} answered with:"
 _ROLES = {

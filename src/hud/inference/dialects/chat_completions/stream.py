@@ -16,7 +16,6 @@ from hud.inference.dialects.chat_completions.answer import (
     write_usage,
 )
 from hud.inference.dialects.codec import EVENTS, Refusal
-from hud.inference.dialects.conversation_parts import call_message
 from hud.inference.dialects.events import (
     Begun,
     CallArguments,
@@ -33,7 +32,7 @@ from hud.inference.dialects.events import (
 )
 from hud.inference.dialects.turns import usage_of
 from hud.inference.retries import BrokenAnswer
-from hud.trace import Usage, new_id
+from hud.trace import Usage, call_message, new_id
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 

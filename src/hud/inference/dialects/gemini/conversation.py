@@ -17,7 +17,6 @@ from hud.inference.dialects.conversation_parts import (
     Part,
     alternating_turns,
     arguments_object,
-    call_message,
     image_part,
     inline_image,
     join_parts,
@@ -27,7 +26,7 @@ from hud.inference.dialects.conversation_parts import (
 )
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.gemini.tools import Declared
-from hud.trace import ChatMessage
+from hud.trace import ChatMessage, call_message
 
 DIALECT = "generate_content"
 _UNSIGNED = "skip_thought_signature_validator"

@@ -11,7 +11,6 @@ from typing import Any
 
 from hud.errors import UsageError
 from hud.inference.dialects.conversation_parts import (
-    call_message,
     image_part,
     images_in,
     join_parts,
@@ -22,7 +21,7 @@ from hud.inference.dialects.conversation_parts import (
 )
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.responses.computer import BLANK
-from hud.trace import ChatMessage
+from hud.trace import ChatMessage, call_message
 
 DIALECT = "responses"
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
