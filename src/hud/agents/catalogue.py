@@ -18,12 +18,8 @@ from hud.errors import NotFoundError, UsageError
 from hud.inference.endpoints import gateway_url
 from hud.inference.prices import Rates
 from hud.trace import (
-    ChatMessage,
     ChatModel,
     Completion,
-    Continuation,
-    SamplingParams,
-    ToolSpec,
 )
 
 _PRIVATE = frozenset({"api_key", "base_url"})
@@ -148,19 +144,9 @@ class _LookedUpModel:
         assert self.found is not None
         return self.found
 
-    async def complete(
-        self,
-        messages: list[ChatMessage],
-        tools: list[ToolSpec],
-        params: SamplingParams,
-        *,
-        continuation: Continuation | None = None,
-        trace_id: str | None = None,
-    ) -> Completion:
+    async def complete(self, *asked: Any, **options: Any) -> Completion:
         model = self.found if self.found is not None else await self.resolve()
-        return await model.complete(
-            messages, tools, params, continuation=continuation, trace_id=trace_id
-        )
+        return await model.complete(*asked, **options)
 
 
 class _PricedModel:
@@ -170,18 +156,8 @@ class _PricedModel:
         self.model, self.price = model, price
         self.name = model.name
 
-    async def complete(
-        self,
-        messages: list[ChatMessage],
-        tools: list[ToolSpec],
-        params: SamplingParams,
-        *,
-        continuation: Continuation | None = None,
-        trace_id: str | None = None,
-    ) -> Completion:
-        completion = await self.model.complete(
-            messages, tools, params, continuation=continuation, trace_id=trace_id
-        )
+    async def complete(self, *asked: Any, **options: Any) -> Completion:
+        completion = await self.model.complete(*asked, **options)
         usage = completion.usage
         if usage.cost_usd is None:
             usage.cost_usd = self.price.cost_usd(

@@ -10,6 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hud.trace import ToolSpec
+
+_NAVIGATION = "Open an address in the browser on the screen, or go back or forward in it."
+_NAVIGATE = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": ["navigate", "back", "forward"]},
+        "url": {"type": "string", "description": "Where to go; for `navigate` only."},
+    },
+    "required": ["action"],
+}
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -28,6 +39,17 @@ class DeclaredTools:
         """Name functions on the wire, in at most `longest` characters; `taken` are names of other tools."""
         self.wire = wire_names(ours, longest, taken)
         self.named = {wire: name for name, wire in self.wire.items()}
+
+    def navigator(self, computer: str) -> ToolSpec:
+        """Return the function by which a browser goes to an address, for the tool `computer`, under a name not taken.
+
+        An address is not on the screen, which is all that providers' own computer tools know.
+        """
+        name = "navigate_browser"
+        while name in self.named:
+            name += "_"
+        self.named[name] = computer
+        return ToolSpec(name=name, description=_NAVIGATION, parameters=_NAVIGATE)
 
 
 def wire_names(names: Iterable[str], longest: int, taken: Iterable[str] = ()) -> dict[str, str]:

@@ -140,8 +140,9 @@ def alternating_turns(
     return turns
 
 
-def tool_spec(name: str, description: str, schema: dict[str, Any] | None) -> ToolSpec:
+def tool_spec(function: Fields, schema: dict[str, Any] | None) -> ToolSpec:
     """Return a tool; without a schema it takes no arguments. The schema stays as it was sent: prompts show it."""
+    name, description = function.needed_text("name"), function.text("description") or ""
     if schema is None:
         return ToolSpec(name=name, description=description)
     return ToolSpec(name=name, description=description, parameters=schema)

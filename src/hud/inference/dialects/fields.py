@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from hud.errors import UsageError
 
@@ -71,11 +72,16 @@ class Fields:
             return float(value)
         raise self.wrong(names[0], f"a number from {least:g} to {most:g}")
 
-    def inner(self, *names: str) -> Fields | None:
+    def inner(self, *names: str) -> Self | None:
         value = self.get(*names)
-        return None if value is None else Fields(value, self.place(names[0]))
+        return None if value is None else type(self)(value, self.place(names[0]))
 
-    def objects(self, *names: str) -> list[Fields]:
+    def object(self, *names: str) -> dict[str, Any] | None:
+        """Return the values of an object as they are."""
+        inner = self.inner(*names)
+        return None if inner is None else inner.values
+
+    def objects(self, *names: str) -> list[Self]:
         """Return a list of objects; empty where it is not given."""
         value = self.get(*names)
         if value is None:
@@ -83,7 +89,7 @@ class Fields:
         if not isinstance(value, list):
             raise self.wrong(names[0], "a list")
         return [
-            Fields(item, f"{self.place(names[0])}[{place}]") for place, item in enumerate(value)
+            type(self)(item, f"{self.place(names[0])}[{place}]") for place, item in enumerate(value)
         ]
 
     def texts(self, *names: str) -> tuple[str, ...]:
@@ -109,8 +115,23 @@ class Fields:
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise `UsageError` for settings that would have to be ignored."""
         for name in names:
-            if self.values.get(name) not in (None, False, 0, [], {}, ""):
+            if self.get(name) not in (None, False, 0, [], {}, ""):
                 raise UsageError(f"{self.place(name)} is not supported here{why}. Leave it out.")
 
     def wrong(self, name: str, expected: str) -> UsageError:
         return UsageError(f"{self.place(name)} must be {expected}.")
+
+    def unsupported(self, what: str, ending: str = "is not supported here") -> UsageError:
+        """Return the error for an object whose `type` is not read."""
+        return UsageError(f"{self.place('type')}: {what} of type {self.get('type')!r} {ending}.")
+
+
+class CamelFields(Fields):
+    """One JSON object of Gemini's, whose fields may be named in snake case, too: `topP` or `top_p`."""
+
+    def get(self, *names: str) -> Any:
+        return super().get(*(each for name in names for each in (name, _snake(name))))
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda capital: f"_{capital[0].lower()}", name)

@@ -29,7 +29,7 @@ from hud.inference.dialects.anthropic.tools import (
     read_tools,
     write_choice,
 )
-from hud.inference.dialects.codec import Family, Refusal, StreamedRequest
+from hud.inference.dialects.codec import Family, StreamedRequest
 from hud.inference.dialects.conversation_parts import read_stops, refuse_alternatives, refuse_tokens
 from hud.inference.dialects.efforts import effort_of_budget, read_effort
 from hud.inference.dialects.fields import Fields
@@ -64,6 +64,7 @@ class AnthropicCodec:
     thoughts that no longer fit the prompt are dropped, not refused."""
 
     family: ClassVar[Family] = "anthropic"
+    error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
         body.refuse(_UNSUPPORTED, " for this model")
@@ -103,9 +104,6 @@ class AnthropicCodec:
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> MessageWriter:
         return MessageWriter(model, think=request.think is not False)
-
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        return write_error(refusal)
 
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
         refuse_tokens(model, request)
@@ -197,5 +195,4 @@ def _read_format(given: Fields | None) -> OutputFormat | None:
         return None
     if given.text("type") != "json_schema":
         raise given.wrong("type", "'json_schema'")
-    schema = given.inner("schema")
-    return OutputFormat(None if schema is None else schema.values)
+    return OutputFormat(given.object("schema"))

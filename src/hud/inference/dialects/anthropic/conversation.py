@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from hud.errors import UsageError
 from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.conversation_parts import (
     Answered,
@@ -203,8 +202,7 @@ def _read_assistant(message: Fields) -> ChatMessage:
             case "text":
                 read["content"] = (read["content"] or "") + (block.text("text") or "")
             case "tool_use":
-                given = block.inner("input")
-                arguments = orjson.dumps({} if given is None else given.values).decode()
+                arguments = orjson.dumps(block.object("input") or {}).decode()
                 calls.append(
                     call_message(block.needed_text("id"), block.needed_text("name"), arguments)
                 )
@@ -212,10 +210,8 @@ def _read_assistant(message: Fields) -> ChatMessage:
                 read["reasoning_content"] = block.text("thinking") or ""
             case "redacted_thinking":
                 pass
-            case other:
-                raise UsageError(
-                    f"{block.place('type')}: content of type {other!r} is not supported here."
-                )
+            case _:
+                raise block.unsupported("content")
     if calls:
         read["tool_calls"] = calls
     return read
@@ -238,4 +234,4 @@ def _read_part(block: Fields) -> dict[str, Any]:
             return image_part(source.needed_text("url"))
         data = source.needed_text("data")
         return image_part(f"data:{source.text('media_type') or 'image/png'};base64,{data}")
-    raise UsageError(f"{block.place('type')}: content of type {kind!r} is not supported here.")
+    raise block.unsupported("content")

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hud.errors import UsageError
 from hud.inference.dialects.anthropic.actions import our_actions
 from hud.inference.dialects.anthropic.screenshots import Size, on_screen, seen_size
 from hud.inference.dialects.conversation_parts import checked_choice, repeated_calls, tool_spec
@@ -32,14 +31,6 @@ _BETAS = {
 _VERSION = re.compile(r"(?:(opus|sonnet|haiku)-)?(\d)(?:[-.](\d{1,2}))?(?!\d)")
 _UNKNOWN = (99, 0)
 _SHARP = (4, 7)
-_NAVIGATE = {
-    "type": "object",
-    "properties": {
-        "action": {"type": "string", "enum": ["navigate", "back", "forward"]},
-        "url": {"type": "string", "description": "Where to go; for `navigate` only."},
-    },
-    "required": ["action"],
-}
 
 
 def model_version(model: str) -> tuple[str | None, tuple[int, int]]:
@@ -74,8 +65,6 @@ class Declared(DeclaredTools):
     """The tool that is declared as Claude's own computer."""
     seen: Size = (0, 0)
     """Size of the screen as Claude sees it, in pixels."""
-    navigator: str | None = None
-    """Name of the function that moves a browser from page to page, which Claude's computer tool cannot."""
 
     def calls(self, block: dict[str, Any]) -> list[ToolCall]:
         """Return the calls of our tools that a `tool_use` block stands for; it is one but for repeated keys."""
@@ -86,8 +75,6 @@ class Declared(DeclaredTools):
             plain = {key: value for key, value in arguments.items() if key != "action"}
             plain = on_screen(plain, self.seen, _size(self.computer))
             return repeated_calls(block["id"], self.computer.name, our_actions(action, plain))
-        if self.computer is not None and name == self.navigator:
-            name = self.computer.name
         return [ToolCall(id=block["id"], name=self.named.get(name, name), arguments=arguments)]
 
     def _is_computer(self, block: dict[str, Any]) -> bool:
@@ -146,25 +133,14 @@ def _declare_own(declared: Declared, kind: str, spec: ToolSpec, model: str) -> N
             tool["enable_zoom"] = True
         declared.tools.append(tool)
     if spec.options.get("environment") == "browser":
-        _declare_navigator(declared)
+        go = declared.navigator(spec.name)
+        declared.tools.append(
+            {"name": go.name, "description": go.description, "input_schema": go.parameters}
+        )
 
 
 def _size(spec: ToolSpec) -> Size:
     return spec.options["width"], spec.options["height"]
-
-
-def _declare_navigator(declared: Declared) -> None:
-    name = "navigate_browser"
-    while name in declared.named:
-        name += "_"
-    declared.navigator = name
-    declared.tools.append(
-        {
-            "name": name,
-            "description": "Open an address in the browser on the screen, or go back or forward in it.",
-            "input_schema": _NAVIGATE,
-        }
-    )
 
 
 def write_choice(request: GenerationRequest, declared: Declared) -> dict[str, Any] | None:
@@ -184,21 +160,12 @@ def write_choice(request: GenerationRequest, declared: Declared) -> dict[str, An
 
 def read_tools(body: Fields) -> list[ToolSpec]:
     """Return the functions of a request. Raises `UsageError` for tools of the provider's own."""
-    return [_read_tool(tool) for tool in body.objects("tools")]
-
-
-def _read_tool(tool: Fields) -> ToolSpec:
-    kind = tool.text("type")
-    if kind not in (None, "custom"):
-        raise UsageError(
-            f"{tool.place('type')}: tools of type {kind!r} are not supported here, only custom ones."
-        )
-    schema = tool.inner("input_schema")
-    return tool_spec(
-        tool.needed_text("name"),
-        tool.text("description") or "",
-        None if schema is None else schema.values,
-    )
+    tools = []
+    for tool in body.objects("tools"):
+        if tool.text("type") not in (None, "custom"):
+            raise tool.unsupported("tools", "are not supported here, only custom ones")
+        tools.append(tool_spec(tool, tool.object("input_schema")))
+    return tools
 
 
 def read_choice(choice: Fields | None, tools: list[ToolSpec]) -> ToolChoice:

@@ -29,7 +29,7 @@ from hud.inference.dialects.chat_completions.tools import (
     write_format,
     write_tools,
 )
-from hud.inference.dialects.codec import Family, Refusal, StreamedRequest
+from hud.inference.dialects.codec import Family, StreamedRequest
 from hud.inference.dialects.conversation_parts import read_stops, refuse_tokens
 from hud.inference.dialects.efforts import read_effort
 from hud.inference.dialects.fields import Fields
@@ -64,6 +64,7 @@ class ChatCodec:
     """Field of the token limit: OpenAI's newer models refuse `max_tokens`, other servers know nothing else."""
 
     family: ClassVar[Family] = "openai"
+    error = staticmethod(write_error)
 
     @property
     def with_tokens(self) -> bool:
@@ -109,9 +110,6 @@ class ChatCodec:
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> ChatWriter:
         return ChatWriter(model, include_usage=includes_usage(body))
-
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        return write_error(refusal)
 
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
         if self.with_tokens:

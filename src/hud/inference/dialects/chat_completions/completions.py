@@ -33,6 +33,7 @@ class CompletionsCodec:
     """`POST /completions`."""
 
     family: Family = "openai"
+    error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
         body.refuse(_UNSUPPORTED, " for this model")
@@ -77,9 +78,6 @@ class CompletionsCodec:
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> CompletionsWriter:
         return CompletionsWriter(model, includes_usage(body))
-
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        return write_error(refusal)
 
 
 class CompletionsWriter:

@@ -94,7 +94,7 @@ def _read_part(part: Fields) -> dict[str, Any]:
         if isinstance(image, str):
             return image_part(image)
         return image_part(Fields(image, part.place("image_url")).needed_text("url"))
-    raise UsageError(f"{part.place('type')}: content of type {kind!r} is not supported here.")
+    raise part.unsupported("content")
 
 
 def _read_call(call: Fields) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hud.errors import UsageError
 from hud.inference.dialects.conversation_parts import checked_choice, tool_spec
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, OutputFormat, ToolChoice
@@ -47,26 +46,14 @@ def write_format(format: OutputFormat | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": format.name, "schema": format.schema}}
 
 
-def read_tool(function: Fields) -> ToolSpec:
-    """Return a function's name, description and schema."""
-    schema = function.inner("parameters")
-    return tool_spec(
-        function.needed_text("name"),
-        function.text("description") or "",
-        None if schema is None else schema.values,
-    )
-
-
 def read_tools(body: Fields) -> list[ToolSpec]:
     """Return the tools of a chat completion."""
     tools = []
     for tool in body.objects("tools"):
         function = tool.inner("function")
         if tool.text("type") not in (None, "function") or function is None:
-            raise UsageError(
-                f"{tool.place('type')}: tools of type {tool.text('type')!r} are not supported here, only functions."
-            )
-        tools.append(read_tool(function))
+            raise tool.unsupported("tools", "are not supported here, only functions")
+        tools.append(tool_spec(function, function.object("parameters")))
     return tools
 
 
@@ -99,8 +86,5 @@ def read_format(format: Fields | None) -> OutputFormat | None:
         return OutputFormat()
     if kind == "json_schema":
         described = format.inner("json_schema") or format
-        schema = described.inner("schema")
-        return OutputFormat(
-            None if schema is None else schema.values, described.text("name") or "answer"
-        )
+        return OutputFormat(described.object("schema"), described.text("name") or "answer")
     raise format.wrong("type", "'text', 'json_object' or 'json_schema'")

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from hud.errors import UsageError
-from hud.inference.dialects.codec import Family, Refusal, SafetyPolicy, StreamedRequest
+from hud.inference.dialects.codec import Family, SafetyPolicy, StreamedRequest
 from hud.inference.dialects.conversation_parts import read_stops, refuse_alternatives, refuse_tokens
 from hud.inference.dialects.efforts import effort_of_budget, read_effort
-from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.fields import CamelFields, Fields
 from hud.inference.dialects.gemini.answer import (
     read_answer,
     write_error,
@@ -38,16 +38,12 @@ from hud.inference.dialects.request import GenerationRequest, OutputFormat
 from hud.inference.dialects.turns import Turn, usage_of
 from hud.trace import SamplingParams, new_id
 
-_UNSUPPORTED = ("cachedContent", "cached_content")
+_UNSUPPORTED = ("cachedContent",)
 _UNSUPPORTED_CONFIG = (
     "presencePenalty",
-    "presence_penalty",
     "frequencyPenalty",
-    "frequency_penalty",
     "speechConfig",
-    "speech_config",
     "imageConfig",
-    "image_config",
 )
 MOST_CANDIDATES = 8
 
@@ -65,46 +61,41 @@ class GeminiCodec:
     safety: SafetyPolicy = "acknowledge"
 
     family: ClassVar[Family] = "gemini"
+    error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
+        body = CamelFields(body.values)
         body.refuse(_UNSUPPORTED, " for this model")
-        config = body.inner("generationConfig", "generation_config") or Fields({})
+        config = body.inner("generationConfig") or CamelFields({})
         config.refuse(_UNSUPPORTED_CONFIG, " for this model")
         tools = read_tools(body)
         messages = read_contents(body)
         if not any(message["role"] != "system" for message in messages):
             raise UsageError("contents must hold at least one content.")
-        thinking = config.inner("thinkingConfig", "thinking_config") or Fields({})
-        logprobs = config.flag("responseLogprobs", "response_logprobs")
+        thinking = config.inner("thinkingConfig") or CamelFields({})
+        logprobs = config.flag("responseLogprobs")
         most = config.integer("logprobs", least=0, most=20)
         return GenerationRequest(
             model=body.needed_text("model"),
             messages=messages,
             tools=tools,
             sampling=SamplingParams(
-                max_tokens=config.integer("maxOutputTokens", "max_output_tokens", least=1),
+                max_tokens=config.integer("maxOutputTokens", least=1),
                 temperature=config.number("temperature", least=0, most=2),
-                top_p=config.number("topP", "top_p", least=1e-6, most=1),
-                top_k=config.integer("topK", "top_k", least=0),
-                stop=tuple(
-                    read_stops(config, "stopSequences", "stop_sequences"),
-                ),
+                top_p=config.number("topP", least=1e-6, most=1),
+                top_k=config.integer("topK", least=0),
+                stop=read_stops(config, "stopSequences"),
                 seed=config.integer("seed", least=0),
-                reasoning_effort=read_effort(thinking, "thinkingLevel", "thinking_level"),
+                reasoning_effort=read_effort(thinking, "thinkingLevel"),
             ),
-            choices=config.integer(
-                "candidateCount", "candidate_count", least=1, most=MOST_CANDIDATES
-            )
-            or 1,
+            choices=config.integer("candidateCount", least=1, most=MOST_CANDIDATES) or 1,
             tool_choice=read_choice(body, tools),
             format=_read_format(config),
             top_logprobs=(most or 0) if logprobs else None,
             checkpoint=body.text("checkpoint"),
             stream=bool(body.flag("stream")),
-            think=bool(thinking.flag("includeThoughts", "include_thoughts")),
-            budgeted_effort=effort_of_budget(
-                thinking.integer("thinkingBudget", "thinking_budget", least=-1)
-            ),
+            think=bool(thinking.flag("includeThoughts")),
+            budgeted_effort=effort_of_budget(thinking.integer("thinkingBudget", least=-1)),
         )
 
     def whole(
@@ -126,9 +117,6 @@ class GeminiCodec:
         return ContentWriter(
             model, think=bool(request.think), events=bool(body.flag("server_sent_events"))
         )
-
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        return write_error(refusal)
 
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
         refuse_tokens(model, request)
@@ -174,13 +162,13 @@ class GeminiCodec:
 
 
 def _read_format(config: Fields) -> OutputFormat | None:
-    kind = config.text("responseMimeType", "response_mime_type")
-    schema = config.inner("responseJsonSchema", "response_json_schema")
+    kind = config.text("responseMimeType")
+    schema = config.object("responseJsonSchema")
     if schema is not None:
-        return OutputFormat(schema.values)
-    schema = config.inner("responseSchema", "response_schema")
+        return OutputFormat(schema)
+    schema = config.object("responseSchema")
     if schema is not None:
-        return OutputFormat(json_schema(schema.values))
+        return OutputFormat(json_schema(schema))
     if kind in (None, "text/plain"):
         return None
     if kind == "application/json":

@@ -24,7 +24,7 @@ from hud.inference.dialects.conversation_parts import (
     parts_of,
     split_opening,
 )
-from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.fields import CamelFields
 from hud.inference.dialects.gemini.tools import Declared
 from hud.trace import ChatMessage, call_message
 
@@ -128,14 +128,14 @@ def _image(url: str) -> Part:
     return {"inlineData": {"mimeType": inline[0], "data": inline[1]}}
 
 
-def read_contents(body: Fields) -> list[ChatMessage]:
+def read_contents(body: CamelFields) -> list[ChatMessage]:
     """Return the system instruction and the contents as chat messages."""
     messages: list[ChatMessage] = []
-    system = body.get("systemInstruction", "system_instruction")
+    system = body.get("systemInstruction")
     if isinstance(system, str):
         messages.append({"role": "system", "content": system})
     elif system is not None:
-        parts = _parts(Fields(system, "systemInstruction"))
+        parts = _parts(CamelFields(system, "systemInstruction"))
         text = "\n".join(part.text("text") or "" for part in parts)
         messages.append({"role": "system", "content": text})
     # Calls may have no ids: a response without one belongs to the earliest open call of its name.
@@ -146,7 +146,7 @@ def read_contents(body: Fields) -> list[ChatMessage]:
     for content in (
         body.objects("contents")
         if isinstance(contents, list)
-        else [Fields(contents, "contents")]
+        else [CamelFields(contents, "contents")]
         if contents
         else []
     ):
@@ -160,49 +160,44 @@ def read_contents(body: Fields) -> list[ChatMessage]:
     return messages
 
 
-def _parts(content: Fields) -> list[Fields]:
+def _parts(content: CamelFields) -> list[CamelFields]:
     parts = content.get("parts")
     return (
-        [content.inner("parts") or Fields({})]
+        [content.inner("parts") or CamelFields({})]
         if isinstance(parts, dict)
         else content.objects("parts")
     )
 
 
-def _read_model(content: Fields, open_calls: list[tuple[str, str]]) -> ChatMessage:
+def _read_model(content: CamelFields, open_calls: list[tuple[str, str]]) -> ChatMessage:
     read: ChatMessage = {"role": "assistant", "content": None}
     calls: list[dict[str, Any]] = []
     for part in _parts(content):
-        call = part.inner("functionCall", "function_call")
+        call = part.inner("functionCall")
         text = part.text("text")
         if call is not None:
             name = call.needed_text("name")
             identifier = call.text("id") or f"call_{len(open_calls) + len(calls)}_{name}"
-            arguments = call.inner("args")
             calls.append(
-                call_message(
-                    identifier,
-                    name,
-                    orjson.dumps({} if arguments is None else arguments.values).decode(),
-                )
+                call_message(identifier, name, orjson.dumps(call.object("args") or {}).decode())
             )
             open_calls.append((name, identifier))
         elif text is not None and part.flag("thought"):
             read["reasoning_content"] = read.get("reasoning_content", "") + text
         elif text is not None:
             read["content"] = (read["content"] or "") + text
-        elif part.get("thoughtSignature", "thought_signature") is None:
+        elif part.get("thoughtSignature") is None:
             raise UsageError(f"{part.where}: only text and function calls are supported here.")
     if calls:
         read["tool_calls"] = calls
     return read
 
 
-def _read_user(content: Fields, open_calls: list[tuple[str, str]]) -> list[ChatMessage]:
+def _read_user(content: CamelFields, open_calls: list[tuple[str, str]]) -> list[ChatMessage]:
     results: list[ChatMessage] = []
     parts: list[dict[str, Any]] = []
     for part in _parts(content):
-        response = part.inner("functionResponse", "function_response")
+        response = part.inner("functionResponse")
         if response is None:
             parts.append(_read_part(part))
             continue
@@ -211,12 +206,11 @@ def _read_user(content: Fields, open_calls: list[tuple[str, str]]) -> list[ChatM
             (call for known, call in open_calls if known == name), name
         )
         open_calls[:] = [call for call in open_calls if call[1] != identifier]
-        value = response.inner("response")
         results.append(
             {
                 "role": "tool",
                 "tool_call_id": identifier,
-                "content": _result_text({} if value is None else value.values),
+                "content": _result_text(response.object("response") or {}),
             }
         )
     return [*results, {"role": "user", "content": join_parts(parts)}] if parts else results
@@ -231,13 +225,13 @@ def _result_text(value: dict[str, Any]) -> str:
     return orjson.dumps(value).decode()
 
 
-def _read_part(part: Fields) -> dict[str, Any]:
+def _read_part(part: CamelFields) -> dict[str, Any]:
     text = part.text("text")
     if text is not None:
         return {"type": "text", "text": text}
-    data = part.inner("inlineData", "inline_data")
+    data = part.inner("inlineData")
     if data is not None:
-        kind = data.text("mimeType", "mime_type") or ""
+        kind = data.text("mimeType") or ""
         if kind.startswith("image/"):
             return image_part(f"data:{kind};base64,{data.needed_text('data')}")
     raise UsageError(f"{part.where}: only text and inline images are supported here.")

@@ -146,18 +146,14 @@ def read_tools(body: Fields) -> list[ToolSpec]:
             raise UsageError(
                 f"{tool.where}: {min(given)} is not supported here, only functionDeclarations."
             )
-        for function in tool.objects("functionDeclarations", "function_declarations"):
-            name = function.needed_text("name")
-            tools.append(tool_spec(name, function.text("description") or "", _schema_of(function)))
+        for function in tool.objects("functionDeclarations"):
+            tools.append(tool_spec(function, _schema_of(function)))
     return tools
 
 
 def _schema_of(function: Fields) -> dict[str, Any] | None:
-    schema = function.inner("parametersJsonSchema", "parameters_json_schema")
-    if schema is not None:
-        return schema.values
-    schema = function.inner("parameters")
-    return None if schema is None else json_schema(schema.values)
+    schema: dict[str, Any] | None = function.object("parametersJsonSchema")
+    return schema if schema is not None else json_schema(function.object("parameters"))
 
 
 def json_schema(schema: Any) -> Any:
@@ -181,14 +177,14 @@ def json_schema(schema: Any) -> Any:
 
 def read_choice(body: Fields, tools: list[ToolSpec]) -> ToolChoice:
     """Return whether and which functions are called."""
-    config = body.inner("toolConfig", "tool_config")
+    config = body.inner("toolConfig")
     calling = None
     if config is not None:
-        calling = config.inner("functionCallingConfig", "function_calling_config")
+        calling = config.inner("functionCallingConfig")
     if calling is None:
         return ToolChoice()
     mode = (calling.text("mode") or "AUTO").upper()
-    names = calling.texts("allowedFunctionNames", "allowed_function_names")
+    names = calling.texts("allowedFunctionNames")
     match mode:
         case "AUTO" | "MODE_UNSPECIFIED":
             return ToolChoice()

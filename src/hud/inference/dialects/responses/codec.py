@@ -11,7 +11,7 @@ from hud.errors import UsageError
 from hud.inference.dialects.chat_completions.answer import write_error
 from hud.inference.dialects.chat_completions.codec import MOST_TOP_LOGPROBS
 from hud.inference.dialects.chat_completions.tools import read_format, read_tool_choice
-from hud.inference.dialects.codec import Family, Refusal, SafetyPolicy, WireRequest
+from hud.inference.dialects.codec import Family, SafetyPolicy, WireRequest
 from hud.inference.dialects.efforts import read_effort
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
@@ -51,6 +51,7 @@ class ResponsesCodec:
     safety: SafetyPolicy = "acknowledge"
 
     family: ClassVar[Family] = "openai"
+    error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
         body.refuse(_UNSUPPORTED, " for this model")
@@ -91,9 +92,6 @@ class ResponsesCodec:
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> ResponseWriter:
         return ResponseWriter(_begin(body, request, model))
-
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        return write_error(refusal)
 
     def request(self, model: str, request: GenerationRequest) -> WireRequest:
         declared = declare(request.tools, self.computer, self.hosted_tools)

@@ -1,19 +1,16 @@
 """OpenAI's computer tool, to and from the common vocabulary of computer actions.
 
-The provider's tool knows the screen, the mouse and the keyboard. A browser's address is not on the screen, so
-going to one is a function of its own beside the tool.
+The provider's tool knows the screen, the mouse and the keyboard.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from typing import Any, Literal
 
 from hud.trace import ToolSpec
 
 ComputerTool = Literal["computer", "computer_use_preview"]
-GO_NAME = "navigate_browser"
 WAIT_SECONDS = 1.0
 _VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
 _FIRST_WITH_COMPUTER = (5, 4)
@@ -62,29 +59,6 @@ def declaration(spec: ToolSpec, kind: ComputerTool) -> dict[str, Any]:
         "display_width": spec.options.get("width", 1024),
         "display_height": spec.options.get("height", 768),
         "environment": spec.options.get("environment", "browser"),
-    }
-
-
-def go_function(spec: ToolSpec, taken: Collection[str] = ()) -> dict[str, Any] | None:
-    """Return the function by which a browser goes places, None for a computer that is no browser."""
-    if spec.options.get("environment") != "browser":
-        return None
-    name = GO_NAME
-    while name in taken:
-        name += "_"
-    return {
-        "type": "function",
-        "name": name,
-        "description": "Go to an address in the browser, or back and forward in its history.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "action": {"type": "string", "enum": ["navigate", "back", "forward"]},
-                "url": {"type": "string", "description": "Where to navigate to."},
-            },
-            "required": ["action"],
-        },
-        "strict": False,
     }
 
 

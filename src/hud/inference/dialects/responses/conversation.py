@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hud.errors import UsageError
 from hud.inference.dialects.conversation_parts import (
     image_part,
     images_in,
@@ -197,10 +196,8 @@ def read_items(body: Fields) -> list[ChatMessage]:
                     messages.append(
                         {"role": "assistant", "content": None, "reasoning_content": thought}
                     )
-            case other:
-                raise UsageError(
-                    f"{item.place('type')}: items of type {other!r} are not supported for this model."
-                )
+            case _:
+                raise item.unsupported("items", "are not supported for this model")
     return messages
 
 
@@ -236,8 +233,6 @@ def _read_content(item: Fields, name: str) -> Any:
                 parts.append({"type": "text", "text": part.text("refusal") or ""})
             case "input_image":
                 parts.append(image_part(part.needed_text("image_url")))
-            case other:
-                raise UsageError(
-                    f"{part.place('type')}: content of type {other!r} is not supported here."
-                )
+            case _:
+                raise part.unsupported("content")
     return join_parts(parts)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hud.errors import UsageError
-from hud.inference.dialects.chat_completions.tools import LONGEST_NAME, read_tool
+from hud.inference.dialects.chat_completions.tools import LONGEST_NAME
+from hud.inference.dialects.conversation_parts import tool_spec
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.responses.computer import ComputerTool, declaration, go_function
+from hud.inference.dialects.responses.computer import ComputerTool, declaration
 from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolSpec
 
@@ -39,10 +39,9 @@ def declare(
     if own is not None and computer is not None:
         declared.computer = own.name
         declared.tools.append(declaration(own, computer))
-        go = go_function(own, declared.named)
-        if go is not None:
-            declared.tools.append(go)
-            declared.named[go["name"]] = own.name
+        if own.options.get("environment") == "browser":
+            go = declared.navigator(own.name)
+            declared.tools.append({"type": "function", **go.function(), "strict": False})
     for spec in functions:
         # Schemas of environments have optional arguments, which the strict mode refuses.
         function = {**spec.function(), "name": declared.wire[spec.name]}
@@ -56,9 +55,6 @@ def read_tools(body: Fields) -> list[ToolSpec]:
     tools = []
     for tool in body.objects("tools"):
         if tool.needed_text("type") != "function":
-            raise UsageError(
-                f"{tool.place('type')}: tools of type {tool.text('type')!r} are not supported for this model, "
-                "only functions."
-            )
-        tools.append(read_tool(tool))
+            raise tool.unsupported("tools", "are not supported for this model, only functions")
+        tools.append(tool_spec(tool, tool.object("parameters")))
     return tools
