@@ -91,6 +91,9 @@ def test_options_that_do_not_exist_are_found(text, wrong):
     assert [found.replace("models head", "models") for found in problems(text)] == wrong
 
 
+USAGE = r"Usage: (hud train \w+ TASKS)"
+
+
 def printed(said: str) -> list[str]:
     """Return the commands of an output, as a person would copy them: whole lines, or what follows `Next:`."""
     found = []
@@ -181,9 +184,9 @@ def test_what_models_and_training_print_runs(hud, folder):  # noqa: F811
         hud(re.sub(r"--epochs \d+", "--epochs 1", command.replace(" claude ", " agent.py ")))
     for command in printed(hud(train + small)):
         hud(command)
-    (train,) = re.findall(r"Training goes on from there: (.*)", hud("hud models head m --set base"))
+    (train,) = re.findall(USAGE, hud("hud models head m --set base"))
     hud(filled(train) + small)
-    (train,) = printed(hud("hud models fork m --name n"))
+    (train,) = re.findall(USAGE, hud("hud models fork m --name n"))
     hud(filled(train) + small)
     (export,) = [
         line

@@ -1,13 +1,15 @@
-"""Command lines to type next, complete and quoted for a shell."""
+"""Command lines: options of the form NAME=VALUE, and commands to type next, complete and quoted for a shell."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import click
 from click.core import ParameterSource
+
+from hud.errors import UsageError
 
 
 def command_line(context: click.Context, *, without: tuple[str, ...] = ()) -> str:
@@ -22,6 +24,22 @@ def command_line(context: click.Context, *, without: tuple[str, ...] = ()) -> st
         if typed and name not in without:
             words += _words(parameter, context.params[name])
     return shlex.join(words)
+
+
+def pairs(
+    option: str, form: str, given: Iterable[str], *, empty: bool = False
+) -> list[tuple[str, str]]:
+    """Return what an option of a form such as NAME=VALUE was given, each time; with `empty`, values may be "".
+
+    Raises `UsageError` for a text of another form.
+    """
+    found = []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and (value or empty)):
+            raise UsageError(f"--{option} takes {form}, not {text!r}.")
+        found.append((name, value))
+    return found
 
 
 def _words(parameter: click.Parameter, value: object) -> Iterator[str]:

@@ -34,6 +34,14 @@ def print_json(value: Any) -> None:
     )
 
 
+def tell(as_json: bool, value: Any, sentence: str) -> None:
+    """Print the answer of a command: as JSON, or in words for a person."""
+    if as_json:
+        print_json(value)
+    else:
+        console().print(sentence, markup=False)
+
+
 def table(*columns: str, title: str | None = None) -> Table:
     """Return an empty table in the house style: no boxes, so that it can be copied and grepped."""
     made = Table(box=None, pad_edge=False, title=title, title_justify="left", padding=(0, 2, 0, 0))

@@ -13,6 +13,7 @@ import click
 import httpx
 
 from hud import settings
+from hud.cli.command_line import pairs
 from hud.cli.environments.links import link
 from hud.cli.output import console, count, print_json, some
 from hud.cli.platform_requests import run
@@ -28,7 +29,7 @@ UPLOAD_SECONDS = 300.0
 @click.argument("source", type=click.Path(path_type=Path, exists=True), default=Path("."))
 @click.option("--name", help="Name of the environment; default: what the source calls it.")
 @click.option(
-    "-e", "--env", "pairs", multiple=True, metavar="KEY=VALUE", help="Variable it runs with."
+    "-e", "--env", "variables", multiple=True, metavar="KEY=VALUE", help="Variable it runs with."
 )
 @click.option(
     "--env-file",
@@ -55,7 +56,7 @@ UPLOAD_SECONDS = 300.0
 def command(
     source: Path,
     name: str | None,
-    pairs: tuple[str, ...],
+    variables: tuple[str, ...],
     env_file: Path | None,
     no_env: bool,
     build_args: tuple[str, ...],
@@ -75,7 +76,7 @@ def command(
         )
     folder = source if source.is_dir() else source.parent
     called, entry = _found(source, name)
-    variables = {**_file_variables(folder, env_file, no_env), **_parse(pairs, "--env")}
+    sent = {**_file_variables(folder, env_file, no_env), **_parse(variables, "env")}
     request: dict[str, Any] = {
         "source": "direct",
         "name": called,
@@ -83,9 +84,9 @@ def command(
         "no_cache": no_cache,
         "registry_id": registry_id,
         "project_id": project,
-        "environment_variables": variables,
-        "build_args": _parse(build_args, "--build-arg"),
-        "build_secrets": _parse(secrets, "--secret"),
+        "environment_variables": sent,
+        "build_args": _parse(build_args, "build-arg"),
+        "build_secrets": _parse(secrets, "secret"),
     }
     return run(_deploy(folder, request, dry_run=dry_run, yes=yes, as_json=as_json))
 
@@ -211,14 +212,8 @@ async def _project(reference: str) -> str:
     raise UsageError(f"There is no project {reference!r}.")
 
 
-def _parse(pairs: tuple[str, ...], option: str) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator or not name:
-            raise UsageError(f"{option} {pair!r} is not KEY=VALUE.")
-        found[name] = value
-    return found
+def _parse(given: tuple[str, ...], option: str) -> dict[str, str]:
+    return dict(pairs(option, "KEY=VALUE", given, empty=True))
 
 
 def _file_variables(folder: Path, file: Path | None, none: bool) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hud.cli.output import console, count, print_json, some
+from hud.cli.output import console, count, print_json, some, tell
 from hud.cli.platform_requests import run
 from hud.errors import NotFoundError, UsageError
 
@@ -177,10 +177,8 @@ async def _export(taskset: str | None, source: Path, target: Path, as_json: bool
         _write_csv(found.tasks, target)
     else:
         found.to_file(target)
-    if as_json:
-        print_json({"taskset": found.name, "tasks": len(found), "file": str(target)})
-    else:
-        console().print(f"Wrote {count(len(found), 'task')} to {target}.", markup=False)
+    wrote = {"taskset": found.name, "tasks": len(found), "file": str(target)}
+    tell(as_json, wrote, f"Wrote {count(len(found), 'task')} to {target}.")
 
 
 async def _linked(source: Path) -> str:

@@ -72,7 +72,9 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     is_flag=True,
     help="Ask models through the gateway, even where the provider's own key is set.",
 )
-@click.option("-c", "--config", "pairs", multiple=True, metavar="KEY=VALUE", help="Agent settings.")
+@click.option(
+    "-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Agent settings."
+)
 @click.option(
     "--subagent",
     "subagents",
@@ -103,7 +105,7 @@ def command(
     runtime: str | None,
     remote: bool,
     gateway: bool,
-    pairs: tuple[str, ...],
+    settings: tuple[str, ...],
     subagents: tuple[str, ...],
     resume: str | None,
     verbose: int,
@@ -111,12 +113,11 @@ def command(
     as_json: bool,
 ) -> int:
     """Play TASKS (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
-    from hud.cli.command_line import EvalCommand
+    from hud.cli.command_line import EvalCommand, pairs
     from hud.cli.evaluation.player import (
         HUMAN,
         is_paid,
         is_scripted,
-        named_subagents,
         parse_settings,
         player,
     )
@@ -131,9 +132,9 @@ def command(
         "tool_timeout_seconds": tool_timeout,
     }
     asked = {name: value for name, value in options.items() if value is not None}
-    who = player(agent, model, {**asked, **parse_settings(pairs)})
+    who = player(agent, model, {**asked, **parse_settings(settings)})
     if subagents:
-        who.subagents = {**who.subagents, **named_subagents(subagents)}
+        who.subagents = {**who.subagents, **dict(pairs("subagent", "NAME=MODEL", subagents))}
     tasks = chosen(load(source), task_ids, everything or full or resume is not None)
     many = len(tasks) * (group or 1)
     if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:

@@ -12,35 +12,33 @@ from __future__ import annotations
 
 import inspect
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hud import settings
 from hud.agents import Agent, HumanAgent, ScriptedAgent, create_agent
 from hud.agents.agent_kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
+from hud.cli.command_line import pairs
 from hud.environment.sources.loader import load_file
 from hud.errors import UsageError
 
 HUMAN = "human"
 
 
-def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
+def parse_settings(given: tuple[str, ...]) -> dict[str, Any]:
     """Return `k=v` pairs as settings: values are JSON where they parse, text where not; dots nest."""
     found: dict[str, Any] = {}
-    for pair in pairs:
-        key, separator, text = pair.partition("=")
-        if not separator or not key:
-            raise UsageError(f"--config takes KEY=VALUE, not {pair!r}.")
-        try:
+    for key, text in pairs("config", "KEY=VALUE", given, empty=True):
+        value: Any = text
+        with suppress(ValueError):
             value = json.loads(text)
-        except ValueError:
-            value = text
         *outer, last = key.split(".")
         place = found
         for part in outer:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise UsageError(f"--config {pair}: {part!r} has a value already.")
+                raise UsageError(f"--config {key}: {part!r} has a value already.")
         place[last] = value
     return found
 
@@ -65,17 +63,6 @@ def player(agent: str | None, model: str | None, config: dict[str, Any]) -> Agen
     if agent == HUMAN:
         return _human(config)
     return create_agent(agent or model or "", **config)
-
-
-def named_subagents(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Return who plays which subagent, of NAME=MODEL."""
-    found = {}
-    for pair in pairs:
-        name, _, model = pair.partition("=")
-        if not (name and model):
-            raise UsageError(f"--subagent takes NAME=MODEL, not {pair!r}.")
-        found[name] = model
-    return found
 
 
 def is_paid(agent: str | None, model: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from hud.cli.platform_requests import pages
@@ -42,18 +43,5 @@ async def open_job(
 
 def summary(row: dict[str, Any]) -> RunSummary:
     """Return what statistics and resuming need of a recorded run."""
-    return RunSummary(
-        slug=row["slug"],
-        reward=row["reward"],
-        group_id=row["group_id"],
-        attempt=row["attempt"],
-        failure_kind=row["failure_kind"],
-        stop_reason=row["stop_reason"],
-        model=row["model"],
-        seconds=elapsed(row["started_at"], row["ended_at"]),
-        turns=row["turns"],
-        prompt_tokens=row["prompt_tokens"],
-        completion_tokens=row["completion_tokens"],
-        cached_tokens=row["cached_tokens"],
-        cost_usd=row["cost_usd"],
-    )
+    own = {field.name: row[field.name] for field in fields(RunSummary) if field.name != "seconds"}
+    return RunSummary(**own, seconds=elapsed(row["started_at"], row["ended_at"]))

@@ -27,15 +27,9 @@ def command(trace_id: str, as_json: bool, full: bool, spans: bool) -> None:
 
 async def _show_spans(reference: str, as_json: bool) -> None:
     from hud.cli.output import console, print_json
-    from hud.client import connect
+    from hud.cli.platform_requests import pages
 
-    spans: list[dict[str, Any]] = []
-    total = 1
-    while len(spans) < total:
-        at = {"offset": len(spans)}
-        page = await connect().get(f"/v2/trace/{reference}/spans", params=at)
-        spans += page["items"]
-        total = page["total"] if page["items"] else 0
+    spans = [span async for span in pages(f"/v2/trace/{reference}/spans")]
     if as_json:
         print_json(spans)
         return

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from hud.cli.models.options import as_json_option
-from hud.cli.output import console, print_json
+from hud.cli.output import console, print_json, tell, training_usage
 from hud.cli.platform_requests import ask, model_path, run
 
 
@@ -54,7 +54,8 @@ def head(slug: str, target: str | None, as_json: bool) -> None:
         for line in statistics_of(active, {node["id"]: node["name"] for node in nodes}):
             console().print(line, markup=False)
     if target is not None:
-        console().print(f"Training goes on from there: hud train {model['model_name']} TASKS")
+        usage = training_usage(model["model_name"])
+        console().print(f"Training goes on from there. {usage}", markup=False)
 
 
 @click.command()
@@ -66,10 +67,7 @@ def name(slug: str, checkpoint: str, name: str, as_json: bool) -> None:
     """Name a checkpoint (an id, its start, a name, or head); the files of named ones are never deleted to save space."""
     path = model_path(slug, "checkpoints", checkpoint)
     named = ask("put", path, {"name": name})
-    if as_json:
-        print_json(named)
-        return
-    console().print(f"Checkpoint {named['id']} of {slug} is named {named['name']}.", markup=False)
+    tell(as_json, named, f"Checkpoint {named['id']} of {slug} is named {named['name']}.")
 
 
 @click.command()
@@ -80,11 +78,8 @@ def discard(slug: str, as_json: bool) -> None:
     from hud.train import TrainingClient
 
     dropped = run(TrainingClient(slug).discard())
-    if as_json:
-        print_json({"discarded": None if dropped is None else dropped.model_dump()})
-        return
     said = f"Discarded {dropped}." if dropped else f"Nothing is accumulated for {slug}."
-    console().print(said, markup=False)
+    tell(as_json, {"discarded": dropped and dropped.model_dump()}, said)
 
 
 @click.command()
@@ -96,7 +91,4 @@ def export(slug: str, folder: Path, checkpoint: str | None, as_json: bool) -> No
     """Write a model as a Hugging Face folder; an adapter is merged into the weights."""
     body = {"folder": str(folder.resolve()), "checkpoint_id": checkpoint}
     done = ask("post", model_path(slug, "export"), body)
-    if as_json:
-        print_json(done)
-        return
-    console().print(f"Wrote {done['folder']}; transformers loads it.", markup=False)
+    tell(as_json, done, f"Wrote {done['folder']}; transformers loads it.")

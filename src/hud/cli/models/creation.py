@@ -69,8 +69,8 @@ def create(
         return
     out = console()
     out.print(
-        f"Made {made['model_name']} ({made['id']}).\nIts weights are random: it has to learn from recorded runs before it can "
-        "learn by reward.",
+        f"Made {made['model_name']} ({made['id']}).\nIts weights are random: it has to learn from recorded runs before "
+        "it can learn\nby reward.",
         markup=False,
     )
     for word, line in zip(("Next:", *["Then:"] * len(commands)), commands, strict=False):

@@ -10,7 +10,7 @@ from hud.cli.models.comparison import compare
 from hud.cli.models.creation import create
 from hud.cli.models.options import as_json_option
 from hud.cli.models.vllm import vllm
-from hud.cli.output import console, print_json, table
+from hud.cli.output import console, print_json, table, tell
 from hud.cli.platform_requests import ask, model_path
 
 
@@ -61,10 +61,8 @@ def rm(slug: str, yes: bool, as_json: bool) -> None:
         question = f"Remove {model['model_name']!r} and its {len(nodes)} checkpoints for good?"
         click.confirm(question, abort=True, err=True)
     ask("delete", f"/v2/models/{model['id']}")
-    if as_json:
-        print_json({"removed": model["model_name"]})
-        return
-    console().print(f"Removed {model['model_name']}.", markup=False)
+    name = model["model_name"]
+    tell(as_json, {"removed": name}, f"Removed {name}.")
 
 
 for _command in (fork, add, create, checkpoints, head, name, discard, compare, export, vllm):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hud.cli.output import console, print_json
+from hud.cli.output import tell, training_usage
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 runtime_option = click.option(
@@ -73,9 +73,7 @@ def training_of(given: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def print_made(model: dict[str, Any], as_json: bool, verb: str, then: str | None = None) -> None:
-    if as_json:
-        print_json(model)
-        return
+    """Print a new model, and the command to use it: `then`, or how it is trained."""
     slug = model["model_name"]
-    console().print(f"{verb} {slug} ({model['id']}).", markup=False)
-    console().print(f"Next: {then or f'hud train {slug} TASKS'}", markup=False)
+    usage = training_usage(slug) if then is None else f"Next: {then}"
+    tell(as_json, model, f"{verb} {slug} ({model['id']}).\n{usage}")

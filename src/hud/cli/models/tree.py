@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hud.cli.output import Column, count, header, number, row
+from hud.train.monitoring.plots import loss_per_token
 
 _SHORTEST_FOLD = 4
 """Fewer uneventful checkpoints in a row than this are drawn one by one."""
@@ -75,8 +76,6 @@ def _aligned(rows: list[tuple[str, list[str]]]) -> Iterator[str]:
 def _figures(node: dict[str, Any], branch: str | None) -> list[str]:
     """Return reward, loss and loss function of the step that made a checkpoint, and notes."""
     metrics = node["metrics"]
-    tokens = metrics.get("action_tokens:sum")
-    loss = metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
     step, learned_from = node["training_step"], metrics.get("trained_reward:mean")
     reward = number(node["mean_reward"])
     notes = []
@@ -88,7 +87,7 @@ def _figures(node: dict[str, Any], branch: str | None) -> list[str]:
         notes.append(f"learned from {number(learned_from)}")
     if node["pruned"]:
         notes.append("files deleted")
-    return [reward, number(loss, 4), node["loss_fn"] or "", ", ".join(notes)]
+    return [reward, number(loss_per_token(metrics), 4), node["loss_fn"] or "", ", ".join(notes)]
 
 
 def _folds(nodes: list[dict[str, Any]]) -> dict[int, int]:
@@ -158,8 +157,6 @@ _SHOWN = {
 def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
     """Return what is known of the step that made a checkpoint, one line each."""
     metrics = node["metrics"]
-    tokens = metrics.get("action_tokens:sum")
-    loss = metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
     counts = [("num_traces", "run"), ("num_datums", "sequence"), ("num_tokens", "token")]
     learned = [count(node[name], noun) for name, noun in counts if node.get(name) is not None]
     rows = [
@@ -167,7 +164,10 @@ def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
         ("from", names.get(node["prev_model_checkpoint_id"] or "", "base")),
         ("reward", number(node["mean_reward"])),
         ("learned from", ", ".join(learned) or "–"),
-        ("loss, a token", f"{number(loss, 4)}  {node['loss_fn'] or ''}".rstrip()),
+        (
+            "loss, a token",
+            f"{number(loss_per_token(metrics), 4)}  {node['loss_fn'] or ''}".rstrip(),
+        ),
         ("learning rate", "–" if node["learning_rate"] is None else f"{node['learning_rate']:g}"),
         *((told, f"{metrics[name]:.4g}") for name, told in _SHOWN.items() if name in metrics),
     ]

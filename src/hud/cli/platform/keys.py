@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hud.cli.output import console, print_json, table
+from hud.cli.output import console, print_json, table, tell
 from hud.cli.platform_requests import run
 from hud.client import connect
 from hud.errors import UsageError
@@ -98,10 +98,7 @@ def list_keys(as_json: bool) -> None:
 def revoke(reference: str, as_json: bool) -> None:
     """Revoke a key, named by id, start of an id, or name."""
     revoked = run(connect().delete(f"/v2/keys/{reference}"))
-    if as_json:
-        print_json(revoked)
-    else:
-        click.echo(f"Revoked {revoked['name']} ({revoked['start']}…).")
+    tell(as_json, revoked, f"Revoked {revoked['name']} ({revoked['start']}…).")
 
 
 def _state(key: dict[str, Any]) -> str:

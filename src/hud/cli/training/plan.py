@@ -203,6 +203,7 @@ async def recorded(
     model: str, reference: str | None, most: int
 ) -> tuple[Measured, Setup, tuple[int, float] | None]:
     """Return what a model's training recorded, how it was set, and how many steps took how many seconds."""
+    from hud.cli.output import training_usage
     from hud.cli.platform_requests import pages
     from hud.client import connect
     from hud.errors import NotFoundError
@@ -215,7 +216,7 @@ async def recorded(
     runs = (await client.get("/v2/training-runs", params={"model": found["id"]}))["items"]
     if not runs:
         raise NotFoundError(
-            f"{model!r} was never trained. Train a few steps first: hud train {model} TASKS --steps 3"
+            f"{model!r} was never trained. Train it for a few steps first. {training_usage(model)}"
         )
     newest = runs[0]
     steps = (await client.get(f"/v2/training-runs/{newest['id']}/steps"))["items"]

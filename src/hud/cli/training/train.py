@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
-from hud.cli.command_line import command_line
+from hud.cli.command_line import command_line, pairs
 from hud.cli.main import INTERRUPTED
 from hud.cli.output import console, number, print_json, seconds, training_usage
 from hud.eval.results.intervals import with_interval
@@ -107,7 +107,7 @@ def command(
 
     values = {"model": model, "tasks": tasks, **given}
     values["loss_config"] = _numbers(given["loss_config"]) or None
-    values["subagents"] = dict(_pairs("subagents", "NAME=MODEL", given["subagents"])) or None
+    values["subagents"] = dict(pairs("subagents", "NAME=MODEL", given["subagents"])) or None
     values["joined"] = list(given["joined"]) or None
     values = {name: value for name, value in values.items() if value is not None}
     supervised = {name: values.pop(name) for name in _WARM_UP_ONLY if name in values}
@@ -273,26 +273,13 @@ def _learn_from(
     return 0
 
 
-def _numbers(pairs: tuple[str, ...]) -> dict[str, float]:
+def _numbers(given: tuple[str, ...]) -> dict[str, float]:
     from hud.errors import UsageError
 
     found = {}
-    for key, text in _pairs("loss-config", "KEY=NUMBER", pairs):
+    for key, text in pairs("loss-config", "KEY=NUMBER", given):
         try:
             found[key] = float(text)
         except ValueError:
             raise UsageError(f"--loss-config takes KEY=NUMBER, not '{key}={text}'.") from None
-    return found
-
-
-def _pairs(option: str, form: str, given: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return what an option of the form NAME=VALUE was given, each time."""
-    from hud.errors import UsageError
-
-    found = []
-    for pair in given:
-        key, equals, text = pair.partition("=")
-        if not (key and equals and text):
-            raise UsageError(f"--{option} takes {form}, not {pair!r}.")
-        found.append((key, text))
     return found
