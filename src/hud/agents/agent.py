@@ -30,38 +30,30 @@ class RunView(Protocol):
     @property
     def agent_config(self) -> dict[str, Any]:
         """Settings of the agent that the task asks for, over the agent's own."""
-        ...
 
     @property
     def prompt_messages(self) -> list[Message]:
         """The prompt as chat messages."""
-        ...
 
     @property
     def prompt_text(self) -> str:
         """The text of the prompt."""
-        ...
 
     @property
     def capabilities(self) -> list[Capability]:
         """Capabilities of the environment."""
-        ...
 
     async def open(self, reference: str) -> CapabilityClient:
         """Connect to the capability of that name or protocol, once for each run; it is closed with the run."""
-        ...
 
     def attach(self, tool: RunTool) -> None:
         """Add a tool that works on the agent's side, such as a shell over a capability, to `tools`."""
-        ...
 
     async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
         """Call a tool and record the step; a tool's own failure is an error result."""
-        ...
 
     def record(self, step: Step) -> Step:
         """Append a finished step to the trace and make it durable."""
-        ...
 
 
 class PlayableRun(RunView, Protocol):

@@ -122,7 +122,7 @@ class _Sitting:
         while True:
             started = now()
             try:
-                line = (await self._line()).strip()
+                line = (await self.agent.line()).strip()
             except EOFError:
                 line = "quit"
             word, _, rest = line.partition(" ")
@@ -140,13 +140,10 @@ class _Sitting:
             elif word:
                 self.agent.say(f"There is no {word!r} here.\n{HELP}")
 
-    async def _line(self) -> str:
-        return await self.agent.line()
-
     async def _lines(self) -> str:
         """Return the lines up to one that is a dot."""
         lines: list[str] = []
-        while (line := await self._line()) != ".":
+        while (line := await self.agent.line()) != ".":
             lines.append(line)
         return "\n".join(lines)
 

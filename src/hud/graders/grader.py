@@ -38,11 +38,9 @@ class RunsCommands(Protocol):
         self, command: str, *, cwd: str | Path | None, timeout: float, alone: bool
     ) -> CommandOutcome:
         """Run it; `alone`: after everything else that runs there was ended."""
-        ...
 
     def check_running(self) -> None:
         """Raise `UsageError` where what the agent started there has been ended, so that nothing can run among it."""
-        ...
 
 
 class BashGrader(Grader):

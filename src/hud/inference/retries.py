@@ -131,13 +131,17 @@ def trouble_of(error: BaseException) -> Trouble | None:
     if isinstance(error, JSONDecodeError):
         shown = " ".join(error.doc[:200].split())
         return Trouble(f"answered with something that is no JSON: {shown}", curable=True)
-    status = _status(error)
+    body = getattr(error, "body", None)
+    said = str(error) if body is None else body
+    codes = [getattr(error, name, None) for name in ("status_code", "code")]
+    status = next((code for code in codes if isinstance(code, int)), None)
     if status is not None and status >= 300:
-        return _of_status(error, status)
-    kind = _kind_in(error)
+        headers = getattr(getattr(error, "response", error), "headers", None)
+        return http_trouble(status, said, headers or {})
+    kind = code_of(body)
     if kind is not None:
         # Sent inside an answer that had begun with 200.
-        told = f"broke off with {kind}: {_detail(error)}"
+        told = f"broke off with {kind}: {message_of(said)}"
         return Trouble(told, curable=any(part in kind.lower() for part in _PASSING))
     if isinstance(error, OSError) or _is_transport(error):
         text = str(error).rstrip(".") or "no answer"
@@ -175,13 +179,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-def _of_status(error: BaseException, status: int) -> Trouble:
-    response = getattr(error, "response", error)
-    headers = getattr(response, "headers", None) or {}
-    body = getattr(error, "body", None)
-    return http_trouble(status, body if body is not None else str(error), headers)
-
-
 def _refusal(trouble: Trouble, provider: Provider) -> RefusedError:
     sentence = _sentence(trouble, provider)
     if trouble.too_long:
@@ -198,21 +195,8 @@ def _sentence(trouble: Trouble, provider: Provider) -> str:
     return f"{provider.url} {_KEY_PATTERN.sub('(key)', trouble.told).rstrip('. ')}"
 
 
-def _status(error: BaseException) -> int | None:
-    for name in ("status_code", "code"):
-        value = getattr(error, name, None)
-        if isinstance(value, int):
-            return value
-    return None
-
-
-def _kind_in(error: BaseException) -> str | None:
-    """Return the error type that a provider named inside its answer."""
-    body = getattr(error, "body", None)
-    return code_of(body) if isinstance(body, dict) else None
-
-
 def code_of(body: Any) -> str | None:
+    """Return the error type that a provider names in an error body."""
     if not isinstance(body, dict):
         return None
     inner = body.get("error")
@@ -222,11 +206,6 @@ def code_of(body: Any) -> str | None:
         if isinstance(value, str) and value:
             return value
     return None
-
-
-def _detail(error: BaseException) -> str:
-    body = getattr(error, "body", None)
-    return message_of(body if body is not None else str(error))
 
 
 def message_of(body: Any) -> str:

@@ -132,4 +132,3 @@ class ChatModel(Protocol):
         Raises `UsageError` for a request that can never work (too long, images without vision) and
         `InfrastructureFault` for one that failed on the way.
         """
-        ...

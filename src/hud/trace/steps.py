@@ -165,11 +165,6 @@ def check_step(step: Any) -> None:
 AnyStep = AgentStep | ToolStep | SubagentStep | Step
 
 
-def _family(payload: dict[str, Any]) -> str:
-    source = payload.get("source")
-    return source if source in ("agent", "tool", "subagent") else "plain"
-
-
 _STEP_TYPES: dict[str, type[Step]] = {
     "agent": AgentStep,
     "tool": ToolStep,
@@ -182,7 +177,7 @@ def parse_step(payload: dict[str, Any]) -> AnyStep:
 
     One that cannot be understood at all is a system step that holds the payload.
     """
-    kind = _STEP_TYPES.get(_family(payload), Step)
+    kind = _STEP_TYPES.get(str(payload.get("source")), Step)
     if isinstance(payload.get("subagent"), dict):
         payload = {**payload, "subagent": _nested(payload["subagent"])}
     for shape in (dict, understood):

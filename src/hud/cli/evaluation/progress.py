@@ -175,19 +175,6 @@ class LiveWatch(Watch):
         self.bar.update(self.line, completed=self.done, mean=self.mean)
 
 
-class Silence(Watch):
-    """Shows nothing."""
-
-    def begin(self, name: str) -> None:
-        del name
-
-    def show(self, run: Run) -> None:
-        del run
-
-    def say(self, text: str) -> None:
-        del text
-
-
 @contextmanager
 def progress(
     name: str, total: int, stop: SpokenStop, *, quiet: bool, verbose: int, plain: bool = False
@@ -206,7 +193,9 @@ def progress(
 def _watch(total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Watch]:
     screen = console()
     if quiet:
-        yield Silence(total)
+        watch = Watch(total)
+        watch.out.quiet = True
+        yield watch
         return
     if plain or not screen.is_terminal:
         yield Watch(total, verbose=verbose)

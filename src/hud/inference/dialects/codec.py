@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from hud.inference.dialects.events import Event
+from hud.inference.dialects.events import Event, Turn
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.turns import Turn
 from hud.trace import Completion, Usage
 
 Family = Literal["openai", "anthropic", "gemini"]
@@ -54,15 +53,12 @@ class StreamWriter(Protocol):
 
     def write(self, event: Event) -> bytes:
         """Return the bytes that an event adds; they may be empty."""
-        ...
 
     def end(self) -> bytes:
         """Return the bytes after the last event."""
-        ...
 
     def fail(self, refusal: Refusal) -> bytes:
         """Return the bytes that end a stream with an error."""
-        ...
 
 
 class ServerCodec(Protocol):
@@ -73,21 +69,17 @@ class ServerCodec(Protocol):
 
     def read(self, body: Fields) -> GenerationRequest:
         """Return the request in a body. Raises `UsageError` for a wrong or unsupported field."""
-        ...
 
     def whole(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         """Return the answer that is sent whole."""
-        ...
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> StreamWriter:
         """Return the writer of an answer that is streamed."""
-        ...
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
         """Return the body of an error; `detail` repeats its sentence."""
-        ...
 
 
 class StreamReader(Protocol):
@@ -98,11 +90,9 @@ class StreamReader(Protocol):
 
     def read(self, value: dict[str, Any]) -> list[Event]:
         """Return the events in one item of the stream."""
-        ...
 
     def end(self) -> list[Event]:
         """Return the events after the last item."""
-        ...
 
 
 @dataclass
@@ -139,7 +129,6 @@ class ClientCodec(Protocol):
 
     def request(self, model: str, request: GenerationRequest) -> WireRequest:
         """Return the request to a provider's `model`. Raises `UsageError` for what the dialect cannot express."""
-        ...
 
 
 class StreamingCodec(ClientCodec, Protocol):

@@ -1,4 +1,4 @@
-"""Pieces of the common conversation, `hud.trace.ChatMessage`, that every dialect reads and writes."""
+"""Pieces of the common conversation, `hud.trace.ChatMessage`, and of requests, that every dialect reads and writes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ import orjson
 from hud.errors import UsageError
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
-from hud.trace import ChatMessage, ToolCall, ToolSpec
+from hud.trace import ChatMessage, ReasoningEffort, ToolCall, ToolSpec
 
 MOST_STOPS = 16
+_EFFORTS: dict[str, ReasoningEffort] = {
+    "none": "none",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+_LOW_TOKENS, _MEDIUM_TOKENS = 4096, 16384
+"""Budgets of thinking up to which an effort counts as low and as medium."""
 Part = dict[str, Any]
 Answered = list[tuple[Part, list[ChatMessage]]]
 """Calls of one turn in order, each with the tool messages that answer it."""
@@ -164,6 +175,28 @@ def read_stops(body: Fields, *names: str) -> tuple[str, ...]:
     if len(stops) > MOST_STOPS:
         raise UsageError(f"{body.place(names[0])} holds more than {MOST_STOPS} stop strings.")
     return stops
+
+
+def read_effort(fields: Fields, *names: str) -> ReasoningEffort | None:
+    """Return the effort that a field names; words of single providers become the nearest of ours."""
+    word = fields.text(*names)
+    if word is None or word.lower().endswith("unspecified"):
+        return None
+    effort = _EFFORTS.get(word.lower())
+    if effort is None:
+        raise fields.wrong(names[0], f"one of {', '.join(_EFFORTS)}")
+    return effort
+
+
+def effort_of_budget(tokens: int | None) -> ReasoningEffort | None:
+    """Return the effort of a thinking budget; a negative one leaves it to the model."""
+    if tokens is None or tokens < 0:
+        return None
+    if tokens == 0:
+        return "none"
+    if tokens <= _LOW_TOKENS:
+        return "low"
+    return "medium" if tokens <= _MEDIUM_TOKENS else "high"
 
 
 def refuse_tokens(model: str, request: GenerationRequest) -> None:

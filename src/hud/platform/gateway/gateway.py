@@ -16,14 +16,13 @@ from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.chat_completions.completions import CompletionsCodec
 from hud.inference.dialects.codec import ServerCodec, StreamWriter
-from hud.inference.dialects.events import Event
+from hud.inference.dialects.events import Event, turns_of
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.inference.dialects.responses.conversation import read_items
 from hud.inference.dialects.responses.stream import ResponseWriter
-from hud.inference.dialects.turns import turns_of
 from hud.platform.access.identity import Identity, Scope
 from hud.platform.gateway.absent import dialect_of
 from hud.platform.gateway.catalogue import Catalogue, Target

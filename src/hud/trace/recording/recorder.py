@@ -20,7 +20,6 @@ class RecordedGrade(Protocol):
     @property
     def raw(self) -> Mapping[str, Any]:
         """The grade frame as the environment sent it; empty where the run was not graded."""
-        ...
 
 
 class RecordedRun(Protocol):
@@ -39,7 +38,6 @@ class RecordedRun(Protocol):
     @property
     def task(self) -> Any:
         """The task's row, a pydantic model."""
-        ...
 
     @property
     def model(self) -> str | None: ...

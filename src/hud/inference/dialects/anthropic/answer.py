@@ -12,8 +12,7 @@ import orjson
 from hud.inference.dialects.anthropic.conversation import DIALECT, Block
 from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.codec import Refusal
-from hud.inference.dialects.events import Finished
-from hud.inference.dialects.turns import Turn
+from hud.inference.dialects.events import Finished, Turn
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, Usage, new_id

@@ -30,11 +30,16 @@ from hud.inference.dialects.anthropic.tools import (
     write_choice,
 )
 from hud.inference.dialects.codec import Family, StreamedRequest
-from hud.inference.dialects.conversation_parts import read_stops, refuse_alternatives, refuse_tokens
-from hud.inference.dialects.efforts import effort_of_budget, read_effort
+from hud.inference.dialects.conversation_parts import (
+    effort_of_budget,
+    read_effort,
+    read_stops,
+    refuse_alternatives,
+    refuse_tokens,
+)
+from hud.inference.dialects.events import Turn
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, OutputFormat
-from hud.inference.dialects.turns import Turn
 from hud.trace import Completion, ReasoningEffort, SamplingParams
 
 _UNSUPPORTED = ("mcp_servers", "container", "context_management")

@@ -90,7 +90,6 @@ class MessageReader:
         self._stop: str | None = None
 
     def read(self, value: dict[str, Any]) -> list[Event]:
-        """Return the events in one item of the stream."""
         match value.get("type"):
             case "message_start":
                 self._count((value.get("message") or {}).get("usage") or {})
@@ -116,7 +115,6 @@ class MessageReader:
         return []
 
     def end(self) -> list[Event]:
-        """Return the events after the last item."""
         return [Finished(0, self._reason, self.usage, stop_string=self._stop)]
 
     def _delta(self, delta: dict[str, Any]) -> list[Event]:

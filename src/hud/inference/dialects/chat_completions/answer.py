@@ -7,9 +7,8 @@ from typing import Any
 from hud.errors import InfrastructureFault
 from hud.inference.dialects.codec import Refusal
 from hud.inference.dialects.conversation_parts import parsed_arguments
-from hud.inference.dialects.events import Finished, TokenInfo
+from hud.inference.dialects.events import Finished, TokenInfo, Turn
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.turns import Turn
 from hud.inference.prices import TokenCounts
 from hud.trace import Completion, Continuation, Sample, ToolCall, Usage, call_message, new_id
 

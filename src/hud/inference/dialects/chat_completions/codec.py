@@ -30,11 +30,10 @@ from hud.inference.dialects.chat_completions.tools import (
     write_tools,
 )
 from hud.inference.dialects.codec import Family, StreamedRequest
-from hud.inference.dialects.conversation_parts import read_stops, refuse_tokens
-from hud.inference.dialects.efforts import read_effort
+from hud.inference.dialects.conversation_parts import read_effort, read_stops, refuse_tokens
+from hud.inference.dialects.events import Turn, usage_of
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.turns import Turn, usage_of
 from hud.inference.retries import BrokenAnswer
 from hud.inference.tool_names import wire_names
 from hud.trace import Completion, Continuation, SamplingParams, new_id, wire_messages

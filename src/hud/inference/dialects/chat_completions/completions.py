@@ -17,10 +17,17 @@ from hud.inference.dialects.chat_completions.codec import (
     read_sampling,
 )
 from hud.inference.dialects.codec import EVENTS, Family, Refusal
-from hud.inference.dialects.events import Event, Finished, TextDelta, TokenInfo, TokensDrawn
+from hud.inference.dialects.events import (
+    Event,
+    Finished,
+    TextDelta,
+    TokenInfo,
+    TokensDrawn,
+    Turn,
+    usage_of,
+)
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.turns import Turn, usage_of
 from hud.trace import new_id
 
 _UNSUPPORTED = ("logit_bias", "presence_penalty", "frequency_penalty", "suffix", "echo")

@@ -29,8 +29,8 @@ from hud.inference.dialects.events import (
     TokenInfo,
     TokensDrawn,
     reason_of,
+    usage_of,
 )
-from hud.inference.dialects.turns import usage_of
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Usage, call_message, new_id
 

@@ -9,10 +9,9 @@ import orjson
 
 from hud.inference.dialects.codec import Refusal, SafetyPolicy
 from hud.inference.dialects.conversation_parts import Part
-from hud.inference.dialects.events import Finished, TokenInfo
+from hud.inference.dialects.events import Call, Finished, TokenInfo, Turn
 from hud.inference.dialects.gemini.conversation import DIALECT
 from hud.inference.dialects.gemini.tools import Declared
-from hud.inference.dialects.turns import Call, Turn
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, Usage, new_id

@@ -11,8 +11,14 @@ from typing import Any, ClassVar
 
 from hud.errors import UsageError
 from hud.inference.dialects.codec import Family, SafetyPolicy, StreamedRequest
-from hud.inference.dialects.conversation_parts import read_stops, refuse_alternatives, refuse_tokens
-from hud.inference.dialects.efforts import effort_of_budget, read_effort
+from hud.inference.dialects.conversation_parts import (
+    effort_of_budget,
+    read_effort,
+    read_stops,
+    refuse_alternatives,
+    refuse_tokens,
+)
+from hud.inference.dialects.events import Turn, usage_of
 from hud.inference.dialects.fields import CamelFields, Fields
 from hud.inference.dialects.gemini.answer import (
     read_answer,
@@ -35,7 +41,6 @@ from hud.inference.dialects.gemini.tools import (
     write_choice,
 )
 from hud.inference.dialects.request import GenerationRequest, OutputFormat
-from hud.inference.dialects.turns import Turn, usage_of
 from hud.trace import SamplingParams, new_id
 
 _UNSUPPORTED = ("cachedContent",)

@@ -11,6 +11,7 @@ from hud.inference.dialects.codec import EVENTS, JSON, Refusal
 from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import (
     Begun,
+    Call,
     CallArguments,
     CallBegun,
     CallEnded,
@@ -21,6 +22,7 @@ from hud.inference.dialects.events import (
     TokenInfo,
     TokensDrawn,
     reason_of,
+    usage_of,
 )
 from hud.inference.dialects.gemini.answer import (
     FINISH_REASONS,
@@ -31,7 +33,6 @@ from hud.inference.dialects.gemini.answer import (
     write_logprobs,
     write_usage,
 )
-from hud.inference.dialects.turns import Call, usage_of
 from hud.trace import Usage, new_id
 
 

@@ -7,11 +7,10 @@ from typing import Any
 from hud.inference.dialects.chat_completions.answer import write_logprobs
 from hud.inference.dialects.codec import SafetyPolicy
 from hud.inference.dialects.conversation_parts import parsed_arguments
-from hud.inference.dialects.events import Finished, TokenInfo
+from hud.inference.dialects.events import Finished, TokenInfo, Turn
 from hud.inference.dialects.responses.computer import actions_of
 from hud.inference.dialects.responses.conversation import DIALECT
 from hud.inference.dialects.responses.tools import Declared
-from hud.inference.dialects.turns import Turn
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, new_id

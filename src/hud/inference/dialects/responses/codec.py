@@ -12,7 +12,8 @@ from hud.inference.dialects.chat_completions.answer import write_error
 from hud.inference.dialects.chat_completions.codec import MOST_TOP_LOGPROBS
 from hud.inference.dialects.chat_completions.tools import read_format, read_tool_choice
 from hud.inference.dialects.codec import Family, SafetyPolicy, WireRequest
-from hud.inference.dialects.efforts import read_effort
+from hud.inference.dialects.conversation_parts import read_effort
+from hud.inference.dialects.events import Turn
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.responses.answer import (
@@ -29,7 +30,6 @@ from hud.inference.dialects.responses.conversation import (
 )
 from hud.inference.dialects.responses.stream import ResponseWriter, joined_response
 from hud.inference.dialects.responses.tools import declare, read_tools
-from hud.inference.dialects.turns import Turn
 from hud.trace import SamplingParams
 
 _UNSUPPORTED = ("background", "conversation", "prompt")
