@@ -146,8 +146,8 @@ def read_tools(body: Fields) -> list[ToolSpec]:
             raise UsageError(
                 f"{tool.where}: {min(given)} is not supported here, only functionDeclarations."
             )
-        for function in tool.objects("functionDeclarations"):
-            tools.append(tool_spec(function, _schema_of(function)))
+        functions = tool.objects("functionDeclarations")
+        tools.extend(tool_spec(function, _schema_of(function)) for function in functions)
     return tools
 
 
