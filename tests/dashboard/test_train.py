@@ -264,6 +264,17 @@ async def test_hostile_names_are_escaped(platform, web):
     assert "\u202e" not in text
 
 
+async def test_posted_scores_that_are_none_are_left_out(platform, web):
+    model = make_model(platform)
+    scores = [{"mean": "high"}, 7, {"step": 3, "mean": 0.25, "low": None, "high": None, "runs": 4}]
+    run = TrainingRuns(platform.store, model.team_id).start(
+        model.id, {"steps": 9}, {"scores": scores}
+    )
+    shown = await web.get(f"/train/{run['id']}")
+    assert shown.status_code == 200
+    assert "0.250" in shown.text
+
+
 async def until(condition):
     async with asyncio.timeout(120):
         while True:

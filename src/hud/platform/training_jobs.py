@@ -12,7 +12,7 @@ from hud.platform.store import tables
 from hud.platform.store.job_status import statuses
 from hud.platform.store.job_sums import sums_of
 from hud.platform.training.runs import TrainingRuns
-from hud.train.monitoring.progress import Score
+from hud.train.monitoring.progress import scores_of
 
 if TYPE_CHECKING:
     from hud.platform.store import Store
@@ -38,8 +38,7 @@ class TrainingJobs:
 
     def shown(self, run: Run, slug: str) -> list[dict[str, Any]]:
         """Return the jobs of a run: those of its rollouts (`step` None), then those that scored it, by step."""
-        known = [Score(**one) for one in run["state"].get("scores") or []]
-        scores = {one.job_id: one.as_dict() for one in known if one.job_id}
+        scores = {one.job_id: one.as_dict() for one in scores_of(run["state"]) if one.job_id}
         ids = [*self.rollouts(run, slug), *scores]
         jobs = tables.jobs
         with self.store.read() as connection:

@@ -21,7 +21,7 @@ from hud.client import Client, connect
 from hud.errors import NotFoundError, UsageError
 from hud.train.config import SubagentConfig, TrainConfig, make_config, read_toml
 from hud.train.loop import TrainReport, train
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter, Score, scores_of
 from hud.train.monitoring.scoring import score
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class _Progress:
         return StageReport(
             stage.name,
             stage.config.model,
-            [Score(**one) for one in row["state"].get("scores", [])],
+            scores_of(row["state"]),
             finished=True,
             joined={model: Score(**one) for model, one in known.get("joined", {}).items()},
         )

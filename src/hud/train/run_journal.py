@@ -18,7 +18,7 @@ from hud.learning.wire_types import DiscardedGradient
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.contributor import Contributor
-from hud.train.monitoring.progress import Score
+from hud.train.monitoring.progress import Score, scores_of
 
 
 @dataclass
@@ -195,12 +195,11 @@ def _resumed(
     done = max(path, default=0)
     # Steps without any spread make no checkpoint; they are known only by the report.
     next_step = max(done, row["next_step"]) if state.get("checkpoint") == new.head else done
-    scores = [Score(**score) for score in state.get("scores", [])]
     return replace(
         new,
         id=row["id"],
         next_step=next_step,
-        scores=[score for score in scores if score.step <= next_step],
+        scores=[score for score in scores_of(state) if score.step <= next_step],
         jobs=list(state.get("jobs") or []),
         nodes=path,
         resumed=True,

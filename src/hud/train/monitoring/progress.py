@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 Phase = Literal["rollouts", "update", "held-out"]
 
@@ -26,6 +30,19 @@ class Score:
     def as_dict(self) -> dict[str, Any]:
         """Return the score as plain data."""
         return asdict(self)
+
+
+_SCORE = TypeAdapter(Score)
+
+
+def scores_of(state: Mapping[str, Any]) -> list[Score]:
+    """Return the scores in a training run's state. Any client may post one: entries that are no scores are left out."""
+    given = state.get("scores")
+    found = []
+    for one in given if isinstance(given, list) else []:
+        with suppress(ValidationError):
+            found.append(_SCORE.validate_python(one))
+    return found
 
 
 class Reporter:

@@ -26,7 +26,7 @@ from hud.platform.dashboard.pages.train_steps import step_rows
 from hud.platform.training.launch_request import Launching
 from hud.platform.training_jobs import TrainingJobs
 from hud.train.monitoring.alarms import alarms
-from hud.train.monitoring.progress import Score
+from hud.train.monitoring.progress import scores_of
 
 if TYPE_CHECKING:
     from hud.platform.training.launcher import Launch
@@ -102,7 +102,7 @@ def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
     runs = launching.runs
     found = runs.get(run_id)
     history = runs.steps(found["id"])
-    scores = [Score(**one) for one in found["state"].get("scores") or []]
+    scores = scores_of(found["state"])
     model = _model(launching, found["model_id"])
     mine = launching.of_run(found["id"])
     drawn, quiet = charts(history)
