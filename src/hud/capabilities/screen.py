@@ -12,12 +12,10 @@ Point = tuple[int, int]
 
 
 class Screen(Protocol):
-    """A screen, a mouse and a keyboard. Points are pixels from the top left."""
+    """A screen, a mouse and a keyboard. Points are pixels from the top left, and `size` is width and height."""
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Width and height."""
-        ...
+    def size(self) -> tuple[int, int]: ...
 
     @property
     def cursor(self) -> Point:
@@ -28,33 +26,23 @@ class Screen(Protocol):
         """Return a PNG file of the screen, or of `region` (x0, y0, x1, y1) enlarged to the screen's size."""
         ...
 
-    async def move(self, point: Point) -> None:
-        """Move the mouse."""
-        ...
+    async def move(self, point: Point) -> None: ...
 
     async def mouse_down(self, button: Button, count: int = 1) -> None:
         """Press a button where the mouse is; `count` 2 is the second press of a double click."""
         ...
 
-    async def mouse_up(self, button: Button, count: int = 1) -> None:
-        """Release a button."""
-        ...
+    async def mouse_up(self, button: Button, count: int = 1) -> None: ...
 
     async def scroll(self, right: int, down: int) -> None:
         """Turn the wheel where the mouse is, by about so many pixels."""
         ...
 
-    async def type_text(self, text: str) -> None:
-        """Type text."""
-        ...
+    async def type_text(self, text: str) -> None: ...
 
-    async def key_down(self, key: Key) -> None:
-        """Press a key."""
-        ...
+    async def key_down(self, key: Key) -> None: ...
 
-    async def key_up(self, key: Key) -> None:
-        """Release a key."""
-        ...
+    async def key_up(self, key: Key) -> None: ...
 
     async def settle(self) -> None:
         """Wait until what was done shows: a page has loaded, the picture stands still; not for long."""

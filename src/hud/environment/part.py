@@ -1,7 +1,7 @@
 """Parts: what an environment has afresh for each run, such as an MCP server, a workspace, a browser.
 
-A `Part` is the declaration; opening it gives the `OpenPart` of one run. A part knows nothing of other parts,
-of templates or of the wire.
+A `Part` is the declaration, which templates, hooks, tools and graders hold: what it says and does is always of the run
+they work for. Opening it gives the `OpenPart` of one run. A part knows nothing of other parts, of templates or of the wire.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hud.trace import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
+    from hud.environment.workspace.files.follower import Following
 
 
 class RunTool(Protocol):
@@ -39,22 +40,6 @@ class RunTool(Protocol):
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
         """Call it; what goes wrong inside is an error result. `timeout` is in seconds."""
-        ...
-
-
-class FileFollower(Protocol):
-    """Follows the files of one part of a run, for one who asks from time to time."""
-
-    async def changed(self) -> dict[str, Any]:
-        """Return what changed since this was last asked, as `filetracking/1` has it; {} where nothing did."""
-        ...
-
-    def files(self) -> list[dict[str, Any]]:
-        """Return the files as they were last seen: `{path, size, content_hash}`."""
-        ...
-
-    async def read(self, path: str, most: int) -> bytes | None:
-        """Return what a file holds; None where it cannot be read, or holds more than `most` bytes."""
         ...
 
 
@@ -72,7 +57,7 @@ class OpenPart:
         """Return what is new since it was last asked, for the trace: `screenshot` (an image block), `files`."""
         return {}
 
-    async def follow_files(self) -> FileFollower | None:
+    async def follow_files(self) -> Following | None:
         """Return what follows its files from now on, where it has any that may be told of."""
         return None
 
@@ -204,7 +189,7 @@ class OpenParts:
                 seen[f"{key}:{part.name}" if key in seen else key] = value
         return seen
 
-    async def follow_files(self) -> dict[str, FileFollower]:
+    async def follow_files(self) -> dict[str, Following]:
         """Return what follows the files of each part that has any, by the part's name."""
         found = {part.name: await opened.follow_files() for part, opened in self._opened.values()}
         return {name: follower for name, follower in found.items() if follower is not None}

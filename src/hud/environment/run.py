@@ -9,8 +9,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from hud.capabilities import Capability
 from hud.environment.connection import ToolOutcome
 from hud.environment.current_run import State, entered
@@ -20,7 +18,7 @@ from hud.environment.templates.prompts import StartFrame, start_frame
 from hud.environment.templates.rewards import grade_frame
 from hud.environment.templates.template import Template
 from hud.environment.tools.agent_tool import AgentTool, Delegation
-from hud.environment.tools.results import to_json
+from hud.environment.tools.results import as_json
 from hud.errors import (
     AgentFault,
     EnvironmentFault,
@@ -177,7 +175,7 @@ class EnvironmentRun:
             return None
         with entered(self):
             try:
-                return _json(await _called(hook))
+                return as_json(await _called(hook))
             except Exception as error:
                 raise EnvironmentFault(
                     f"Environment {self.name!r}: its observe hook {hook.__name__!r} raised {located(error)}."
@@ -344,7 +342,3 @@ async def _ends(episode: AsyncGenerator[Any, Any], task_id: str) -> None:
 async def _called(hook: Callable[[], Any]) -> Any:
     value = hook()
     return await value if inspect.isawaitable(value) else value
-
-
-def _json(value: Any) -> Any:
-    return orjson.loads(to_json(value))

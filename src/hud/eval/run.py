@@ -143,7 +143,6 @@ class Run(RunRecord):
 
     @property
     def capabilities(self) -> list[Capability]:
-        """Capabilities of the environment."""
         return [] if self.live.connection is None else self.live.connection.capabilities
 
     async def open(self, reference: str) -> CapabilityClient:
@@ -173,9 +172,7 @@ class Run(RunRecord):
         self.live.phase = "agent"
         check_arguments(call.name, call.arguments)
         if any(tool.delegated and tool.name == call.name for tool in self.tools):
-            from hud.eval.subagents import (
-                call_subagent,
-            )  # It plays runs, and a run is all it needs here.
+            from hud.eval.subagents import call_subagent  # It plays runs, and loads all of that.
 
             return await call_subagent(self, call)
         try:
@@ -226,7 +223,6 @@ class Run(RunRecord):
             )
 
     async def disconnect(self) -> None:
-        """Close what `open` connected."""
         clients, self.live.clients = self.live.clients, None
         self.live.attached.clear()
         if clients is not None:

@@ -75,7 +75,6 @@ class CDPClient(CapabilityClient):
     # -- the browser ------------------------------------------------------------------------------
 
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
-        """Load `url` and wait for it."""
         await self.page.goto(url, timeout=timeout)
 
     async def back(self) -> bool:
@@ -87,11 +86,9 @@ class CDPClient(CapabilityClient):
         return await self.page.go(1)
 
     async def url(self) -> str:
-        """Return the address that is shown."""
         return await self.page.url()
 
     async def evaluate(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression."""
         return await self.page.evaluate(expression)
 
     # -- the screen -------------------------------------------------------------------------------

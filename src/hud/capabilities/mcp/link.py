@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx2
 from mcp import MCPError, types
 
-from hud.capabilities.mcp.results import contents_of, result_of
+from hud.capabilities.mcp.results import resource_block, result_of
 from hud.capabilities.mcp.session import Dial, ServerLost, Session, reason
 from hud.errors import EnvironmentFault, InfrastructureFault
 from hud.trace import ContentBlock, ToolResult
@@ -105,7 +105,7 @@ class Link:
             raise EnvironmentFault(
                 f"The MCP server {self.name!r} did not give the resource {uri}: {error}."
             ) from None
-        return contents_of(said.contents)
+        return [resource_block(each) for each in said.contents]
 
     async def _asked(self, ask: Callable[[Session], Awaitable[_Said]]) -> _Said:
         for attempt in range(self._reconnects + 1):

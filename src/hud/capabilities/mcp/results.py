@@ -45,13 +45,6 @@ def result_of(said: types.CallToolResult) -> tuple[ToolResult, list[dict[str, An
     return result, kept
 
 
-def contents_of(
-    contents: list[types.TextResourceContents | types.BlobResourceContents],
-) -> list[ContentBlock]:
-    """Return what a resource holds as blocks."""
-    return [_resource(each) for each in contents]
-
-
 def _shown(block: types.ContentBlock) -> ContentBlock:
     match block:
         case types.TextContent():
@@ -59,7 +52,7 @@ def _shown(block: types.ContentBlock) -> ContentBlock:
         case types.ImageContent():
             return ImageContent(data=block.data, mime_type=block.mime_type)
         case types.EmbeddedResource():
-            return _resource(block.resource)
+            return resource_block(block.resource)
         case types.ResourceLink():
             told = f": {block.description}" if block.description else ""
             return TextContent(text=f"[resource {block.name} at {block.uri}{told}]")
@@ -68,9 +61,10 @@ def _shown(block: types.ContentBlock) -> ContentBlock:
             return TextContent(text=f"[audio, {block.mime_type}, {size:,} bytes]")
 
 
-def _resource(
+def resource_block(
     resource: types.TextResourceContents | types.BlobResourceContents,
 ) -> ContentBlock:
+    """Return what a resource holds as agents see it."""
     kind = resource.mime_type or "unknown type"
     if isinstance(resource, types.TextResourceContents):
         return TextContent(text=f"[resource {resource.uri}]\n{resource.text}")

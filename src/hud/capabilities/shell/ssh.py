@@ -151,7 +151,6 @@ class SSHClient(CapabilityClient):
         return stat.S_ISDIR(found.permissions or 0)
 
     async def exists(self, path: str) -> bool:
-        """Tell whether there is anything."""
         try:
             await self.is_folder(path)
         except FileNotFoundError:

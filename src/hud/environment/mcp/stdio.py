@@ -19,7 +19,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from hud.environment.mcp.config import ServerConfig
-from hud.environment.processes.reaper import GRACE_SECONDS, kept
+from hud.environment.processes.reaper import GRACE_SECONDS, kept, kill
 from hud.errors import EnvironmentFault
 
 _PIECE = 1 << 16
@@ -185,19 +185,14 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
             if await _exits(process, seconds):
                 break
         except asyncio.CancelledError:
-            _signal(process, signal.SIGTERM)  # No time to wait: its reaper sees to the rest.
+            kill(process.pid, signal.SIGTERM)  # No time to wait: its reaper sees to the rest.
             raise
-        _signal(process, number)
+        kill(process.pid, number)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     transport = getattr(process, "_transport", None)
     if transport is not None:
         transport.close()
-
-
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, number)
 
 
 async def _exits(process: asyncio.subprocess.Process, seconds: float) -> bool:

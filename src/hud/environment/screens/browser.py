@@ -1,8 +1,4 @@
-"""`Browser`: a Chromium with a fresh profile for each run, as a part of an environment.
-
-The declaration is what templates, hooks and graders hold; what it says is always of the run they work for.
-Agents come in by the capability, over the gateway.
-"""
+"""`Browser`: a Chromium with a fresh profile for each run, as a part of an environment."""
 
 from __future__ import annotations
 

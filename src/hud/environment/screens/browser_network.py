@@ -32,7 +32,6 @@ class BrowserNetwork:
 
     @property
     def flags(self) -> list[str]:
-        """The browser's own settings for it."""
         flags = []
         if self._proxy is not None:
             flags.append(f"--proxy-server=http://{LOOPBACK}:{PROXY_PORT}")

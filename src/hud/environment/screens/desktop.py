@@ -1,8 +1,6 @@
 """`Desktop`: a display, a window manager and programs for each run, as a part of an environment.
 
-The declaration is what templates, hooks and graders hold; what it says is always of the run they work for.
-Agents come in by the capability, over VNC. What runs on the desktop lives in the sandbox of a workspace, apart from
-the display itself.
+Agents come in over VNC. What runs on the desktop lives in the sandbox of a workspace, apart from the display itself.
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ class Gateway:
 
     def __init__(self, devtools: DevTools, tabs: Tabs) -> None:
         self.devtools, self.tabs = devtools, tabs
-        self.token = secrets.token_hex(16)
+        token = secrets.token_hex(16)
+        self.browser_path = f"/devtools/browser/{token}"
+        self.page_path = f"/devtools/page/{token}"
+        """Path of the tab that is in front when a client connects."""
         self.port = 0
         self.last_shot: str | None = None
         """The picture (base64 of a PNG) that a client took, where no client did anything since."""
@@ -44,15 +47,6 @@ class Gateway:
         """True from the agent's end on: nobody is let in."""
         self._server: Server | None = None
         self._sockets: set[ServerConnection] = set()
-
-    @property
-    def browser_path(self) -> str:
-        return f"/devtools/browser/{self.token}"
-
-    @property
-    def page_path(self) -> str:
-        """Path of the tab that is in front when a client connects."""
-        return f"/devtools/page/{self.token}"
 
     async def start(self) -> None:
         """Listen on a free port of the loopback."""

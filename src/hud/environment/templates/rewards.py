@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import orjson
 from pydantic import BaseModel
 
-from hud.environment.tools.results import to_json
+from hud.environment.tools.results import as_json
 from hud.errors import GraderFault
 
 
@@ -33,7 +32,7 @@ def grade_frame(value: Any, reward_range: tuple[float, float], task_id: str) -> 
     frame.setdefault("done", True)
     score = _checked(frame.pop("score"), reward_range, task_id)
     # Whatever reasons it came with: they are recorded and sent as JSON.
-    return {"score": score, **orjson.loads(to_json(frame))}
+    return {"score": score, **as_json(frame)}
 
 
 def _is_number(value: Any) -> bool:

@@ -29,7 +29,7 @@ class Arguments:
         self, function: Callable[..., Any], what: str, *, leave_out: Collection[str] = ()
     ) -> None:
         self.what = what
-        source = _annotated(function)
+        source = annotated(function)
         self.description, described = parse_docstring(source.__doc__ or function.__doc__)
         signature = inspect.signature(function)
         try:
@@ -48,9 +48,8 @@ class Arguments:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 raise UsageError(f"{what}: {name!r} must be an argument that can be given by name.")
             default = ... if parameter.default is parameter.empty else parameter.default
-            field = (
-                f"argument_{index}"  # A pydantic model has names of its own ("json", "copy", ...).
-            )
+            # A pydantic model has names of its own ("json", "copy", ...).
+            field = f"argument_{index}"
             self._fields[name] = field
             fields[field] = (
                 _flat(hints.get(name, Any)),
@@ -107,10 +106,16 @@ class Arguments:
         return schema
 
 
-def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what carries the annotations: the function under a partial, or a callable object's `__call__`."""
+def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function under a partial."""
     while isinstance(function, functools.partial):
         function = function.func
+    return function
+
+
+def annotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what carries the annotations: the function under a partial, or a callable object's `__call__`."""
+    function = unwrapped(function)
     called: Callable[..., Any] = (
         function if inspect.isroutine(function) else type(function).__call__
     )

@@ -70,8 +70,13 @@ def _structured(value: Any) -> dict[str, Any] | None:
         value = dataclasses.asdict(value)
     if not isinstance(value, dict):
         return None
-    structured: dict[str, Any] = orjson.loads(to_json(value))
+    structured: dict[str, Any] = as_json(value)
     return structured
+
+
+def as_json(value: Any) -> Any:
+    """Return `value` as JSON has it: `to_json`, parsed."""
+    return orjson.loads(to_json(value))
 
 
 def to_json(value: Any) -> str:

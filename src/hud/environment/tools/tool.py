@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import orjson
 
 from hud.environment.processes.worker_threads import in_thread
-from hud.environment.tools.arguments import Arguments
+from hud.environment.tools.arguments import Arguments, annotated, unwrapped
 from hud.environment.tools.results import text_block, tool_result
 from hud.errors import UsageError
 from hud.trace import ToolResult, ToolSpec
@@ -35,10 +34,7 @@ class Tool:
         self.name = name or _name_of(function)
         self.timeout = timeout
         self.arguments = Arguments(function, self.name)
-        called = function if inspect.isroutine(function) else type(function).__call__
-        self.is_async = any(
-            inspect.iscoroutinefunction(part) for part in (_unwrapped(function), called)
-        )
+        self.is_async = inspect.iscoroutinefunction(annotated(function))
         self.spec = ToolSpec(
             name=self.name,
             description=description or self.arguments.description,
@@ -86,15 +82,9 @@ def _own(error: BaseException) -> bool:
     return not isinstance(error, KeyboardInterrupt)
 
 
-def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
-
-
 def _name_of(function: Callable[..., Any]) -> str:
     """Name of a function, of the function under a partial, or of a callable object's class."""
-    function = _unwrapped(function)
+    function = unwrapped(function)
     return str(getattr(function, "__name__", type(function).__name__))
 
 

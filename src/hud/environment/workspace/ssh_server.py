@@ -99,7 +99,6 @@ class WorkspaceServer:
         self.port = self._acceptor.get_port()
 
     def hang_up(self) -> None:
-        """End every connection."""
         for connection in list(self.connections):
             connection.abort()
 

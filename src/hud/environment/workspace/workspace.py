@@ -1,8 +1,4 @@
-"""`Workspace`: a shell and a folder of files for each run, as a part of an environment.
-
-The declaration is what templates, hooks, tools and graders hold; what it does is always done in the workspace of
-the run they work for. Agents come in by the capability, over SSH.
-"""
+"""`Workspace`: a shell and a folder of files for each run, as a part of an environment."""
 
 from __future__ import annotations
 

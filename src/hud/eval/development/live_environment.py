@@ -71,7 +71,6 @@ class LiveEnvironment:
 
     @property
     def version(self) -> Version:
-        """The version that runs."""
         assert self._version is not None, "it is not running"
         return self._version
 

@@ -74,14 +74,12 @@ class RunRecord:
 
     @property
     def prompt_messages(self) -> list[Message]:
-        """The prompt as chat messages."""
         if isinstance(self.prompt, str):
             return [Message(content=self.prompt)]
         return list(self.prompt)
 
     @property
     def prompt_text(self) -> str:
-        """The text of the prompt."""
         if isinstance(self.prompt, str):
             return self.prompt
         return "\n".join(message.text for message in self.prompt)

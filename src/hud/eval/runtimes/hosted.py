@@ -136,9 +136,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         raise UsageError(
             "HostedRuntime plays agents that the platform can make: create_agent(MODEL), not code of this process."
         )
-    from hud.agents.agent_kinds import (
-        kind_of_settings,  # The tool loop loads only where agents play.
-    )
+    from hud.agents.agent_kinds import kind_of_settings  # Loads the tool loop.
 
     private = {"api_key", "base_url"}
     settings = config.model_dump(mode="json", exclude_none=True, exclude=private)

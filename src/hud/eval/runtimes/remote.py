@@ -86,9 +86,8 @@ def path_of(source: str | Path | Environment) -> str:
             "file and pass its path, or use LocalRuntime."
         )
     for module in list(sys.modules.values()):
-        if (
-            getattr(module, "__file__", None) == path
-        ):  # Loaded more than once, it is several modules.
+        # Loaded more than once, it is several modules.
+        if getattr(module, "__file__", None) == path:
             held = {name: one for name, one in vars(module).items() if isinstance(one, Environment)}
             names = [name for name, one in held.items() if one is source]
             if names and len(set(map(id, held.values()))) > 1:

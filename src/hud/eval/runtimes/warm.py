@@ -43,7 +43,6 @@ class Child:
         self.connection: RemoteConnection
 
     async def why_lost(self) -> Loss:
-        """Return what became of the process."""
         try:
             async with asyncio.timeout(_END_SECONDS):
                 end = await asyncio.shield(self.ended)
@@ -65,7 +64,7 @@ class Child:
             if not self.ended.done():
                 self.server.say({"kill": self.number})
                 await self._over()
-            self.server.forget(self)
+            self.server.children.pop(self.number, None)
 
     async def _over(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -90,7 +89,7 @@ class WarmServer:
         self.offers = False
         """True where runs may have capabilities: each is then asked for its own."""
         self._ready: asyncio.Future[None] = self.loop.create_future()
-        self._children: dict[int, Child] = {}
+        self.children: dict[int, Child] = {}
         self._numbers = count(1)
         self._pid = os.getpid()
         self.loop.add_reader(control, self._hear)
@@ -134,7 +133,7 @@ class WarmServer:
     async def fork(self, limits: Limits) -> Child:
         ours, theirs = socket.socketpair()
         child = Child(self, next(self._numbers), limits)
-        self._children[child.number] = child
+        self.children[child.number] = child
         request = orjson.dumps({"fork": child.number, "limits": asdict(limits)})
         try:
             await self._send(request, theirs.fileno())
@@ -142,7 +141,7 @@ class WarmServer:
         except BaseException as error:
             ours.close()
             self.say({"kill": child.number})
-            self.forget(child)
+            self.children.pop(child.number, None)
             if not isinstance(error, OSError):
                 raise
             raise InfrastructureFault(
@@ -177,9 +176,6 @@ class WarmServer:
         with contextlib.suppress(OSError):
             self.control.send(orjson.dumps(message))
 
-    def forget(self, child: Child) -> None:
-        self._children.pop(child.number, None)
-
     def stop(self) -> None:
         """Hang up: the server kills its children and itself. One that does not is killed."""
         self._detach()
@@ -194,7 +190,7 @@ class WarmServer:
     def kill(self) -> None:
         """Kill the server and what it forked, now."""
         self._detach()
-        for pid in (self.process.pid, *(child.pid for child in self._children.values())):
+        for pid in (self.process.pid, *(child.pid for child in self.children.values())):
             # A group keeps its number while anything of it lives, and then only is it killed.
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -225,8 +221,8 @@ class WarmServer:
         elif "failed" in message:
             self._settle(UsageError(message["failed"]))
         elif "forked" in message:
-            if message["forked"] in self._children:
-                self._children[message["forked"]].pid = message["pid"]
+            if message["forked"] in self.children:
+                self.children[message["forked"]].pid = message["pid"]
         elif "refused" in message:
             self._ended(message["refused"], {"machinery": f"it was not forked: {message['why']}"})
         else:
@@ -250,7 +246,7 @@ class WarmServer:
             self._ready.set_exception(error)
 
     def _ended(self, number: int, end: dict[str, Any]) -> None:
-        child = self._children.get(number)
+        child = self.children.get(number)
         if child is not None and not child.ended.done():
             child.ended.set_result(end)
 
@@ -263,5 +259,5 @@ class WarmServer:
 
     def _all_ended(self, why: str) -> None:
         if not self.loop.is_closed():
-            for number in list(self._children):
+            for number in list(self.children):
                 self._ended(number, {"machinery": why})

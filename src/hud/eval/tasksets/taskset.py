@@ -49,9 +49,7 @@ class Taskset:
         From Python come the tasks that the module defines at its top level, or, where it defines none, one
         task of each template that needs no arguments.
         """
-        from hud.eval.tasksets.sources import (
-            load_tasks,
-        )  # Runs user code: nothing that an import should know.
+        from hud.eval.tasksets.sources import load_tasks  # It makes tasksets, too.
 
         path = Path(path)
         return cls(path.resolve().stem, load_tasks(path))

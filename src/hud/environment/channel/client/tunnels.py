@@ -101,18 +101,16 @@ class Tunnels:
                 params = {"capability": name, "session_id": self.session_id}
                 writer.write(request_frame(1, "tunnel.open", params))
                 answer = await read_frame(reader)
+            if answer is None:
+                raise ConnectionError("it hung up")
         except (OSError, TimeoutError, FrameError) as error:
             await _drop(writer)
             raise InfrastructureFault(
                 f"The environment at tcp://{host}:{port} opens no tunnel to {name!r}: {error or 'no answer'}."
             ) from error
-        if answer is not None and answer.get("error") is None:
+        if answer.get("error") is None:
             return reader, writer
         await _drop(writer)
-        if answer is None:
-            raise InfrastructureFault(
-                f"The environment at tcp://{host}:{port} opens no tunnel to {name!r}: it hung up."
-            )
         told = ChannelError.told(answer["error"])
         raise told.as_fault() from told
 

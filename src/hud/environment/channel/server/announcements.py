@@ -41,7 +41,8 @@ class Offers:
         if ours:
             return [capability.to_manifest() for capability in run.capabilities]
         shared = {capability.name for capability in run.environment.capabilities}
-        if session.tracking is None and not _has(run.capabilities, FILE_TRACKING):
+        protocols = {capability.protocol for capability in run.capabilities}
+        if session.tracking is None and FILE_TRACKING not in protocols:
             session.tracking = await FileTracking.of(run)
         bindings = [capability.to_manifest() for capability in _of(session)]
         for binding in bindings:
@@ -130,10 +131,6 @@ def _of(session: Session) -> list[Capability]:
     """Return all that a session has, what is there for clients of other makers included."""
     tracking = [] if session.tracking is None else [session.tracking.capability]
     return [*session.run.capabilities, *tracking]
-
-
-def _has(capabilities: list[Capability], protocol: str) -> bool:
-    return any(capability.protocol == protocol for capability in capabilities)
 
 
 def _own(session: Session, name: str) -> Capability | None:

@@ -259,7 +259,9 @@ class ControlConnection:
             session = self.own_session()
         session.started = False
         answer, trace = params.get("answer"), params.get("trace")
-        text = "" if answer is None else answer if isinstance(answer, str) else _json(answer)
+        if answer is not None and not isinstance(answer, str):
+            answer = orjson.dumps(answer).decode()
+        text = answer or ""
         played = parse_trace(trace) if isinstance(trace, dict) else Trace(content=text)
         return await session.run.grade(text, played)
 
@@ -344,7 +346,3 @@ def _plain(prompt: str | list[Message]) -> Any:
     if isinstance(prompt, str):
         return prompt
     return [message.model_dump(by_alias=True) for message in prompt]
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()

@@ -10,7 +10,7 @@ import base64
 import time
 from asyncio import StreamReader, StreamWriter
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
 from hud.capabilities.capability import FILE_TRACKING
@@ -22,8 +22,10 @@ from hud.environment.channel.framing import (
     read_frame,
     result_frame,
 )
-from hud.environment.part import FileFollower
 from hud.environment.run import EnvironmentRun
+
+if TYPE_CHECKING:
+    from hud.environment.workspace.files.follower import Following
 
 NAME = "filetracking"
 _NO_PORT = "tcp://127.0.0.1:0"
@@ -50,7 +52,7 @@ _KINDS = {
 class FileTracking:
     """The files of one session's run."""
 
-    def __init__(self, followers: dict[str, FileFollower]) -> None:
+    def __init__(self, followers: dict[str, Following]) -> None:
         self._followers = followers
         self._begun: dict[str, str | None] = {}
         """Content hashes of the files that were there when the agent began."""

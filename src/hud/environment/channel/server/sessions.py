@@ -86,11 +86,9 @@ class Sessions:
         return iter(list(self._sessions.values()))
 
     def find(self, session_id: str) -> Session | None:
-        """Return a session, live or parked."""
         return self._sessions.get(session_id)
 
     def new(self) -> Session:
-        """Return a new session, live."""
         session = Session(EnvironmentRun(self.environment))
         self._sessions[session.id] = session
         return session
@@ -134,7 +132,9 @@ class Sessions:
         if session.started and session.parks:
             await self._drop_nested(session)
             loop = asyncio.get_running_loop()
-            session.expiry = loop.call_later(self.parked_seconds, self._expire, session)
+            session.expiry = loop.call_later(
+                self.parked_seconds, lambda: self._apart(self._drop_quietly(session))
+            )
         else:
             await self._drop_quietly(session)
 
@@ -167,9 +167,6 @@ class Sessions:
     async def _drop_quietly(self, session: Session) -> None:
         with contextlib.suppress(EnvironmentFault):  # Nobody is left to hear of it.
             await self.drop(session)
-
-    def _expire(self, session: Session) -> None:
-        self._apart(self._drop_quietly(session))
 
     async def close(self) -> None:
         """End every session."""

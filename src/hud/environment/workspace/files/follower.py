@@ -23,19 +23,21 @@ class Following:
         self._changes = Changes(skipped)
 
     async def begin(self) -> None:
-        """Look for the first time."""
         await asyncio.to_thread(self._changes.begin, self._sandbox.folder)
 
     async def changed(self) -> dict[str, Any]:
+        """Return what changed since this was last asked, as `filetracking/1` has it; {} where nothing did."""
         return await asyncio.to_thread(self._changes.since_last, self._sandbox.folder)
 
     def files(self) -> list[dict[str, Any]]:
+        """Return the files as they were last seen: `{path, size, content_hash}`."""
         return [
             {"path": path, "size": seen.size, "content_hash": seen.digest}
             for path, seen in sorted(self._changes.files.items())
         ]
 
     async def read(self, path: str, most: int) -> bytes | None:
+        """Return what a file holds; None where it cannot be read, or holds more than `most` bytes."""
         return await asyncio.to_thread(_read, self._sandbox.folder, path, most)
 
 

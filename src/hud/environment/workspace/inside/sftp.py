@@ -110,7 +110,6 @@ class Server:
         return status(OK)
 
     def file(self, message: Message) -> int:
-        """Take a handle of a file."""
         descriptor = self.files.get(message.string())
         if descriptor is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -254,7 +253,6 @@ def string(value: bytes) -> bytes:
 
 
 def packed(kind: int, value: bytes) -> bytes:
-    """Return an answer of one string."""
     return struct.pack(">B", kind) + string(value)
 
 
@@ -303,7 +301,6 @@ def change(path: Any, wanted: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serve until the client hangs up."""
     reader, writer = sys.stdin.buffer, sys.stdout.buffer
     server = Server(link_last=sys.argv[1:] == ["link-last"])
     while True:

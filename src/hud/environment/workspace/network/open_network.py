@@ -43,7 +43,6 @@ class OpenNetwork:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, network: Network) -> None:
-        """Listen for all that is allowed."""
         if network.web:
             await self.serve(LOOPBACK, PROXY_PORT, Proxy(network.allowed_hosts).serve)
         hosts = network.hosts()

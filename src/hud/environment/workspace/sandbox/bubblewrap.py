@@ -115,16 +115,8 @@ def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Com
     for source in sorted(_SCRIPTS.rglob("*.py")):
         path = f"{INSIDE}/{source.relative_to(_SCRIPTS)}"
         arguments += ["--perms", "0444", "--file", file(source.read_bytes()), path]
-    arguments += [
-        "--proc",
-        "/proc",
-        *hidden_files(),
-        "--dev",
-        "/dev",
-        "--symlink",
-        "/tmp",
-        "/var/tmp",
-    ]
+    arguments += ["--proc", "/proc", *hidden_files(), "--dev", "/dev"]
+    arguments += ["--symlink", "/tmp", "/var/tmp"]
     for folder in ("/tmp", "/dev/shm", HOME):
         mode = "0700" if folder == HOME else "1777"
         arguments += ["--perms", mode, "--size", _size(limits.scratch_mb), "--tmpfs", folder]

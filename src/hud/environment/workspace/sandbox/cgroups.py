@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -161,15 +160,11 @@ def _removed(folder: Path) -> bool:
 
 def _sweep(parent: Path) -> None:
     """Remove the groups of processes that were killed before they could."""
-    for folder in _ours(parent):
+    for folder in list(parent.glob(f"{_PREFIX}-*-*-*")):
         _, _, pid, started, _ = folder.name.split("-")
         if _started(int(pid)) != started:
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _ours(parent: Path) -> Iterable[Path]:
-    return list(parent.glob(f"{_PREFIX}-*-*-*"))
 
 
 def _started(pid: int) -> str:
