@@ -35,7 +35,7 @@ class _Buckets:
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: float = math.inf) -> None:
         self._clock, self._most = clock, most
         self._levels: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
-        """What is left in a bucket, and the time of that count."""
+        """Units left in each bucket, and the time of that count."""
 
     def _left(self, bucket: tuple[str, str], per_minute: int) -> float:
         left, then = self._levels.get(bucket, (float(per_minute), self._clock()))
