@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from hud.errors import StoreError, UsageError
 from hud.platform.access.teams import Teams
@@ -19,7 +20,6 @@ from hud.platform.background import Background
 from hud.platform.http_connections import Bounds, allowed_connections, settings_of
 
 GRACE_SECONDS = 30
-"""Seconds for which a shutdown waits for open requests."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,28 @@ def serve(
     except StoreError as error:
         raise UsageError(str(error)) from error
     key = first_key(parts) if config.keys else None
-    settings = uvicorn.Config(
+    settings = server_settings(app, config, GRACE_SECONDS)
+    run(_Server(settings, parts.background, lambda: announce(bound, key)), listening)
+
+
+def server_settings(app: ASGIApp, config: PlatformConfig, grace_seconds: int) -> uvicorn.Config:
+    """Return how an application is served; a shutdown waits `grace_seconds` for open requests."""
+    return uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
         lifespan="on",
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=grace_seconds,
         ws_ping_interval=20.0,
         ws_ping_timeout=20.0,
         ws_max_size=64 << 20,
         **settings_of(Bounds(connections=allowed_connections(config.connections))),
     )
-    server = _Server(settings, parts.background, lambda: announce(bound, key))
-    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+
+
+def run(server: uvicorn.Server, listening: socket.socket) -> None:
+    """Serve on a socket until SIGINT or SIGTERM."""
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listening]))
 
 
@@ -110,22 +119,38 @@ def freeze_memory() -> None:
     gc.freeze()
 
 
-class _Server(uvicorn.Server):
-    """Tells when it is up; told to stop, it ends background work first, which may need it to answer."""
+class AnnouncedServer(uvicorn.Server):
+    """A server that calls `announce` when it is up, and whose stop by a signal is no failure."""
 
-    def __init__(
-        self, config: uvicorn.Config, background: Background, started: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
-        self._background = background
-        self._started = started
-        self._draining: asyncio.Task[None] | None = None
+        self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            await self.warm_up()
             freeze_memory()
-            self._started()
+            self._announce()
+
+    async def warm_up(self) -> None:
+        """Load what the first requests need."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # Uvicorn would raise the signal again, as if nothing had handled it; a stop that was asked for is no failure.
+        self._captured_signals.clear()
+
+
+class _Server(AnnouncedServer):
+    """Ends background work before it stops: that may need it to answer."""
+
+    def __init__(
+        self, config: uvicorn.Config, background: Background, announce: Callable[[], None]
+    ) -> None:
+        super().__init__(config, announce)
+        self._background = background
+        self._draining: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._draining is not None:
@@ -136,8 +161,3 @@ class _Server(uvicorn.Server):
     async def _drain(self, sig: int, frame: FrameType | None) -> None:
         await self._background.drain()
         super().handle_exit(sig, frame)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        # Uvicorn would raise the signal again, as if nothing had handled it; a stop that was asked for is no failure.
-        self._captured_signals.clear()

@@ -33,40 +33,26 @@ def create_pages(parts: Parts) -> FastAPI:
     for router in (static_files.router, *ROUTERS):
         pages.include_router(router)
     pages.add_middleware(GZipMiddleware, minimum_size=SMALLEST_PACKED, compresslevel=5)
-    pages.add_exception_handler(HudError, _tell)
-    pages.add_exception_handler(HTTPException, _tell_http)
-    pages.add_exception_handler(RequestValidationError, _tell_invalid)
-    pages.add_exception_handler(UnicodeEncodeError, _tell_no_text)
-    pages.add_exception_handler(Exception, _tell_broken)
+    for kind in (HudError, HTTPException, RequestValidationError, UnicodeEncodeError, Exception):
+        pages.add_exception_handler(kind, _tell)
     return pages
 
 
 def _tell(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HudError)
-    status = error.status if isinstance(error, PlatformError) else type(error).status
-    shown = error_page(request, status, str(error))
-    shown.headers.update(retry_headers(error))
-    return shown
-
-
-def _tell_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 404:
-        return error_page(request, 404, f"There is no page {request.url.path}.")
-    return error_page(request, error.status_code, str(error.detail))
-
-
-def _tell_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    problems = [f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors()]
-    return error_page(request, 422, "; ".join(problems))
-
-
-def _tell_no_text(request: Request, error: Exception) -> Response:
-    del error
-    return error_page(request, 400, NO_TEXT)
-
-
-def _tell_broken(request: Request, error: Exception) -> Response:
+    match error:
+        case HudError():
+            status = error.status if isinstance(error, PlatformError) else type(error).status
+            shown = error_page(request, status, str(error))
+            shown.headers.update(retry_headers(error))
+            return shown
+        case HTTPException(status_code=404):
+            return error_page(request, 404, f"There is no page {request.url.path}.")
+        case HTTPException():
+            return error_page(request, error.status_code, str(error.detail))
+        case RequestValidationError():
+            problems = [f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors()]
+            return error_page(request, 422, "; ".join(problems))
+        case UnicodeEncodeError():
+            return error_page(request, 400, NO_TEXT)
     kind = type(error).__name__
     return error_page(request, 500, f"This page broke ({kind}). The server's log says more.")

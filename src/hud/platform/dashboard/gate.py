@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import orjson
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hud.platform.dashboard.paths import header, is_page
 
 if TYPE_CHECKING:
     from hud.platform.parts import Parts
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 POLICY = "; ".join(
     (
@@ -44,12 +39,12 @@ SAFE = ("GET", "HEAD")
 class Dashboard:
     """The pages, and behind them the application whose requests are not theirs."""
 
-    def __init__(self, app: App, parts: Parts) -> None:
+    def __init__(self, app: ASGIApp, parts: Parts) -> None:
         self.app = app
         self.parts = parts
-        self._pages: App | None = None
+        self._pages: ASGIApp | None = None
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not is_page(scope):
             await self.app(scope, receive, send)
             return
@@ -64,11 +59,12 @@ class Dashboard:
             await send(message)
 
         if scope["method"] not in SAFE and not comes_from_here(scope):
-            await refuse(send_safely, 403, "This request comes from another site.")
+            refusal = JSONResponse({"detail": "This request comes from another site."}, 403)
+            await refusal(scope, receive, send_safely)
             return
         await self.pages()(scope, receive, send_safely)
 
-    def pages(self) -> App:
+    def pages(self) -> ASGIApp:
         """The application of the pages; made when the first one is asked for, which most embedded platforms never are."""
         if self._pages is None:
             from hud.platform.dashboard.application import create_pages
@@ -77,7 +73,7 @@ class Dashboard:
         return self._pages
 
 
-def comes_from_here(scope: dict[str, Any]) -> bool:
+def comes_from_here(scope: Scope) -> bool:
     """True for a request that one of our own pages made, or a program with a key, which no other site can make.
 
     Browsers say where a request comes from; those that are on plain HTTP say less, but always `Origin`.
@@ -89,11 +85,3 @@ def comes_from_here(scope: dict[str, Any]) -> bool:
         return site == "same-origin"
     origin = header(scope, b"origin")
     return bool(origin) and urlsplit(origin).netloc == header(scope, b"host")
-
-
-async def refuse(send: Send, status: int, detail: str) -> None:
-    """Answer with a sentence, as JSON."""
-    body = orjson.dumps({"detail": detail})
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import Any
 from urllib.parse import parse_qs
 
-from hud.platform.dashboard.gate import App, Receive, Send, refuse
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from hud.platform.dashboard.paths import cookie, header, is_page
 
 
@@ -18,7 +19,7 @@ class LocalDoor:
     first out, the check of `Host` the second (a name of theirs may lead to this machine).
     """
 
-    def __init__(self, app: App, port: int) -> None:
+    def __init__(self, app: ASGIApp, port: int) -> None:
         self.app = app
         self.token: str | None = secrets.token_urlsafe(24)
         """Good for one browser: the first that opens it."""
@@ -26,35 +27,36 @@ class LocalDoor:
         self._cookie = f"hud_view_{port}"  # Cookies of one host are shared by its ports.
         self._session = secrets.token_urlsafe(32)
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
-        elif header(scope, b"host") not in self._hosts:
-            await refuse(send, 403, "This address is not one of hud view's.")
-        elif self._known(scope):
-            await self._let_in(scope, receive, send)
-        elif self._redeem(scope):
-            kept = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Lax"
-            await _redirect(send, scope["path"], kept)
-        elif scope["path"].startswith("/static/"):
-            await self.app(scope, receive, send)
         else:
-            await refuse(send, 403, "Open the address that hud view printed; it works once.")
+            await self._answer(scope)(scope, receive, send)
 
-    async def _let_in(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if b"token=" in scope["query_string"]:  # Not to be left in the address bar.
-            await _redirect(send, scope["path"])
-        elif is_page(scope):
-            await self.app(scope, receive, send)
-        else:
-            await refuse(send, 404, "hud view serves pages only; hud up serves the API.")
+    def _answer(self, scope: Scope) -> ASGIApp:
+        """Return what answers a request: the pages, a redirect, or a refusal."""
+        if header(scope, b"host") not in self._hosts:
+            return _refusal(403, "This address is not one of hud view's.")
+        if self._known(scope):
+            if b"token=" in scope["query_string"]:  # Not to be left in the address bar.
+                return _redirect(scope["path"])
+            if is_page(scope):
+                return self.app
+            return _refusal(404, "hud view serves pages only; hud up serves the API.")
+        if self._redeem(scope):
+            opened = _redirect(scope["path"])
+            opened.set_cookie(self._cookie, self._session, httponly=True, samesite="lax")
+            return opened
+        if scope["path"].startswith("/static/"):
+            return self.app
+        return _refusal(403, "Open the address that hud view printed; it works once.")
 
-    def _known(self, scope: dict[str, Any]) -> bool:
+    def _known(self, scope: Scope) -> bool:
         return hmac.compare_digest(cookie(scope, self._cookie).encode(), self._session.encode())
 
-    def _redeem(self, scope: dict[str, Any]) -> bool:
+    def _redeem(self, scope: Scope) -> bool:
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if self.token is None or not hmac.compare_digest(given.encode(), self.token.encode()):
             return False
@@ -62,13 +64,9 @@ class LocalDoor:
         return True
 
 
-async def _redirect(send: Send, place: str, kept: str | None = None) -> None:
-    headers = [
-        (b"location", place.encode()),
-        (b"content-length", b"0"),
-        (b"cache-control", b"no-store"),
-    ]
-    if kept is not None:
-        headers.append((b"set-cookie", kept.encode()))
-    await send({"type": "http.response.start", "status": 303, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+def _redirect(place: str) -> Response:
+    return RedirectResponse(place, 303, headers={"cache-control": "no-store"})
+
+
+def _refusal(status: int, detail: str) -> Response:
+    return JSONResponse({"detail": detail}, status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from starlette.types import Scope
 
 FAMILIES = frozenset(
     {
@@ -31,7 +31,7 @@ OPEN = ("/signin", "/favicon.ico")
 """Pages that need no key; so do the static files."""
 
 
-def is_page(scope: dict[str, Any]) -> bool:
+def is_page(scope: Scope) -> bool:
     """True for a request that the dashboard answers.
 
     `GET /models` and `/models/{id}` are OpenAI's, too: there, who accepts HTML or asks for a twin is a browser.
@@ -53,17 +53,17 @@ def is_open_page(path: str) -> bool:
     return path in OPEN or path.startswith("/static/")
 
 
-def wants_page(scope: dict[str, Any]) -> bool:
+def wants_page(scope: Scope) -> bool:
     """True where the answer is shown to a person: a browser asks, or htmx on its behalf."""
     return "text/html" in header(scope, b"accept") or bool(header(scope, b"hx-request"))
 
 
-def header(scope: dict[str, Any], name: bytes) -> str:
+def header(scope: Scope, name: bytes) -> str:
     """Return a header of a request, or an empty string."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
-def cookie(scope: dict[str, Any], name: str) -> str:
+def cookie(scope: Scope, name: str) -> str:
     """Return a cookie of a request, or an empty string."""
     for pair in header(scope, b"cookie").split(";"):
         key, _, value = pair.strip().partition("=")

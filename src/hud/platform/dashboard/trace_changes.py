@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Any
 
 from hud.platform.dashboard.trace_values import as_json
@@ -54,25 +56,24 @@ _ABSENT = _Absent()
 def _differences(path: str, before: Any, after: Any, depth: int) -> list[tuple[str, Any, Any]]:
     if before == after:
         return []
-    if isinstance(before, dict) and isinstance(after, dict) and depth < DEEPEST:
-        found = []
-        for name in dict.fromkeys([*before, *after]):
-            inner = f"{path}.{name}" if path else str(name)
-            old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
-            found += _differences(inner, old, new, depth + 1)
-            if len(found) > 10 * MOST_CHANGES:
-                break
-        return found
-    if isinstance(before, list) and isinstance(after, list) and depth < DEEPEST:
-        found = []
-        for place in range(max(len(before), len(after))):
-            old = before[place] if place < len(before) else _ABSENT
-            new = after[place] if place < len(after) else _ABSENT
-            found += _differences(f"{path}[{place}]", old, new, depth + 1)
-            if len(found) > 10 * MOST_CHANGES:
-                break
-        return found
-    return [(path, before, after)]
+    pairs: Iterable[tuple[str, Any, Any]]
+    if depth < DEEPEST and isinstance(before, dict) and isinstance(after, dict):
+        dot = "." if path else ""
+        pairs = (
+            (f"{path}{dot}{name}", before.get(name, _ABSENT), after.get(name, _ABSENT))
+            for name in dict.fromkeys([*before, *after])
+        )
+    elif depth < DEEPEST and isinstance(before, list) and isinstance(after, list):
+        both = zip_longest(before, after, fillvalue=_ABSENT)
+        pairs = ((f"{path}[{place}]", old, new) for place, (old, new) in enumerate(both))
+    else:
+        return [(path, before, after)]
+    found = []
+    for inner, old, new in pairs:
+        found += _differences(inner, old, new, depth + 1)
+        if len(found) > 10 * MOST_CHANGES:
+            break
+    return found
 
 
 def _told(value: Any) -> str | None:

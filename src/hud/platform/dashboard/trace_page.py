@@ -13,7 +13,7 @@ from hud.platform.dashboard.trace_tokens import (
     gap_sentence,
     shown_tokens,
 )
-from hud.platform.dashboard.trace_values import dict_of, moment_of
+from hud.platform.dashboard.trace_values import dict_of, moment_of, seconds_between
 from hud.platform.store import records, trace_windows, trainer_logprobs
 from hud.platform.store.trace_windows import WINDOW_STEPS, Window
 
@@ -51,13 +51,7 @@ def shown_nested(
     run: dict[str, Any], payload: dict[str, Any], number: str, offset: int
 ) -> tuple[list[View], int]:
     """Return some steps of the run that is nested in a step, and how many there are."""
-    nested = payload.get("subagent")
-    found = nested.get("steps") if isinstance(nested, dict) else None
-    steps = [
-        (_step_id(step, place), step)
-        for place, step in enumerate(found if isinstance(found, list) else [], 1)
-        if isinstance(step, dict)
-    ]
+    steps = _nested_steps(payload)
     setting = Setting(
         run["trace_id"],
         began=moment_of(run["started_at"]),
@@ -76,14 +70,10 @@ def find_numbered(store: Store, run: dict[str, Any], number: str) -> dict[str, A
         raise missing
     step = trace_windows.find_step(store, run["trace_id"], int(first))
     for part in inner:
-        nested = step.get("subagent")
-        steps = nested.get("steps") if isinstance(nested, dict) else None
-        for place, one in enumerate(steps if isinstance(steps, list) else [], 1):
-            if isinstance(one, dict) and _step_id(one, place) == int(part):
-                step = one
-                break
-        else:
+        found = [one for identifier, one in _nested_steps(step) if identifier == int(part)]
+        if not found:
             raise missing
+        step = found[0]
     return step
 
 
@@ -122,8 +112,7 @@ def plain_run(run: dict[str, Any]) -> dict[str, Any]:
 
 def seconds_of(run: dict[str, Any]) -> float | None:
     """Return how long a run took; None where it is not over."""
-    began, ended = moment_of(run["started_at"]), moment_of(run["ended_at"])
-    return None if began is None or ended is None else (ended - began).total_seconds()
+    return seconds_between(moment_of(run["started_at"]), moment_of(run["ended_at"]))
 
 
 def revision_of(store: Store, team: str, trace_id: str) -> tuple[str, bool]:
@@ -182,9 +171,15 @@ def _rival(run: dict[str, Any], siblings: list[dict[str, Any]]) -> str | None:
     return max(others)[1] if others else None
 
 
-def _step_id(step: dict[str, Any], place: int) -> int:
-    number = step.get("step_id")
-    return number if isinstance(number, int) and number > 0 else place
+def _nested_steps(payload: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """Return the steps of the run that is nested in a step, by their ids; those without one are counted from 1."""
+    found = dict_of(payload.get("subagent")).get("steps")
+    steps = []
+    for place, step in enumerate(found if isinstance(found, list) else [], 1):
+        if isinstance(step, dict):
+            number = step.get("step_id")
+            steps.append((number if isinstance(number, int) and number > 0 else place, step))
+    return steps
 
 
 def _identifier(value: Any) -> str | None:

@@ -17,6 +17,7 @@ from hud.platform.dashboard.trace_values import (
     dict_of,
     moment_of,
     number_of,
+    seconds_between,
     several,
     text_of,
 )
@@ -112,8 +113,8 @@ def shown_step(setting: Setting, step_id: int, payload: Payload) -> View:
     view: View = {
         "number": number,
         "source": source,
-        "at": _seconds(setting.began, started),
-        "seconds": _seconds(started, ended),
+        "at": seconds_between(setting.began, started),
+        "seconds": seconds_between(started, ended),
         "error": text_of(payload.get("error")),
         "failed": is_failed(payload),
         "calls": [],
@@ -307,7 +308,3 @@ def _rest(source: str, payload: Payload, extra: Payload) -> str | None:
         if name not in _SHOWN_EXTRA and name.partition(":")[0] != "files" and not image_name(value):
             left[name] = value
     return as_json(left) if left else None
-
-
-def _seconds(start: datetime | None, end: datetime | None) -> float | None:
-    return None if start is None or end is None else (end - start).total_seconds()

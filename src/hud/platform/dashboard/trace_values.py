@@ -71,3 +71,8 @@ def moment_of(value: Any) -> datetime | None:
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
+    """Return the seconds from one moment to another; None where one of them is unknown."""
+    return None if start is None or end is None else (end - start).total_seconds()

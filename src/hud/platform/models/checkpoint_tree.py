@@ -275,19 +275,5 @@ def node_name(step: int, identifier: str) -> str:
 
 
 def _record(row: sa.Row[tuple[object, ...]]) -> CheckpointRecord:
-    return CheckpointRecord(
-        id=row.id,
-        model_id=row.model_id,
-        parent_id=row.parent_id,
-        step=row.step,
-        name=row.name,
-        folder=Path(row.folder) if row.folder else None,
-        created_at=row.created_at,
-        mean_reward=row.mean_reward,
-        learning_rate=row.learning_rate,
-        loss_fn=row.loss_fn,
-        num_traces=row.num_traces,
-        num_datums=row.num_datums,
-        num_tokens=row.num_tokens,
-        metrics=dict(row.metrics or {}),
-    )
+    folder = Path(row.folder) if row.folder else None
+    return CheckpointRecord(**{**row._mapping, "folder": folder, "metrics": row.metrics or {}})

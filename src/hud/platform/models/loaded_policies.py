@@ -20,7 +20,15 @@ from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.cpu.precision import computing_type
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.lora import LoraConfig, attach, load_adapter, lora_parameters, merge, save_adapter
+from hud.engine.lora import (
+    DEFAULT_TARGETS,
+    LoraConfig,
+    attach,
+    load_adapter,
+    lora_parameters,
+    merge,
+    save_adapter,
+)
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.shared_base import SharedBases
@@ -104,9 +112,7 @@ class Policies:
 
     def move(self, serving: Serving, model: ModelRecord, checkpoint_id: str | None) -> None:
         """Put a serving policy at another checkpoint, whose files are verified first."""
-        if checkpoint_id is not None:
-            self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
-        serving.move(self.registry.weights(model, checkpoint_id), checkpoint_id)
+        serving.move(self._verified(model, checkpoint_id), checkpoint_id)
 
     def loaded(self, model_id: str) -> Serving | None:
         """Return a model's serving policy if it is loaded."""
@@ -134,9 +140,7 @@ class Policies:
 
     def export(self, model: ModelRecord, checkpoint_id: str | None, folder: Path) -> None:
         """Write a model at a checkpoint as a Hugging Face folder; an adapter is merged into the weights."""
-        if checkpoint_id is not None:
-            self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
-        weights = self.registry.weights(model, checkpoint_id)
+        weights = self._verified(model, checkpoint_id)
         decoder = load_decoder(weights.folder)
         if weights.adapter is not None:
             load_adapter(decoder, weights.adapter)
@@ -145,6 +149,12 @@ class Policies:
         save_decoder(decoder, folder)
         for path in companions(weights.folder):
             shutil.copyfile(path, folder / path.name)
+
+    def _verified(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
+        """Return the files of a policy, compared with what was written."""
+        if checkpoint_id is not None:
+            self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
+        return self.registry.weights(model, checkpoint_id)
 
     def _ahead(self, serving: Serving) -> bool:
         """True when the weights are those of steps that no checkpoint stands for yet (`save=False`)."""
@@ -251,9 +261,7 @@ class Policies:
 
         With `on_servers` it is sampled there, where the model has any; they hold one version of it.
         """
-        if checkpoint_id is not None:
-            self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
-        weights = self.registry.weights(model, checkpoint_id)
+        weights = self._verified(model, checkpoint_id)
         device = training_device()
         lora = lora_config(model.config)
         parser = model.config.tool_call_parser
@@ -294,10 +302,8 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
     """Return the adapter's shape that a model is trained with, None for full weights."""
     if config.training == "full":
         return None
-    shape = LoraConfig(rank=config.lora_rank, alpha=config.lora_alpha)
-    if config.lora_targets:
-        return LoraConfig(rank=shape.rank, alpha=shape.alpha, targets=config.lora_targets)
-    return shape
+    targets = config.lora_targets or DEFAULT_TARGETS
+    return LoraConfig(rank=config.lora_rank, alpha=config.lora_alpha, targets=targets)
 
 
 def trainer_options(config: ModelConfig) -> TrainerOptions:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from hud.engine.chat.tool_calls.formats import format_named
 from hud.errors import UsageError
@@ -18,6 +18,17 @@ BASE = "base"
 """Name of the base weights where a checkpoint is expected."""
 
 
+def _not_ours(name: str) -> str:
+    if name.startswith("HUD_"):
+        raise ValueError("a key of this platform is never sent to another server")
+    return name
+
+
+KeyName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*API_KEY$"), AfterValidator(_not_ours)]
+"""An environment variable that holds a key. Not just any: a team that registers a URL must not be able to have the
+server's other secrets sent there."""
+
+
 class ProviderConfig(BaseModel):
     """Endpoint of a model that a provider serves."""
 
@@ -25,21 +36,13 @@ class ProviderConfig(BaseModel):
 
     url: str = Field(pattern=r"^https?://[^\s@?#]+$")
     dialect: Literal["openai", "anthropic", "gemini"] = "openai"
-    key_env: str | None = Field(default=None, pattern=r"^[A-Z][A-Z0-9_]*API_KEY$")
-    """Environment variable of the server that holds the provider's key. Not just any: whoever registers a URL must
-    not be able to have the server's other secrets sent there."""
+    key_env: KeyName | None = None
+    """Environment variable of the server that holds the provider's key."""
     upstream_model: str | None = None
     """Name at the provider; None: the name here."""
     price_in: float | None = Field(default=None, ge=0)
     """Dollars for a million prompt tokens."""
     price_out: float | None = Field(default=None, ge=0)
-
-    @field_validator("key_env")
-    @classmethod
-    def _not_ours(cls, name: str | None) -> str | None:
-        if name is not None and name.startswith("HUD_"):
-            raise ValueError("a key of this platform is never sent to a provider")
-        return name
 
 
 class VllmConfig(BaseModel):
@@ -48,7 +51,7 @@ class VllmConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     urls: tuple[Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")], ...] = Field(min_length=1)
-    key_env: str | None = Field(default=None, pattern=r"^[A-Z][A-Z0-9_]*API_KEY$")
+    key_env: KeyName | None = None
     """Environment variable of the platform that holds their key (`vllm serve --api-key`)."""
     weights: Literal["folder", "nccl"] = "folder"
     """Transfer of full weights: loaded from a shared folder, or sent from GPU to GPU."""
@@ -60,13 +63,6 @@ class VllmConfig(BaseModel):
         if len(set(plain)) < len(plain):
             raise ValueError("a server is named twice")
         return plain
-
-    @field_validator("key_env")
-    @classmethod
-    def _not_ours(cls, name: str | None) -> str | None:
-        if name is not None and name.startswith("HUD_"):
-            raise ValueError("a key of this platform is never sent to a server")
-        return name
 
 
 class ModelConfig(BaseModel):

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -55,8 +55,6 @@ class Registry:
     def of(self, team: str) -> Registry:
         """Return the models as one team sees them."""
         return Registry(self.store, self.home, team=team)
-
-    # -- finding ------------------------------------------------------------------------------------
 
     def models(self) -> list[ModelRecord]:
         """Return every model, oldest first."""
@@ -110,8 +108,6 @@ class Registry:
         if checkpoint_id is None:
             return Weights(model.folder)
         return self.tree.weights(self.tree.get(checkpoint_id), model)
-
-    # -- adding -------------------------------------------------------------------------------------
 
     def create(
         self,
@@ -247,8 +243,6 @@ class Registry:
             )
         return self.model(model.id)
 
-    # -- removing -----------------------------------------------------------------------------------
-
     def remove(self, reference: str) -> ModelRecord:
         """Forget a model and delete the files that are its own; refused while anything needs them."""
         model = self.model(reference)
@@ -336,16 +330,8 @@ class Registry:
             head_checkpoint_id=head,
             config=config,
         )
-        values: dict[str, Any] = {
-            **{
-                column: getattr(record, column)
-                for column in ("id", "team_id", "slug", "name", "kind", "created_at")
-            },
-            "folder": str(folder),
-            "base_model_id": base,
-            "head_checkpoint_id": head,
-            "config": config.model_dump(mode="json"),
-        }
+        plain_config = config.model_dump(mode="json")
+        values = {**vars(record), "folder": str(folder), "config": plain_config}
         try:
             with self.store.begin() as connection:
                 connection.execute(sa.insert(tables.models).values(**values))
@@ -376,23 +362,10 @@ def slug_of(name: str) -> str:
 
 
 def _same_adapter(one: ModelConfig, other: ModelConfig) -> bool:
-    return (one.lora_rank, one.lora_alpha, one.lora_targets) == (
-        other.lora_rank,
-        other.lora_alpha,
-        other.lora_targets,
-    )
+    shape = {"lora_rank", "lora_alpha", "lora_targets"}
+    return one.model_dump(include=shape) == other.model_dump(include=shape)
 
 
 def _record(row: sa.Row[tuple[object, ...]]) -> ModelRecord:
-    return ModelRecord(
-        id=row.id,
-        team_id=row.team_id,
-        slug=row.slug,
-        name=row.name,
-        folder=Path(row.folder),
-        kind=row.kind,
-        created_at=row.created_at,
-        base_model_id=row.base_model_id,
-        head_checkpoint_id=row.head_checkpoint_id,
-        config=ModelConfig.model_validate(row.config or {}),
-    )
+    config = ModelConfig.model_validate(row.config or {})
+    return ModelRecord(**{**row._mapping, "folder": Path(row.folder), "config": config})

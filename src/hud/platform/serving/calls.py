@@ -72,18 +72,6 @@ def _in_session(
     return EngineCall(call, opened)
 
 
-async def _hold(
-    sessions: Sessions, model: ModelRecord, _: training.HoldRequest, client: Contributor
-) -> training.HeldSession:
-    return training.HeldSession(held=sessions.hold(model.id, client))
-
-
-async def _discard(
-    sessions: Sessions, model: ModelRecord, _: training.DiscardRequest, client: Contributor
-) -> training.DiscardResult:
-    return training.DiscardResult(discarded=await sessions.discard(model, client))
-
-
 async def _close(
     sessions: Sessions, model: ModelRecord, body: training.CloseRequest, client: Contributor
 ) -> training.ClosedSession:
@@ -105,8 +93,8 @@ _CALLS = (
     _in_session(training.OPTIM_STEP, lambda one, body, who: one.optim_step(body, who)),
     _in_session(training.OPEN, lambda one, body, who: one.begin(body, who)),
     _in_session(training.RENDER, lambda one, body, _: one.render(body)),
-    _of_model(training.HOLD, _hold),
-    _of_model(training.DISCARD, _discard),
+    _of_model(training.HOLD, lambda sessions, model, _, who: sessions.hold(model.id, who)),
+    _of_model(training.DISCARD, lambda sessions, model, _, who: sessions.discard(model, who)),
     _of_model(training.CLOSE, _close),
     _of_model(
         Call("set-head", MoveHead, type(None)),

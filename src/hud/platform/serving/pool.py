@@ -124,8 +124,6 @@ class EnginePool:
         await asyncio.gather(*(engine.stop() for engine in self._engines()), *self._ending)
         self._spare = None
 
-    # -- inside -------------------------------------------------------------------------------------
-
     def _engines(self) -> list[WorkerEngine]:
         """Every engine once."""
         found = dict.fromkeys(self._of.values())

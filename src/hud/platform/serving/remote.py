@@ -137,8 +137,6 @@ class WorkerEngine:
             self._link = None
         await self._end(STOP_SECONDS)
 
-    # -- inside -------------------------------------------------------------------------------------
-
     @contextmanager
     def _in_use(self) -> Iterator[None]:
         try:

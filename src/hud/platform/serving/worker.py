@@ -77,8 +77,6 @@ class Worker:
         self._tasks[number] = task = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._tasks.pop(number, None))
 
-    # -- calls --------------------------------------------------------------------------------------
-
     async def _call(self, kind: str, number: int, rest: list[Any], body: bytes) -> None:
         try:
             answer = await self._answer(kind, rest, body)
@@ -96,8 +94,6 @@ class Worker:
         read = BY_NAME[kind].call.request.model_validate_json
         request = await asyncio.to_thread(read, body)
         return await self.engine.call(read_model(rest[0]), request, Contributor(*rest[1]))
-
-    # -- streams ------------------------------------------------------------------------------------
 
     async def _stream(self, number: int, model: Any, checkpoint: str | None, packed: Any) -> None:
         try:

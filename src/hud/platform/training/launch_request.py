@@ -75,14 +75,8 @@ class Launching:
         self.refuse_trained(model)
         if checkpoint != model.head_checkpoint_id:
             await self.engine().call(model, MoveHead(checkpoint=checkpoint))
-        return self.launches.launch(
-            self.who,
-            "training",
-            model_id=model.id,
-            model=model.slug,
-            title=f"{model.slug} on {tasks.name}",
-            work={**work, "fresh": True},
-        )
+        work = {**work, "fresh": True}
+        return self.launches.launch(self.who, "training", model, tasks.name, work)
 
     async def resume_training(self, run: dict[str, Any]) -> Launch:
         """Continue a run where it stopped. Raises `ConflictError` with the reason where it cannot be continued."""
@@ -97,14 +91,8 @@ class Launching:
             held_out = [self._kept_source(one) for one in kept["held_out"]]
             return self._work(config, self._kept_source(kept["tasks"]), held_out)
 
-        launch = self.launches.launch(
-            self.who,
-            "training",
-            model_id=model.id,
-            model=model.slug,
-            title=f"{model.slug} on {kept['tasks']['name']}",
-            work={**await asyncio.to_thread(again), "fresh": False},
-        )
+        work = {**await asyncio.to_thread(again), "fresh": False}
+        launch = self.launches.launch(self.who, "training", model, kept["tasks"]["name"], work)
         launch.run_id = run["id"]
         return launch
 
@@ -150,14 +138,8 @@ class Launching:
         self, model: ModelRecord, checkpoints: Sequence[str], tasks: Source, config: TrainConfig
     ) -> Launch:
         """Play tasks with checkpoints of a model, each in a job of its own. Call on the event loop."""
-        return self.launches.launch(
-            self.who,
-            "evaluation",
-            model_id=model.id,
-            model=model.slug,
-            title=f"{model.slug} on {tasks.name}",
-            work={**self._work(config, tasks, []), "checkpoints": list(checkpoints)},
-        )
+        work = {**self._work(config, tasks, []), "checkpoints": list(checkpoints)}
+        return self.launches.launch(self.who, "evaluation", model, tasks.name, work)
 
     def refuse_trained(self, model: ModelRecord) -> None:
         """Raise `ConflictError` while a run trains the model: its head is not to be moved then."""
@@ -191,16 +173,7 @@ class Launching:
             raise UsageError("Tasks of a file and of a taskset cannot be played in one run.")
         return {
             "config": config.model_dump(mode="json"),
-            "tasks": _told(tasks),
-            "held_out": [_told(one) for one in held_out],
+            "tasks": vars(tasks),
+            "held_out": [vars(one) for one in held_out],
             "environments": runnable,
         }
-
-
-def _told(source: Source) -> dict[str, Any]:
-    return {
-        "name": source.name,
-        "taskset_id": source.taskset_id,
-        "version": source.version,
-        "rows": list(source.rows),
-    }

@@ -11,7 +11,8 @@ import asyncio
 import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -73,20 +74,17 @@ async def train_launched(work: dict[str, Any], teller: Teller, stop: StopSignal)
     from hud.train.config import TrainConfig
     from hud.train.loop import train
 
-    environments = _Environments(work)
     held_out = [_tasks(one) for one in work["held_out"]]
-    try:
+    async with _environments(work) as provider:
         report = await train(
             TrainConfig(**work["config"]),
             tasks=_tasks(work["tasks"]),
             held_out=_together(held_out) if held_out else None,
-            runtime=environments.provider,
+            runtime=provider,
             reporter=teller,
             stop=stop,
             fresh=work["fresh"],
         )
-    finally:
-        await environments.close()
     teller.tell("ended", stopped=not report.finished)
 
 
@@ -97,9 +95,8 @@ async def evaluate_launched(work: dict[str, Any], teller: Teller, stop: StopSign
 
     config = TrainConfig(**work["config"])
     tasks = _tasks(work["tasks"])
-    environments = _Environments(work)
     total = len(tasks) * config.eval_group
-    try:
+    async with _environments(work) as provider:
         for checkpoint in work["checkpoints"]:
             if stop.stopping:
                 break
@@ -108,32 +105,27 @@ async def evaluate_launched(work: dict[str, Any], teller: Teller, stop: StopSign
                 config,
                 checkpoint,
                 tasks,
-                runtime=environments.provider,
+                runtime=provider,
                 reporter=teller,
                 stop=stop,
                 began=lambda job: teller.tell("job", job_id=job.id),
             )
-    finally:
-        await environments.close()
     teller.tell("ended", stopped=stop.stopping)
 
 
-class _Environments:
-    """The builds that tasks live in, kept warm; nothing for tasks of a file, which bring theirs along."""
+@asynccontextmanager
+async def _environments(work: dict[str, Any]) -> AsyncIterator[Any]:
+    """Yield the provider of the builds that tasks live in, kept warm; None for tasks of a file, which bring theirs along."""
+    if not work["environments"]:
+        yield None
+        return
+    from hud.fleet.environments import WarmEnvironments
 
-    def __init__(self, work: dict[str, Any]) -> None:
-        self.provider: Any = None
-        self._warm: Any = None
-        if work["environments"]:
-            from hud.fleet.environments import WarmEnvironments
-
-            self._warm = WarmEnvironments()
-            given = {"problem": None, "environments": work["environments"]}
-            self.provider = self._warm.provider(given)
-
-    async def close(self) -> None:
-        if self._warm is not None:
-            await self._warm.close()
+    warm = WarmEnvironments()
+    try:
+        yield warm.provider({"problem": None, "environments": work["environments"]})
+    finally:
+        await warm.close()
 
 
 def _tasks(given: dict[str, Any]) -> Taskset:

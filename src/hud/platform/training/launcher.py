@@ -29,6 +29,7 @@ from hud.trace import new_id, plain
 if TYPE_CHECKING:
     from hud.platform.access.passes import Passes
     from hud.platform.config import PlatformConfig
+    from hud.platform.models.records import ModelRecord
     from hud.platform.store import Store
 
 MOST_OF_TEAM = 2
@@ -93,20 +94,20 @@ class Launches:
         self._known: dict[str, Launch] = {}
 
     def launch(
-        self, who: Identity, kind: Kind, *, model_id: str, model: str, title: str, work: Any
+        self, who: Identity, kind: Kind, model: ModelRecord, tasks: str, work: dict[str, Any]
     ) -> Launch:
-        """Start a process that does `work`. Call on the event loop.
+        """Start a process that does `work` with a model, on `tasks` by their name. Call on the event loop.
 
         Raises `ConflictError` where one trains the model already, `OverloadedError` where there are too many.
         """
-        self._check_room(who, kind, model_id, model)
+        self._check_room(who, kind, model)
         made = Launch(
             id=new_id(),
             team=who.team_id,
             kind=kind,
-            model_id=model_id,
-            model=model,
-            title=title,
+            model_id=model.id,
+            model=model.slug,
+            title=f"{model.slug} on {tasks}",
             work={"kind": kind, **work},
             created_at=datetime.now(UTC),
         )
@@ -169,12 +170,12 @@ class Launches:
             "The server ended while it ran. Resume it: it goes on from its last checkpoint.",
         )
 
-    def _check_room(self, who: Identity, kind: Kind, model_id: str, model: str) -> None:
+    def _check_room(self, who: Identity, kind: Kind, model: ModelRecord) -> None:
         if self.stopping.is_set():
             raise ConflictError("This server is stopping; launch it once it is back.")
-        if kind == "training" and self.training(model_id) is not None:
+        if kind == "training" and self.training(model.id) is not None:
             raise ConflictError(
-                f"Model {model!r} is being trained already. Stop that run, or train a fork."
+                f"Model {model.slug!r} is being trained already. Stop that run, or train a fork."
             )
         open_ones = [one for one in self._known.values() if not one.over]
         theirs = sum(one.team == who.team_id for one in open_ones)

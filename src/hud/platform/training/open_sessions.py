@@ -12,11 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from hud.learning.training_calls import DiscardResult, HeldSession
 from hud.platform.models.records import ModelRecord
 from hud.platform.training.session import Session
 
 if TYPE_CHECKING:
-    from hud.learning.wire_types import DiscardedGradient
     from hud.platform.models.loaded_policies import Policies
     from hud.platform.models.registry import Registry
     from hud.train.contributor import Contributor
@@ -52,19 +52,22 @@ class Sessions:
         self.registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
         await self._on_thread(model.id, lambda: self._move(model, checkpoint_id, client))
 
-    def hold(self, model_id: str, client: Contributor) -> bool:
-        """Take a sign of life; returns whether the session is this client's own."""
-        session = self._open.get(model_id)
-        return session is not None and session.hold(client)
+    async def hold(self, model_id: str, client: Contributor) -> HeldSession:
+        """Take a sign of life of the training run that a session belongs to; returns whether that is `client`.
 
-    async def discard(self, model: ModelRecord, client: Contributor) -> DiscardedGradient | None:
+        Waits for no pass.
+        """
+        session = self._open.get(model_id)
+        return HeldSession(held=session is not None and session.lease.is_held_by(client))
+
+    async def discard(self, model: ModelRecord, client: Contributor) -> DiscardResult:
         """Throw away what is accumulated for a model, by any client; returns what it was, None where there is nothing.
 
         Raises `ConflictError` while another process, which has it in its memory, trains the model.
         """
         self.registry.leases.refuse_if_held(model.id, model.slug, "cleared of a gradient")
         session = self._open.get(model.id)
-        return None if session is None else await session.discard(client)
+        return DiscardResult(discarded=await session.discard(client) if session else None)
 
     async def close(self, model_id: str, owner: Contributor | None = None) -> None:
         """Give a model's lease back and drop what was accumulated; the policy goes on serving.

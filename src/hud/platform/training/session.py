@@ -84,8 +84,6 @@ class Session:
             self.registry.leases.release(model.id, lost)
             raise
 
-    # -- asked from the event loop --------------------------------------------------------------------
-
     async def forward_backward(
         self, body: ForwardBackwardRequest, client: Contributor
     ) -> ForwardBackwardResult:
@@ -135,13 +133,6 @@ class Session:
 
         return await self._do(work)
 
-    def hold(self, client: Contributor) -> bool:
-        """Take a sign of life of the training run that the session belongs to; returns whether that is `client`.
-
-        Waits for no pass: called on the event loop.
-        """
-        return self.lease.is_held_by(client)
-
     async def render(self, body: RenderRequest) -> RenderResult:
         """Return conversations as samples of this model's own tokens."""
         form = self.trained.serving.policy.chat
@@ -168,8 +159,6 @@ class Session:
     def broken(self) -> bool:
         """True for a session that is of no more use."""
         return self.closed or self.trained.broken
-
-    # -- on the session's thread ----------------------------------------------------------------------
 
     def continue_from(self, checkpoint_id: str | None, client: Contributor) -> None:
         """Go on from another checkpoint; what was accumulated is dropped."""

@@ -20,6 +20,7 @@ from hud.train.config import TrainConfig, make_config
 
 if TYPE_CHECKING:
     from hud.platform.models.records import ModelRecord
+    from hud.platform.models.registry import Registry
 
 router = Pages()
 MOST_CHECKPOINTS = 200
@@ -87,18 +88,22 @@ def settings_of(runs: TrainingRuns, model: ModelRecord) -> dict[str, Any]:
     return {"max_turns": 10, "max_tokens": 256, "eval_group": 1, **known}
 
 
+def checkpoint_options(registry: Registry, model: ModelRecord) -> list[dict[str, str]]:
+    """Return the checkpoints to choose from, newest first, and the base."""
+    nodes = [node for node in registry.tree.nodes(model) if node.folder is not None]
+    newest = reversed(nodes[-MOST_CHECKPOINTS:])
+    found = [{"value": node.id, "label": node.name} for node in newest]
+    return [*found, {"value": BASE, "label": "the beginning"}]
+
+
 def _form(launching: Launching, given: Mapping[str, str], problem: str) -> Data:
     registry = launching.registry
     models = [one for one in registry.models() if one.config.provider is None]
     model = next((one for one in models if one.slug == given.get("model")), None)
-    checkpoints = []
+    checkpoints: list[dict[str, str]] = []
     values: dict[str, Any] = {"eval_group": 4, "max_turns": 10, "max_tokens": 256}
     if model is not None:
-        nodes = [node for node in registry.tree.nodes(model) if node.folder is not None]
-        checkpoints = [
-            {"value": node.id, "label": node.name} for node in reversed(nodes[-MOST_CHECKPOINTS:])
-        ]
-        checkpoints.append({"value": BASE, "label": "the beginning"})
+        checkpoints = checkpoint_options(registry, model)
         values = settings_of(launching.runs, model)
     return {
         "models": [one.slug for one in models],

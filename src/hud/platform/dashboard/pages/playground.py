@@ -20,6 +20,7 @@ from hud.eval.tasksets.synchronization import task_of
 from hud.platform.access import needs
 from hud.platform.access.limits import Limits
 from hud.platform.dashboard.page import Data, Pages
+from hud.platform.dashboard.pages.evaluation import checkpoint_options
 from hud.platform.dashboard.trace_grades import grade_of
 from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
 from hud.platform.environments.playground import Worlds
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 router = Pages()
 MOST_ENVIRONMENTS = 200
-MOST_CHECKPOINTS = 200
 MOST_TASKS = 1_000
 """Of a taskset, offered to choose from."""
 LONGEST_RESULT = 20_000
@@ -110,11 +110,7 @@ def playground(
     chosen = next((one for one in own if one.slug == model), None)
     checkpoints: list[dict[str, str]] = []
     if chosen is not None and chosen.config.provider is None:
-        nodes = [node for node in registry.tree.nodes(chosen) if node.folder is not None]
-        checkpoints = [
-            {"value": node.id, "label": node.name} for node in reversed(nodes[-MOST_CHECKPOINTS:])
-        ]
-        checkpoints.append({"value": "base", "label": "the beginning"})
+        checkpoints = checkpoint_options(registry, chosen)
     found, _ = Environments(store, who.team_id).page(None, MOST_ENVIRONMENTS, 0)
     return {
         "models": slugs,

@@ -182,20 +182,21 @@ async def resume(launching: LaunchingPart, run_id: str) -> Response:
 
 def launch_shown(launch: Launch) -> dict[str, Any]:
     """Return a launch as plain data."""
-    return {
-        "id": launch.id,
-        "kind": launch.kind,
-        "model": launch.model,
-        "title": launch.title,
-        "status": launch.status,
-        "sentence": launch.sentence,
-        "run_id": launch.run_id,
-        "jobs": list(launch.jobs),
-        "phase": dict(launch.phase),
-        "created_at": launch.created_at.isoformat(),
-        "over": launch.over,
-        "revision": str(launch.revision),
-    }
+    names = (
+        "id",
+        "kind",
+        "model",
+        "title",
+        "status",
+        "sentence",
+        "run_id",
+        "jobs",
+        "phase",
+        "over",
+    )
+    moment, revision = launch.created_at.isoformat(), str(launch.revision)
+    shown = {name: getattr(launch, name) for name in names}
+    return {**shown, "created_at": moment, "revision": revision}
 
 
 def _apart(launch: Launch) -> bool:
