@@ -10,8 +10,8 @@ from tests.dashboard.recorded import record
 
 from hud.platform.dashboard.gate import POLICY
 from hud.platform.dashboard.local import LocalDoor
-from hud.platform.dashboard.showing import visible
 from hud.platform.dashboard.static_files import FOLDER
+from hud.platform.dashboard.value_formats import visible
 
 
 async def test_the_first_page_is_that_of_the_jobs(web):

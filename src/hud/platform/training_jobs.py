@@ -72,8 +72,7 @@ class TrainingJobs:
             jobs.c.created_at >= datetime.fromisoformat(run["created_at"]) - _JUST_BEFORE,
             jobs.c.created_at <= datetime.fromisoformat(run["updated_at"]),
         )
-        with self.store.read() as connection:
-            return list(connection.execute(query.order_by(jobs.c.created_at)).scalars())
+        return self.store.values(query.order_by(jobs.c.created_at))
 
     def of_step(self, run: Run, slug: str, step: int) -> list[dict[str, Any]]:
         """Return the rollouts that ended during a step (counted from 0), as they began.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from hud.agents.human_moves import HUMAN
 from hud.client.presence import process_started
 from hud.platform.store import tables
 from hud.platform.store.ingest import upsert
+from hud.platform.store.queries import as_dict
 from hud.trace import plain
 
 if TYPE_CHECKING:
@@ -68,12 +70,8 @@ def open_job(store: Store, team: str, user: str, taskset: dict[str, Any]) -> str
 def close_job(store: Store, job_id: str) -> None:
     """Say that nobody plays in a job now."""
     jobs = tables.jobs
-    with store.begin() as connection:
-        connection.execute(
-            sa.update(jobs)
-            .where(jobs.c.id == job_id)
-            .values(status="completed", ended_at=datetime.now(UTC))
-        )
+    ended = {"status": "completed", "ended_at": datetime.now(UTC)}
+    store.write(sa.update(jobs).where(jobs.c.id == job_id).values(**ended))
 
 
 def next_attempt(store: Store, job_id: str, slug: str) -> int:
@@ -82,8 +80,7 @@ def next_attempt(store: Store, job_id: str, slug: str) -> int:
     query = sa.select(sa.func.count()).where(
         runs.c.job_id == job_id, runs.c.group_id == group_of(job_id, slug)
     )
-    with store.read() as connection:
-        return int(connection.execute(query).scalar_one())
+    return int(store.value(query))
 
 
 def scores(store: Store, team: str, taskset_id: str) -> dict[str, list[dict[str, Any]]]:
@@ -102,23 +99,18 @@ def scores(store: Store, team: str, taskset_id: str) -> dict[str, list[dict[str,
         .where(runs.c.team_id == team, runs.c.job_id.in_(of_people))
         .order_by(runs.c.started_at.desc())
     )
-    with store.read() as connection:
-        rows = connection.execute(query).mappings().all()
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row["slug"], []).append(score_of(row))
+    for row in store.rows(query):
+        found.setdefault(row.slug, []).append(_score(as_dict(row)))
     return found
 
 
-def score_of(run: Any) -> dict[str, Any]:
-    """Return what a person's run came to, of a row of `runs`."""
+def _score(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a person's run came to."""
     extra = orjson.loads(run["extra"]) if run["extra"] is not None else {}
+    names = ("trace_id", "job_id", "status", "reward", "error")
     return {
-        "trace_id": run["trace_id"],
-        "job_id": run["job_id"],
-        "status": run["status"],
-        "reward": run["reward"],
-        "error": run["error"],
+        **{name: run[name] for name in names},
         "seconds": extra.get("human_seconds"),
         "user_id": extra.get("user_id"),
         "started_at": None if run["started_at"] is None else run["started_at"].isoformat(),

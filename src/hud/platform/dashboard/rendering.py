@@ -15,8 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hud import __version__
 from hud.platform.access import Scope, caller
 from hud.platform.dashboard.paths import wants_page
-from hud.platform.dashboard.showing import FILTERS
 from hud.platform.dashboard.static_files import address
+from hud.platform.dashboard.value_formats import FILTERS
 
 TITLES = {
     400: "That cannot be done",

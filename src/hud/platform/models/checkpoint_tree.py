@@ -44,10 +44,7 @@ class Tree:
     def get(self, checkpoint_id: str) -> CheckpointRecord:
         """Return a checkpoint of any model by its whole id."""
         nodes = tables.checkpoints
-        with self.store.read() as connection:
-            row = connection.execute(
-                sa.select(nodes).where(nodes.c.id == plain(checkpoint_id))
-            ).one_or_none()
+        row = self.store.row(sa.select(nodes).where(nodes.c.id == plain(checkpoint_id)))
         if row is None:
             raise NotFoundError(f"There is no checkpoint {checkpoint_id!r}.")
         return _record(row)
@@ -55,20 +52,15 @@ class Tree:
     def has(self, checkpoint_id: str) -> bool:
         """True for the whole id of a checkpoint of any model."""
         nodes = tables.checkpoints
-        with self.store.read() as connection:
-            query = sa.select(nodes.c.id).where(nodes.c.id == checkpoint_id)
-            return connection.execute(query).one_or_none() is not None
+        query = sa.select(nodes.c.id).where(nodes.c.id == checkpoint_id)
+        return self.store.row(query) is not None
 
     def nodes(self, model: ModelRecord) -> list[CheckpointRecord]:
         """Return a model's own checkpoints, oldest first."""
         nodes = tables.checkpoints
-        with self.store.read() as connection:
-            rows = connection.execute(
-                sa.select(nodes)
-                .where(nodes.c.model_id == model.id)
-                .order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
-            )
-            return [_record(row) for row in rows]
+        query = sa.select(nodes).where(nodes.c.model_id == model.id)
+        ordered = query.order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
+        return [_record(row) for row in self.store.rows(ordered)]
 
     def summary(self, models: Sequence[str]) -> dict[str, tuple[int, float | None]]:
         """Return how many checkpoints each model has, and the reward of its head."""
@@ -83,10 +75,8 @@ class Tree:
             .join(nodes, nodes.c.id == known.c.head_checkpoint_id)
             .where(known.c.id.in_(models))
         )
-        with self.store.read() as connection:
-            rewards = {row.id: row.mean_reward for row in connection.execute(heads)}
-            rows = connection.execute(counted).all()
-        return {row[0]: (row[1], rewards.get(row[0])) for row in rows}
+        rewards = {row.id: row.mean_reward for row in self.store.rows(heads)}
+        return {row[0]: (row[1], rewards.get(row[0])) for row in self.store.rows(counted)}
 
     def find(self, model: ModelRecord, reference: str) -> str | None:
         """Return the id of a checkpoint of `model` by id, unique start of an id, name, or `head`.
@@ -130,8 +120,8 @@ class Tree:
             .order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
             .limit(1)
         )
-        with self.store.read() as connection:
-            return connection.execute(query).scalar_one_or_none()
+        found = self.store.row(query)
+        return None if found is None else found.id
 
     def weights(self, node: CheckpointRecord, model: ModelRecord) -> Weights:
         """Return the files of a checkpoint as a policy of `model` loads them."""
@@ -200,8 +190,7 @@ class Tree:
             raise ConflictError(f"Another checkpoint of {model.slug!r} is named {name!r} already.")
         self.present(node, model)
         nodes = tables.checkpoints
-        with self.store.begin() as connection:
-            connection.execute(sa.update(nodes).where(nodes.c.id == node.id).values(name=name))
+        self.store.write(sa.update(nodes).where(nodes.c.id == node.id).values(name=name))
         return self.get(node.id)
 
     def append(self, node: CheckpointRecord, *, expected_head: str | None) -> None:
@@ -232,13 +221,8 @@ class Tree:
         """Make a node, or with None the base weights, what serves and what the next step begins from."""
         if checkpoint_id is not None:
             self.verify(self.get(checkpoint_id), model)
-        models = tables.models
-        with self.store.begin() as connection:
-            connection.execute(
-                sa.update(models)
-                .where(models.c.id == model.id)
-                .values(head_checkpoint_id=checkpoint_id)
-            )
+        update = sa.update(tables.models).where(tables.models.c.id == model.id)
+        self.store.write(update.values(head_checkpoint_id=checkpoint_id))
 
     def prune(self, model: ModelRecord, keep: Collection[str]) -> list[CheckpointRecord]:
         """Delete the files of a model's checkpoints other than `keep`; their nodes stay in the tree."""
@@ -247,12 +231,8 @@ class Tree:
         ]
         nodes = tables.checkpoints
         if pruned:
-            with self.store.begin() as connection:
-                connection.execute(
-                    sa.update(nodes)
-                    .where(nodes.c.id.in_([node.id for node in pruned]))
-                    .values(folder=None)
-                )
+            update = sa.update(nodes).where(nodes.c.id.in_([node.id for node in pruned]))
+            self.store.write(update.values(folder=None))
         for node in pruned:
             assert node.folder is not None
             shutil.rmtree(node.folder, ignore_errors=True)

@@ -62,9 +62,7 @@ class Registry:
         query = sa.select(models).order_by(models.c.created_at, models.c.id)
         if self.team is not None:
             query = query.where(models.c.team_id == self.team)
-        with self.store.read() as connection:
-            rows = connection.execute(query)
-            return [_record(row) for row in rows]
+        return [_record(row) for row in self.store.rows(query)]
 
     def model(self, reference: str) -> ModelRecord:
         """Return the model with this slug, id (plain or dashed), unique start of an id, or display name."""
@@ -234,13 +232,8 @@ class Registry:
             secrets.refuse_destinations(servers.urls, servers.key_env)
         self.leases.refuse_if_held(model.id, model.slug, "given other servers")
         config = model.config.model_copy(update={"vllm": servers})
-        models = tables.models
-        with self.store.begin() as connection:
-            connection.execute(
-                sa.update(models)
-                .where(models.c.id == model.id)
-                .values(config=config.model_dump(mode="json"))
-            )
+        update = sa.update(tables.models).where(tables.models.c.id == model.id)
+        self.store.write(update.values(config=config.model_dump(mode="json")))
         return self.model(model.id)
 
     def remove(self, reference: str) -> ModelRecord:
@@ -333,8 +326,7 @@ class Registry:
         plain_config = config.model_dump(mode="json")
         values = {**vars(record), "folder": str(folder), "config": plain_config}
         try:
-            with self.store.begin() as connection:
-                connection.execute(sa.insert(tables.models).values(**values))
+            self.store.write(sa.insert(tables.models).values(**values))
         except IntegrityError:
             raise ConflictError(
                 f"There is already a model {record.slug!r}; choose another name."

@@ -19,6 +19,7 @@ from hud.platform.serving.token_engine import (
     OverloadedError,
     TokenDelta,
     TokenEnd,
+    TokenEngine,
     TokenRequest,
 )
 from hud.train.contributor import UNNAMED, Contributor
@@ -33,7 +34,7 @@ MOST_WAITING = 1024
 _ATTEMPTS = 5
 
 
-class InlineEngine:
+class InlineEngine(TokenEngine):
     """`TokenEngine` over the policies and sessions of this process."""
 
     def __init__(self, policies: Policies, sessions: Sessions) -> None:
@@ -45,7 +46,6 @@ class InlineEngine:
     async def stream(
         self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
     ) -> AsyncGenerator[TokenDelta | TokenEnd, None]:
-        """Draw one sequence; see `TokenEngine.stream`."""
         wake = self._wake()
         drawn = await self.submit(model, checkpoint, request, wake.notify)
         seen = 0
@@ -117,15 +117,10 @@ class InlineEngine:
     async def call(
         self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
-        """Return the answer of a call as JSON."""
         return await answer(self.sessions, model, body, client)
 
     async def status(self) -> dict[str, Any]:
-        """Loaded policies and their load."""
-        return {
-            "streams": self.streams,
-            "models": self.policies.status(),
-        }
+        return {"streams": self.streams, "models": self.policies.status()}
 
     @property
     def up(self) -> bool:
@@ -134,14 +129,12 @@ class InlineEngine:
 
     @property
     def streams(self) -> int:
-        """Sequences that are being drawn, or wait for it."""
         return sum(wake.streams for wake in list(self._wakes.values()))
 
     async def start(self) -> None:
         """Nothing: models are loaded on first use."""
 
     async def stop(self) -> None:
-        """Give leases back, and stop every sampler."""
         await self.sessions.suspend()
         await asyncio.to_thread(self.policies.close)
 

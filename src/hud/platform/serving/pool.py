@@ -21,7 +21,13 @@ from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.calls import ForgetModel
 from hud.platform.serving.remote import WorkerEngine
-from hud.platform.serving.token_engine import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+from hud.platform.serving.token_engine import (
+    EngineDownError,
+    TokenDelta,
+    TokenEnd,
+    TokenEngine,
+    TokenRequest,
+)
 from hud.train.contributor import UNNAMED, Contributor
 
 IDLE_SECONDS = 1800.0
@@ -34,7 +40,7 @@ def _base_of(model: ModelRecord) -> tuple[Path, str]:
     return model.folder, model.config.dtype
 
 
-class EnginePool:
+class EnginePool(TokenEngine):
     """`TokenEngine` over a process for each model. Belongs to one event loop."""
 
     def __init__(self, config: PlatformConfig) -> None:
@@ -70,7 +76,6 @@ class EnginePool:
     def stream(
         self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
     ) -> AsyncGenerator[TokenDelta | TokenEnd, None]:
-        """Draw one sequence; see `TokenEngine.stream`."""
         return self.engine_of(model).stream(model, checkpoint, request)
 
     async def call(
@@ -89,7 +94,6 @@ class EnginePool:
         return answer
 
     async def status(self) -> dict[str, Any]:
-        """Loaded policies and their load; starts nothing."""
         told = await asyncio.gather(*(engine.status() for engine in self._engines()))
         return {
             "streams": self.streams,
@@ -105,11 +109,9 @@ class EnginePool:
 
     @property
     def streams(self) -> int:
-        """Sequences that are being drawn, or wait for it."""
         return sum(engine.streams for engine in self._engines())
 
     async def start(self) -> None:
-        """Have a process up before the first request. Raises `EngineDownError` if it cannot be."""
         if not self._engines():
             self._spare = WorkerEngine(self.config)
             await self._spare.start()

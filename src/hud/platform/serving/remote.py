@@ -27,7 +27,13 @@ from hud.platform.models.records import ModelRecord
 from hud.platform.serving.calls import BY_REQUEST
 from hud.platform.serving.frames import pack, pack_model, read_frame
 from hud.platform.serving.link import Link
-from hud.platform.serving.token_engine import EngineDownError, TokenDelta, TokenEnd, TokenRequest
+from hud.platform.serving.token_engine import (
+    EngineDownError,
+    TokenDelta,
+    TokenEnd,
+    TokenEngine,
+    TokenRequest,
+)
 from hud.train.contributor import UNNAMED, Contributor
 
 log = logging.getLogger(__name__)
@@ -46,7 +52,7 @@ STEADY_SECONDS = 60.0
 """A process that lived this long did not fail because of how it was started."""
 
 
-class WorkerEngine:
+class WorkerEngine(TokenEngine):
     """`TokenEngine` over a process. Belongs to one event loop."""
 
     def __init__(self, config: PlatformConfig, after: Collection[asyncio.Task[None]] = ()) -> None:
@@ -77,7 +83,6 @@ class WorkerEngine:
     async def stream(
         self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
     ) -> AsyncGenerator[TokenDelta | TokenEnd, None]:
-        """Draw one sequence; see `TokenEngine.stream`."""
         link = await self._linked()
         with link.stream(model, checkpoint, request) as stream, self._in_use():
             while True:
@@ -93,7 +98,6 @@ class WorkerEngine:
     async def call(
         self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
-        """Return the answer of a call as JSON."""
         name = BY_REQUEST[type(body)].call.name
         packed = await asyncio.to_thread(to_json, body)
         link = await self._linked()
@@ -101,7 +105,6 @@ class WorkerEngine:
             return await link.call(name, pack_model(model), astuple(client), body=packed)
 
     async def status(self) -> dict[str, Any]:
-        """Loaded policies and their load; starts nothing."""
         if self._link is None:
             return {"pid": None, "streams": 0, "models": []}
         told: dict[str, Any] = orjson.loads(await self._link.call("status"))
@@ -114,11 +117,9 @@ class WorkerEngine:
 
     @property
     def streams(self) -> int:
-        """Sequences that are being drawn, or wait for it."""
         return 0 if self._link is None else self._link.streams
 
     async def start(self) -> None:
-        """Have the process up before the first request. Raises `EngineDownError` if it cannot be."""
         await self._linked()
 
     async def stop(self) -> None:

@@ -90,32 +90,25 @@ class TokenEngine(Protocol):
         Closing the iterator frees what it holds before the next decode step. Raises `UsageError` for a prompt
         that cannot be answered, `OverloadedError`, and `EngineDownError`.
         """
-        ...
 
     async def call(
         self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
         """Return the answer, as JSON, of a call on a model; the type of `body` says which (`serving.calls`)."""
-        ...
 
     async def status(self) -> dict[str, Any]:
-        """Loaded policies and their load."""
-        ...
+        """Return the loaded policies and their load; starts nothing."""
 
     @property
     def up(self) -> bool:
         """False while it is being started again, or could not be."""
-        ...
 
     @property
     def streams(self) -> int:
         """Sequences that are being drawn, or wait for it."""
-        ...
 
     async def start(self) -> None:
         """Be ready before the first request. Raises `EngineDownError` where that cannot be."""
-        ...
 
     async def stop(self) -> None:
         """End what is in flight, give leases back, and let go of everything."""
-        ...

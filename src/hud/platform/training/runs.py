@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from hud.client.presence import is_gone
 from hud.errors import NotFoundError
 from hud.platform.store import tables
+from hud.platform.store.queries import page_of
 from hud.trace import new_id, plain
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ class TrainingRuns:
             "next_step": 0,
             "state": state,
         }
-        with self.store.begin() as connection:
-            connection.execute(sa.insert(tables.training_runs).values(**row))
+        self.store.write(sa.insert(tables.training_runs).values(**row))
         return _shown(row)
 
     def recent(self, model_id: str | None) -> list[dict[str, Any]]:
@@ -49,8 +49,7 @@ class TrainingRuns:
         query = sa.select(runs).where(self._theirs).order_by(runs.c.created_at.desc())
         if model_id is not None:
             query = query.where(runs.c.model_id == model_id)
-        with self.store.read() as connection:
-            return [_shown(dict(row._mapping)) for row in connection.execute(query)]
+        return [_shown(dict(row._mapping)) for row in self.store.rows(query)]
 
     def page(
         self, model_id: str | None, limit: int, offset: int
@@ -60,10 +59,7 @@ class TrainingRuns:
         mine = [self._theirs] if model_id is None else [self._theirs, runs.c.model_id == model_id]
         newest = sa.select(runs).where(*mine).order_by(runs.c.created_at.desc(), runs.c.id)
         with self.store.read() as connection:
-            total = connection.execute(
-                sa.select(sa.func.count()).select_from(runs).where(*mine)
-            ).scalar_one()
-            rows = connection.execute(newest.limit(limit).offset(offset)).all()
+            rows, total = page_of(connection, newest, limit, offset)
             last = [
                 sa.and_(steps.c.training_run_id == row.id, steps.c.step == row.next_step - 1)
                 for row in rows
@@ -79,10 +75,7 @@ class TrainingRuns:
     def get(self, run_id: str) -> dict[str, Any]:
         """Return one run."""
         runs = tables.training_runs
-        with self.store.read() as connection:
-            row = connection.execute(
-                sa.select(runs).where(runs.c.id == plain(run_id), self._theirs)
-            ).one_or_none()
+        row = self.store.row(sa.select(runs).where(runs.c.id == plain(run_id), self._theirs))
         if row is None:
             raise NotFoundError(f"There is no training run {run_id!r}.")
         return _shown(dict(row._mapping))
@@ -93,10 +86,7 @@ class TrainingRuns:
         """Set the status, and the named keys of the state; return the run."""
         runs = tables.training_runs
         found = self.get(run_id)
-        values = {
-            "status": status or runs.c.status,
-            "updated_at": datetime.now(UTC),
-        }
+        values = {"status": status or runs.c.status, "updated_at": datetime.now(UTC)}
         with self.store.begin() as connection:
             merged = _merged(connection, found["id"], state)
             connection.execute(
@@ -149,13 +139,9 @@ class TrainingRuns:
         """Return every step's metrics, in order."""
         steps = tables.training_metrics
         found = self.get(run_id)
-        with self.store.read() as connection:
-            rows = connection.execute(
-                sa.select(steps.c.step, steps.c.metrics)
-                .where(steps.c.training_run_id == found["id"])
-                .order_by(steps.c.step)
-            )
-            return [{"step": row.step, "metrics": row.metrics} for row in rows]
+        query = sa.select(steps.c.step, steps.c.metrics)
+        mine = query.where(steps.c.training_run_id == found["id"]).order_by(steps.c.step)
+        return [{"step": row.step, "metrics": row.metrics} for row in self.store.rows(mine)]
 
 
 def _merged(connection: sa.Connection, run_id: str, state: dict[str, Any] | None) -> dict[str, Any]:

@@ -159,10 +159,9 @@ def run_events(launching: LaunchingPart, run_id: str) -> Following:
     return ("train", launching.who.team_id, found), lambda: _revision(launching, found)
 
 
-@router.post("/train/{run_id}/stop")
+@router.action("/train/{run_id}/stop", "train")
 async def stop(launching: LaunchingPart, run_id: str) -> Response:
     """Stop a run that this server runs: after what is in flight; asked again, at once."""
-    launching.who.require("train")
     found = await asyncio.to_thread(launching.runs.get, run_id)
     mine = launching.of_run(found["id"])
     if mine is None or mine.over:
@@ -171,10 +170,9 @@ async def stop(launching: LaunchingPart, run_id: str) -> Response:
     return see(f"/train/{found['id']}")
 
 
-@router.post("/train/{run_id}/resume")
+@router.action("/train/{run_id}/resume", "train")
 async def resume(launching: LaunchingPart, run_id: str) -> Response:
     """Go on with a run."""
-    launching.who.require("train")
     found = await asyncio.to_thread(launching.runs.get, run_id)
     await launching.resume_training(found)
     return see(f"/train/{found['id']}")

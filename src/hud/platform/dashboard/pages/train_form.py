@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from hud.errors import UsageError
 from hud.learning.losses.config import available_losses
-from hud.platform.dashboard.showing import written
+from hud.platform.dashboard.value_formats import written
 from hud.train.config import TrainConfig
 
 MAIN = (

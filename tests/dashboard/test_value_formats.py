@@ -7,7 +7,7 @@ from tests.dashboard.conftest import sign_in
 from tests.dashboard.test_train import make_model
 
 from hud.platform.dashboard.pages.train_form import changed
-from hud.platform.dashboard.showing import duration, visible, written
+from hud.platform.dashboard.value_formats import duration, visible, written
 from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig
 
