@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.job_status import statuses
 from hud.platform.store.job_sums import sums_of
 from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.progress import scores_of
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 MOST_RUNS = 4_096
 """Rollouts of one step that are looked at."""

@@ -7,20 +7,17 @@ import socket
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
 from hud.agents.human_moves import HUMAN
 from hud.client.presence import process_started
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.queries import as_dict
 from hud.trace import plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 MARK = "human"
 """The value of `extra["baseline"]` of such a job."""

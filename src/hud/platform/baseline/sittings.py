@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -19,11 +19,9 @@ from hud.platform.baseline.jobs import close_job, group_of, next_attempt, open_j
 from hud.platform.baseline.sitting import BrowserPlayer, Sitting
 from hud.platform.environments.registry import Environments
 from hud.platform.serving.token_engine import OverloadedError
+from hud.platform.store import Store
 from hud.platform.store.ingest import ingest
 from hud.trace import Trace, new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 _log = logging.getLogger(__name__)
 

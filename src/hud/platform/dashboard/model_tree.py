@@ -5,6 +5,7 @@ One lane for each branch. Stretches of checkpoints whose files are gone, and whe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -75,30 +76,19 @@ def width_of(rows: Sequence[Row]) -> int:
 def _foldable(
     nodes: Sequence[CheckpointRecord], head: str | None, keep: frozenset[str]
 ) -> set[str]:
-    children: dict[str | None, int] = {}
+    """Return the checkpoints in stretches of `SHORTEST_FOLD` or more where each follows the one before it."""
+    children = Counter(node.parent_id for node in nodes)
+    kept = {head, *keep}
+    stretches: list[list[str]] = [[]]
+    before: str | None = None
     for node in nodes:
-        children[node.parent_id] = children.get(node.parent_id, 0) + 1
-    dull: list[str] = []
-    found: set[str] = set()
-    before: CheckpointRecord | None = None
-    for node in nodes:
-        joined = before is not None and node.parent_id == before.id
-        is_dull = (
-            node.folder is None
-            and node.id != head
-            and node.id not in keep
-            and children.get(node.id, 0) == 1
-        )
-        if not (is_dull and joined):
-            if len(dull) >= SHORTEST_FOLD:
-                found.update(dull)
-            dull = []
+        is_dull = node.folder is None and node.id not in kept and children[node.id] == 1
+        if not is_dull or node.parent_id != before:
+            stretches.append([])
         if is_dull:
-            dull.append(node.id)
-        before = node
-    if len(dull) >= SHORTEST_FOLD:
-        found.update(dull)
-    return found
+            stretches[-1].append(node.id)
+        before = node.id
+    return {one for stretch in stretches if len(stretch) >= SHORTEST_FOLD for one in stretch}
 
 
 def _assign_lanes(rows: Sequence[Row]) -> None:

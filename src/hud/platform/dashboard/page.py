@@ -38,9 +38,16 @@ def _rows(store: StorePart, team: Team, taskset_id: str) -> TasksetRows:
     return TasksetRows(store, team, taskset_id)
 
 
+async def _sent(request: Request) -> dict[str, str]:
+    form = await request.form()
+    return {name: str(form.get(name) or "") for name in form}
+
+
 LaunchingPart = Annotated[Launching, Depends(_launching)]
 Rows = Annotated[TasksetRows, Depends(_rows)]
 """The rows of the taskset that the path names."""
+Sent = Annotated[dict[str, str], Depends(_sent)]
+"""The fields of the form that was sent, as texts."""
 
 
 class Pages(APIRouter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -13,9 +13,7 @@ from hud.platform.dashboard.trace_page import seconds_of, setting_of
 from hud.platform.dashboard.trace_steps import shown_steps
 from hud.platform.dashboard.trace_values import dict_of
 from hud.platform.store import trace_windows
-
-if TYPE_CHECKING:
-    from hud.platform.store.store import Store
+from hud.platform.store.store import Store
 
 ROWS = 50
 _SAME = ("source", "messages", "content", "reasoning", "refusal", "error")

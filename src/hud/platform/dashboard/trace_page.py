@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hud.errors import NotFoundError
 from hud.platform.dashboard.trace_grades import grade_of
@@ -14,12 +14,9 @@ from hud.platform.dashboard.trace_tokens import (
     shown_tokens,
 )
 from hud.platform.dashboard.trace_values import dict_of, moment_of, seconds_between
-from hud.platform.store import records, trace_windows, trainer_logprobs
+from hud.platform.models.registry import Registry
+from hud.platform.store import Store, records, trace_windows, trainer_logprobs
 from hud.platform.store.trace_windows import WINDOW_STEPS, Window
-
-if TYPE_CHECKING:
-    from hud.platform.models.registry import Registry
-    from hud.platform.store import Store
 
 COLOURS = ("logprob", "advantage", "gap")
 """Quantities by which tokens can be coloured."""

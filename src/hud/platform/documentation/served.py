@@ -13,7 +13,7 @@ from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from hud import __version__
@@ -26,18 +26,14 @@ _LARGEST = 64 * 1024
 """Bytes of a request; questions are short, and who asks over HTTP may have no key."""
 
 
-class _Search(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Search(BaseModel, extra="forbid"):
     query: str = Field(
         min_length=1, max_length=1000, description="Words, names of functions, options."
     )
     limit: int = Field(default=8, ge=1, le=30, description="The most sections to return.")
 
 
-class _Read(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Read(BaseModel, extra="forbid"):
     page: str = Field(min_length=1, max_length=200, description="A page's name, such as training.")
     section: str = Field(
         default="", max_length=200, description="One of its headings; without, the whole page."

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -19,11 +18,8 @@ from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.models.checkpoint_files import SAMPLER, remove_unfinished, verify_checkpoint
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord, Weights
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.trace import plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 _SHORTEST_PREFIX = 4
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")

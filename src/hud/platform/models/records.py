@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from hud.engine.chat.tool_calls.formats import format_named
 from hud.errors import UsageError
@@ -29,10 +29,8 @@ KeyName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*API_KEY$"), AfterValida
 server's other secrets sent there."""
 
 
-class ProviderConfig(BaseModel):
+class ProviderConfig(BaseModel, extra="forbid"):
     """Endpoint of a model that a provider serves."""
-
-    model_config = ConfigDict(extra="forbid")
 
     url: str = Field(pattern=r"^https?://[^\s@?#]+$")
     dialect: Literal["openai", "anthropic", "gemini"] = "openai"
@@ -45,10 +43,8 @@ class ProviderConfig(BaseModel):
     price_out: float | None = Field(default=None, ge=0)
 
 
-class VllmConfig(BaseModel):
+class VllmConfig(BaseModel, extra="forbid"):
     """The vLLM servers that sample a model while it is trained here."""
-
-    model_config = ConfigDict(extra="forbid")
 
     urls: tuple[Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")], ...] = Field(min_length=1)
     key_env: KeyName | None = None
@@ -65,10 +61,8 @@ class VllmConfig(BaseModel):
         return plain
 
 
-class ModelConfig(BaseModel):
+class ModelConfig(BaseModel, extra="forbid"):
     """Training settings and origin of a model."""
-
-    model_config = ConfigDict(extra="forbid")
 
     training: Literal["full", "lora"] = "full"
     lora_rank: int = Field(default=16, ge=1)

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -30,12 +29,9 @@ from hud.platform.models.records import (
 )
 from hud.platform.models.weight_sources import check_folder, from_hub, is_hub_id
 from hud.platform.secrets import Secrets
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?")
 _SHORTEST_PREFIX = 4

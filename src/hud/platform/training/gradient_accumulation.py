@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,11 @@ from hud.errors import HudError, UsageError
 from hud.learning.datums import Datum, Floats, payload_of
 from hud.learning.groups import failure_of
 from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
-from hud.platform.store import records
+from hud.platform.store import Store, records
 from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 from hud.trace import parse_trace
 from hud.trace.ids import trace_id_of
 from hud.trace.token_columns import pack_ids, pack_logprobs, samples_checksum
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 _log = logging.getLogger(__name__)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hud.train.contributor import Contributor
+from hud.train.contributor import Contributor
 
 MOST_ANSWERS = 64
 

@@ -14,7 +14,7 @@ import signal
 import sys
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -22,15 +22,13 @@ from hud.client.presence import presence
 from hud.errors import ConflictError, NotFoundError
 from hud.eval.runtimes.interpreter import SHOWN, told_exit
 from hud.platform.access import Identity, Scope
+from hud.platform.access.passes import Passes
+from hud.platform.config import PlatformConfig
+from hud.platform.models.records import ModelRecord
 from hud.platform.serving.token_engine import OverloadedError
+from hud.platform.store import Store
 from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.access.passes import Passes
-    from hud.platform.config import PlatformConfig
-    from hud.platform.models.records import ModelRecord
-    from hud.platform.store import Store
 
 MOST_OF_TEAM = 2
 """Processes of one team at a time. Each plays many rollouts at once."""

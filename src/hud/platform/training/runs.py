@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from hud.client.presence import is_gone
 from hud.errors import NotFoundError
-from hud.platform.store import tables
+from hud.platform.store import Store, tables
 from hud.platform.store.queries import page_of
 from hud.trace import new_id, plain
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 
 class TrainingRuns:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.dashboard.page import Data, LaunchingPart, Pages, see
+from hud.platform.dashboard.page import Data, LaunchingPart, Pages, Sent, see
 from hud.platform.dashboard.rendering import page
-from hud.platform.models.records import BASE
+from hud.platform.models.records import BASE, ModelRecord
+from hud.platform.models.registry import Registry
 from hud.platform.tasksets.playable import Source
 from hud.platform.training.launch_request import Launching
 from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig, make_config
-
-if TYPE_CHECKING:
-    from hud.platform.models.records import ModelRecord
-    from hud.platform.models.registry import Registry
 
 router = Pages()
 MOST_CHECKPOINTS = 200
@@ -44,10 +41,8 @@ def new(request: Request, launching: LaunchingPart) -> Data:
 
 
 @router.action("/jobs", "run")
-async def evaluate(request: Request, launching: LaunchingPart) -> Response:
+async def evaluate(request: Request, launching: LaunchingPart, given: Sent) -> Response:
     """Launch what the form says, or show it again with what is wrong."""
-    form = await request.form()
-    given = {name: str(form.get(name) or "") for name in form}
     try:
         if not given.get("model"):
             raise UsageError("Choose a model to evaluate.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import Form, Query
 from fastapi.responses import Response
@@ -15,13 +15,11 @@ from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, page
 from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import is_named
 from hud.platform.models.promotion_gate import verdict_of
+from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.serving.calls import MoveHead
+from hud.platform.store import Store
 from hud.platform.store.checkpoint_rewards import rewards_of
 from hud.train.monitoring.plots import loss_per_token
-
-if TYPE_CHECKING:
-    from hud.platform.models.records import CheckpointRecord, ModelRecord
-    from hud.platform.store import Store
 
 router = Pages()
 ROWS_PER_PAGE = 100

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud.errors import UsageError
-from hud.platform.dashboard.page import Data, LaunchingPart, Pages
+from hud.platform.dashboard.page import Data, LaunchingPart, Pages, Sent
 from hud.platform.dashboard.pages.evaluation import begun, settings_of
 from hud.platform.dashboard.pages.models import is_behind, model_shown
 from hud.platform.dashboard.pages.train import launch_shown
 from hud.platform.models.promotion_gate import verdict_of
-from hud.platform.models.records import BASE
+from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
 from hud.platform.tasksets.rows import TasksetRows
 from hud.train.monitoring.scoring import Comparison, compared
-
-if TYPE_CHECKING:
-    from hud.platform.models.records import CheckpointRecord, ModelRecord
 
 router = Pages()
 MOST_TASKS = 40
@@ -103,10 +100,11 @@ def compare(
 
 
 @router.action("/models/{model_id}/evaluate", "run")
-async def evaluate(request: Request, launching: LaunchingPart, model_id: str) -> Response:
+async def evaluate(
+    request: Request, launching: LaunchingPart, model_id: str, given: Sent
+) -> Response:
     """Play a taskset with the checkpoints that the form names."""
     form = await request.form()
-    given = {name: str(form.get(name) or "") for name in form}
     checkpoints = list(dict.fromkeys(str(one) for one in form.getlist("checkpoint") if one))
     return await begun(launching, model_id, checkpoints, given)
 

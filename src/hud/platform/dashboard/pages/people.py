@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Form, Request, Response
+from fastapi import Request, Response
 
 from hud.errors import PlatformError, UsageError
 from hud.platform.access import SCOPES, Identity, Scope
@@ -12,7 +12,7 @@ from hud.platform.access import audit as audit_log
 from hud.platform.access.keys import Key
 from hud.platform.access.teams import Teams
 from hud.platform.access.usage import Use, team_use, use_by_key
-from hud.platform.dashboard.page import Data, Offset, Pages, paged, see
+from hud.platform.dashboard.page import Data, Offset, Pages, Sent, paged, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.dependencies import (
     Audit,
@@ -77,16 +77,11 @@ def make_key(
     keys: KeysPart,
     who: Who,
     log: Audit,
-    name: Annotated[str, Form()] = "",
-    scope: Annotated[str, Form()] = "",
-    lifetime: Annotated[str, Form()] = "",
-    requests_per_minute: Annotated[str, Form()] = "",
-    tokens_per_minute: Annotated[str, Form()] = "",
-    team: Annotated[str, Form()] = "",
+    sent: Sent,
 ) -> Response | Data:
     """Make a key, and show its secret: in this answer, and never again."""
-    values = (name, scope, lifetime, requests_per_minute, tokens_per_minute, team)
-    given = dict(zip(FIELDS, values, strict=True))
+    given = {field: sent.get(field, "") for field in FIELDS}
+    name, scope, lifetime = given["name"], given["scope"], given["lifetime"]
     try:
         if not name.strip():
             raise UsageError("A key needs a name that says what it is for.")
@@ -94,11 +89,11 @@ def make_key(
             raise UsageError(f"There is no scope {scope!r}; there are {', '.join(SCOPES)}.")
         if lifetime not in LIFETIMES:
             raise UsageError("Choose one of the lifetimes.")
-        requests = _limit("Requests a minute", requests_per_minute)
-        tokens = _limit("Tokens a minute", tokens_per_minute)
+        requests = _limit("Requests a minute", given["requests_per_minute"])
+        tokens = _limit("Tokens a minute", given["tokens_per_minute"])
         key, secret = keys.mint(
             name,
-            Teams(store).for_key_of(who.team_id, team.strip() or None),
+            Teams(store).for_key_of(who.team_id, given["team"].strip() or None),
             scopes=(scope,),
             expires_in=LIFETIMES[lifetime],
             requests_per_minute=requests,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 from fastapi import Depends, Query
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from hud.errors import HudError, NotFoundError, UsageError
@@ -48,13 +48,11 @@ WorldsPart = Annotated[Worlds, part(lambda parts: parts.worlds)]
 _Text = Annotated[str, Query(max_length=200)]
 
 
-class WorldRequest(BaseModel):
+class WorldRequest(BaseModel, extra="forbid"):
     """Open an environment: one that is deployed or, on one's own machine, one of a file.
 
     With `taskset` and `task`, the environment of that task, in which it is started.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     environment: str = ""
     path: str = ""
@@ -62,27 +60,21 @@ class WorldRequest(BaseModel):
     task: str = ""
 
 
-class TaskRequest(BaseModel):
+class TaskRequest(BaseModel, extra="forbid"):
     """Start a task of an open environment."""
-
-    model_config = ConfigDict(extra="forbid")
 
     template: str
     arguments: dict[str, Any] = {}
 
 
-class Answer(BaseModel):
+class Answer(BaseModel, extra="forbid"):
     """Have an answer graded."""
-
-    model_config = ConfigDict(extra="forbid")
 
     answer: str
 
 
-class ToolCall(BaseModel):
+class ToolCall(BaseModel, extra="forbid"):
     """Call a tool of an open environment."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str
     arguments: dict[str, Any] | str = ""

@@ -10,7 +10,7 @@ from fastapi import Form, Response
 
 from hud.errors import ConflictError, UsageError
 from hud.platform.access.audit import AuditLog
-from hud.platform.dashboard.page import Data, Pages, Rows, see
+from hud.platform.dashboard.page import Data, Pages, Rows, Sent, see
 from hud.platform.dependencies import Audit, Who, of_team
 from hud.platform.environments.registry import Environments
 from hud.platform.tasksets.rows import TasksetRows
@@ -19,6 +19,8 @@ from hud.platform.tasksets.versions import FIELDS
 router = Pages()
 MOST_ENVIRONMENTS = 200
 TeamEnvironments = Annotated[Environments, of_team(Environments)]
+_EMPTY = {"name": "", "env": "", "task": "", "args": "{}", "rest": "", "seen": ""}
+"""The form of a new row."""
 _REST = tuple(name for name in FIELDS if name != "args")
 
 
@@ -26,7 +28,7 @@ _REST = tuple(name for name in FIELDS if name != "args")
 def edit(rows: Rows, environments: TeamEnvironments, who: Who, slug: str = "") -> Data:
     """The form of a row; without a name, of a new one."""
     who.require("run")
-    given = {"name": "", "env": "", "task": "", "args": "{}", "rest": "", "seen": ""}
+    given = _EMPTY
     if slug:
         row = rows.get(slug)
         rest = {name: row[name] for name in _REST if row.get(name) is not None}
@@ -46,26 +48,27 @@ def save(
     rows: Rows,
     environments: TeamEnvironments,
     audit: Audit,
-    name: Annotated[str, Form()] = "",
-    env: Annotated[str, Form()] = "",
-    task: Annotated[str, Form()] = "",
-    args: Annotated[str, Form()] = "",
-    rest: Annotated[str, Form()] = "",
-    replaces: Annotated[str, Form()] = "",
-    seen: Annotated[str, Form()] = "",
+    sent: Sent,
 ) -> Response | Data:
     """Add a row, or change the one that the form was made from."""
-    given = {"name": name, "env": env, "task": task, "args": args, "rest": rest, "seen": seen}
+    given = {field: sent.get(field, "") for field in _EMPTY}
+    name, env, task = (given[field].strip() for field in ("name", "env", "task"))
+    replaces = sent.get("replaces", "")
     try:
-        made = {"name": name.strip(), "env": env.strip(), "task_id": task.strip()}
-        more = _object("The other fields", rest)
+        more = _object("The other fields", given["rest"])
         unknown = sorted(set(more) - set(_REST))
         if unknown:
             raise UsageError(f"There is no field {unknown[0]!r}; there are {', '.join(_REST)}.")
         row = rows.put(
-            {**made, "args": _object("The arguments", args), **more},
+            {
+                "name": name,
+                "env": env,
+                "task_id": task,
+                "args": _object("The arguments", given["args"]),
+                **more,
+            },
             replaces=replaces or None,
-            seen=_number(seen),
+            seen=_number(given["seen"]),
         )
     except (UsageError, ConflictError) as error:
         return _form(rows, environments, replaces, given, str(error).splitlines())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import orjson
 from fastapi import Query, Request
@@ -24,12 +24,10 @@ from hud.platform.dashboard.pages.train_curves import (
 from hud.platform.dashboard.pages.train_form import changed
 from hud.platform.dashboard.pages.train_steps import step_rows
 from hud.platform.training.launch_request import Launching
+from hud.platform.training.launcher import Launch
 from hud.platform.training_jobs import TrainingJobs
 from hud.train.monitoring.alarms import alarms
 from hud.train.monitoring.progress import scores_of
-
-if TYPE_CHECKING:
-    from hud.platform.training.launcher import Launch
 
 router = Pages()
 PER_PAGE = 50

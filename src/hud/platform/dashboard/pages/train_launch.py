@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from hud.errors import HudError, NotFoundError, UsageError
-from hud.platform.dashboard.page import Data, LaunchingPart, Pages, see
+from hud.platform.dashboard.page import Data, LaunchingPart, Pages, Sent, see
 from hud.platform.dashboard.pages import train_form
+from hud.platform.models.records import ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.tasksets.playable import Source
 from hud.platform.training.launch_request import Launching
-
-if TYPE_CHECKING:
-    from hud.platform.models.records import ModelRecord
 
 router = Pages()
 
@@ -32,11 +30,9 @@ def new(request: Request, launching: LaunchingPart) -> Data:
 
 
 @router.action("/train", "train", "train_new.html")
-async def launch(request: Request, launching: LaunchingPart) -> Response | Data:
+async def launch(request: Request, launching: LaunchingPart, given: Sent) -> Response | Data:
     """Launch what the form says, or show it again with what is wrong."""
-    sent = await request.form()
-    given = {name: str(sent.get(name) or "") for name in sent}
-    chosen = [str(one) for one in sent.getlist("held_out")]
+    chosen = [str(one) for one in (await request.form()).getlist("held_out")]
     try:
         place, problems = await _launch(launching, given, chosen)
     except (UsageError, NotFoundError) as error:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hud.errors import NotFoundError
 from hud.platform.dashboard.page import Data, Offset, Pages, paged
 from hud.platform.dependencies import Models, StorePart, Team
 from hud.platform.models.registry import Registry
+from hud.platform.store import Store
 from hud.platform.store.run_search import texts_of
 from hud.platform.training.runs import TrainingRuns
 from hud.platform.training_jobs import TrainingJobs
-
-if TYPE_CHECKING:
-    from hud.platform.store import Store
 
 router = Pages()
 STEPS_PER_PAGE = 100
