@@ -55,12 +55,10 @@ def create_app(config: PlatformConfig) -> FastAPI:
             sessions=parts.web_sessions,
         )
         app.add_middleware(Measured, metrics=parts.metrics)  # Outside: refusals count too.
-    app.add_exception_handler(HudError, _tell)
-    app.add_exception_handler(RequestValidationError, _tell_invalid)
+    for kind in (HudError, RequestValidationError, UnicodeEncodeError, Exception):
+        app.add_exception_handler(kind, _tell)
     # The router's last resort, for paths that no route has.
     app.router.default = _absent
-    app.add_exception_handler(UnicodeEncodeError, _tell_no_text)
-    app.add_exception_handler(Exception, _tell_broken)
     return app
 
 
@@ -73,35 +71,23 @@ async def _absent(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _tell(request: Request, error: Exception) -> Response:
-    """An error of ours: its sentence, and the status of its kind."""
-    del request
-    assert isinstance(error, HudError)
-    status = error.status if isinstance(error, PlatformError) else type(error).status
-    kind = StoreError if isinstance(error, StoreError) else type(error)
-    headers = {"x-hud-error": kind.__name__, **retry_headers(error)}
-    return JSONResponse({"detail": str(error)}, status_code=status, headers=headers)
-
-
-async def _tell_no_text(request: Request, error: Exception) -> Response:
-    """Text of a form that is none; JSON is refused before."""
-    del request, error
-    return JSONResponse({"detail": NO_TEXT}, status_code=400)
-
-
-async def _tell_broken(request: Request, error: Exception) -> Response:
-    """A fault of ours: its kind, and where; its message may hold what is not for the caller."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return JSONResponse({"detail": "There is no room on the server's disk."}, status_code=507)
+    """Answer with the sentence of an error; of a fault of ours only with its kind, for its message may hold secrets."""
+    match error:
+        case HudError():
+            status = error.status if isinstance(error, PlatformError) else type(error).status
+            kind = StoreError if isinstance(error, StoreError) else type(error)
+            headers = {"x-hud-error": kind.__name__, **retry_headers(error)}
+            return JSONResponse({"detail": str(error)}, status_code=status, headers=headers)
+        case RequestValidationError():
+            problems = [
+                f"{'.'.join(str(part) for part in problem['loc'][1:]) or 'body'}: {problem['msg']}"
+                for problem in error.errors()
+            ]
+            return JSONResponse({"detail": "; ".join(problems)}, status_code=422)
+        case UnicodeEncodeError():  # In a form: JSON with such text is refused before.
+            return JSONResponse({"detail": NO_TEXT}, status_code=400)
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            told = "There is no room on the server's disk."
+            return JSONResponse({"detail": told}, status_code=507)
     told = f"{request.method} {request.url.path} failed in the server ({type(error).__name__})."
     return JSONResponse({"detail": f"{told} Its log says more."}, status_code=500)
-
-
-async def _tell_invalid(request: Request, error: Exception) -> Response:
-    """A request that does not fit its schema: what is wrong, and where."""
-    del request
-    assert isinstance(error, RequestValidationError)
-    problems = [
-        f"{'.'.join(str(part) for part in problem['loc'][1:]) or 'body'}: {problem['msg']}"
-        for problem in error.errors()
-    ]
-    return JSONResponse({"detail": "; ".join(problems)}, status_code=422)

@@ -24,6 +24,11 @@ def as_json(value: Any, limit: int = LONGEST_JSON, *, indent: bool = True) -> st
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def exact_json(value: Any) -> str:
+    """Return a value as JSON in lines, with integers of any size, which orjson refuses beyond 64 bits."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
 def whole_json(value: Any) -> bytes:
     """Return a value as JSON, all of it. Raises `UsageError` where it is nested deeper than JSON can be written."""
     try:

@@ -52,11 +52,11 @@ def write_checkpoint(folder: Path, manifest: Manifest, write: Callable[[Path], N
         unfinished.mkdir(parents=True)
         write(unfinished)
         files = sorted(path for path in unfinished.rglob("*") if path.is_file())
-        hashes = {str(path.relative_to(unfinished)): _flushed_hash(path) for path in files}
+        hashes = {str(path.relative_to(unfinished)): _hash(path, flush=True) for path in files}
         manifest = manifest.model_copy(update={"files": hashes})
         target = unfinished / MANIFEST
         target.write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
-        _flushed_hash(target)
+        _hash(target, flush=True)
         for inner in {path.parent for path in files} | {unfinished}:
             _flush_folder(inner)
         os.rename(unfinished, folder)
@@ -128,14 +128,10 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _hash(path: Path) -> str:
+def _hash(path: Path, *, flush: bool = False) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flushed_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+        if flush:
+            os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

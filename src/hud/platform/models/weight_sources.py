@@ -47,9 +47,8 @@ def from_hub(source: str, *, public: bool = False) -> Path:
             HfApi(token=False).auth_check(source)
         token = False if public else None
         return Path(snapshot_download(source, allow_patterns=wanted, token=token))
-    except (
-        Exception
-    ) as error:  # The hub's client raises many kinds; each means that it did not come.
+    # The hub's client raises many kinds; each means that it did not come.
+    except Exception as error:
         problem = str(error).strip().splitlines()
         raise UsageError(
             f"{source!r} could not be fetched from the hub ({problem[0] if problem else type(error).__name__}). "

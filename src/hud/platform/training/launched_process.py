@@ -174,6 +174,8 @@ def _follow_stdin(loop: asyncio.AbstractEventLoop, stop: StopSignal) -> None:
 
 def main() -> None:
     """Do what standard input says."""
+    from hud.client import disconnect
+
     # Environments of the tasks may print: what the server reads is ours alone.
     teller = Teller(os.dup(1))
     os.dup2(2, 1)
@@ -181,17 +183,11 @@ def main() -> None:
     status = 0
     try:
         asyncio.run(_work(work, teller))
-        _disconnect()
+        disconnect(settings.load().home)
     except Exception as error:
         teller.tell("failed", sentence=f"{type(error).__name__}: {error}")
         status = 1
     os._exit(status)  # Environments may have left threads behind.
-
-
-def _disconnect() -> None:
-    from hud.client import disconnect
-
-    disconnect(settings.load().home)
 
 
 if __name__ == "__main__":

@@ -147,7 +147,8 @@ class Launches:
 
     async def work(self) -> None:
         """Mark what an earlier server left; at the platform's stop, stop everything in order."""
-        await asyncio.to_thread(self._recover)
+        lost = "The server ended while it ran. Resume it: it goes on from its last checkpoint."
+        await asyncio.to_thread(TrainingRuns.mark_lost, self.store, lost)
         await self.stopping.wait()
         open_ones = [one for one in self._known.values() if not one.over]
         tasks = [one.task for one in open_ones if one.task is not None]
@@ -161,12 +162,6 @@ class Launches:
                 _end(one.process)
         if late:
             await asyncio.wait(late)
-
-    def _recover(self) -> None:
-        TrainingRuns.mark_lost(
-            self.store,
-            "The server ended while it ran. Resume it: it goes on from its last checkpoint.",
-        )
 
     def _check_room(self, who: Identity, kind: Kind, model: ModelRecord) -> None:
         if self.stopping.is_set():

@@ -129,7 +129,8 @@ class Session:
             self.pending.stepped(saved=True)
             with self.trained.serving.policy.exclusive():
                 pass
-            return OpenedSession(model=self.slug, head=self.head, step=self.step, discarded=dropped)
+            head, step = self.trained.head, self.trained.step
+            return OpenedSession(model=self.slug, head=head, step=step, discarded=dropped)
 
         return await self._do(work)
 
@@ -144,16 +145,6 @@ class Session:
             return RenderResult(samples=samples)
 
         return await self._do(work)
-
-    @property
-    def head(self) -> str | None:
-        """The checkpoint that the next step begins from."""
-        return self.trained.head
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps behind the weights."""
-        return self.trained.step
 
     @property
     def broken(self) -> bool:
@@ -171,7 +162,7 @@ class Session:
         """Drop what was accumulated and give the lease back."""
         self.pending.discard(self.lease.release(), "the training session was closed")
         if self.trained.head != self.trained.serving.policy.checkpoint:
-            self.trained.go_to(self.head)
+            self.trained.go_to(self.trained.head)
         self.closed = True
         self.registry.leases.release(self.model_id, self.pending.lost)
 
@@ -261,9 +252,8 @@ class Session:
         key = body.idempotency_key
         known, taker = self._answers.get("step", key or "") or (None, None)
         if known is None and (node := self.trained.applied(key)) is not None:
-            known = step_result(
-                self.trained, self.slug, node
-            )  # Saved by a process whose answer was lost.
+            # Saved by a process whose answer was lost.
+            known = step_result(self.trained, self.slug, node)
         if known is not None:
             if taker != client and self.pending.client == client:
                 # It did not hear of that step, and has sent its batch again.
@@ -313,7 +303,8 @@ class Session:
         """Write the logprobs of recorded runs after this pass, on the session's thread."""
         if all(one.trace_id is None for one in payloads):
             return
-        weights = PassWeights(self.model_id, self.step, self.trained.serving.policy.checkpoint)
+        checkpoint = self.trained.serving.policy.checkpoint
+        weights = PassWeights(self.model_id, self.trained.step, checkpoint)
         team = self.model.team_id
         self._thread.submit(record_computed, self.store, team, weights, payloads, datums, logprobs)
 

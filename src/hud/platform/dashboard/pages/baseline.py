@@ -10,8 +10,7 @@ import base64
 from statistics import fmean, median
 from typing import Annotated, Any
 
-from fastapi import Form, Request, Response
-from starlette.datastructures import FormData
+from fastapi import Depends, Form, Request, Response
 
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.access import Identity
@@ -37,11 +36,26 @@ MOST_SHOWN = 100
 """Moves on the page of a sitting, the newest."""
 MOST_CHARACTERS = 200_000
 """Of an answer, and of a field."""
+MOST_FIELD_BYTES = 4 * MOST_CHARACTERS
 FRONTS = {"bash": "parts/baseline_shell.html", "computer": "parts/baseline_screen.html"}
 """By a tool's `native` kind, what a person uses it with."""
 FORM = "parts/baseline_form.html"
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 SittingsPart = Annotated[Sittings, part(lambda parts: parts.sittings)]
+
+
+async def _open(sittings: SittingsPart, who: Who, sitting_id: str) -> Sitting | None:
+    return next((one for one in _mine(sittings, who) if one.id == plain(sitting_id)), None)
+
+
+async def _own(sittings: SittingsPart, who: Who, sitting_id: str) -> Sitting:
+    return sittings.find(who.team_id, _user(who), sitting_id)
+
+
+Open = Annotated[Sitting | None, Depends(_open)]
+"""The caller's own sitting; None where it is over."""
+Own = Annotated[Sitting, Depends(_own)]
+"""The caller's own sitting; an error where it is over."""
 
 
 @router.page("/baseline", "baseline.html")
@@ -96,10 +110,9 @@ async def begin(
 
 @router.page("/baseline/sitting/{sitting_id}", "baseline_sitting.html")
 def sitting(
-    request: Request, store: StorePart, sittings: SittingsPart, who: Who, sitting_id: str
+    request: Request, store: StorePart, who: Who, found: Open, sitting_id: str
 ) -> Response | Data:
     """A task as the caller sits at it; once it is over, its score."""
-    found = _open(sittings, who, sitting_id)
     if found is None:
         return page(request, "baseline_over.html", _over(store, who, sitting_id))
     found.touch()
@@ -119,9 +132,8 @@ def sitting(
 
 
 @router.events("/events/baseline/{sitting_id}")
-def sitting_events(sittings: SittingsPart, who: Who, sitting_id: str) -> Following:
+def sitting_events(found: Open, sitting_id: str) -> Following:
     """Tell when a sitting goes from one state to the next; who listens is there."""
-    found = _open(sittings, who, sitting_id)
 
     def read() -> Revision:
         if found is None or found.state == "over":
@@ -133,18 +145,16 @@ def sitting_events(sittings: SittingsPart, who: Who, sitting_id: str) -> Followi
 
 
 @router.get("/baseline/sitting/{sitting_id}/here")
-def here(sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
+def here(found: Open) -> Response:
     """An open page says that somebody is there."""
-    found = _open(sittings, who, sitting_id)
     if found is not None:
         found.touch()
     return Response(status_code=204)
 
 
 @router.get("/baseline/sitting/{sitting_id}/pictures/{move}/{number}")
-def picture(sittings: SittingsPart, who: Who, sitting_id: str, move: int, number: int) -> Response:
+def picture(found: Open, move: int, number: int) -> Response:
     """A picture of a move's result."""
-    found = _open(sittings, who, sitting_id)
     if found is None or not 1 <= move <= len(found.moves):
         raise NotFoundError("There is no such picture.")
     shown = pictures(found.moves[move - 1])
@@ -156,9 +166,9 @@ def picture(sittings: SittingsPart, who: Who, sitting_id: str, move: int, number
 
 
 @router.action("/baseline/sitting/{sitting_id}/call", "run")
-async def call(request: Request, sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
+async def call(request: Request, found: Own) -> Response:
     """Call a tool with what its form was filled in with."""
-    found, form = await _order_of(request, sittings, who, sitting_id)
+    form = await request.form(max_part_size=MOST_FIELD_BYTES)
     try:
         tool = _named(found, str(form.get("tool") or ""))
         if tool.native == "computer":
@@ -172,9 +182,9 @@ async def call(request: Request, sittings: SittingsPart, who: Who, sitting_id: s
 
 
 @router.action("/baseline/sitting/{sitting_id}/answer", "run")
-async def answer(request: Request, sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
+async def answer(request: Request, found: Own) -> Response:
     """Give the answer, which ends the sitting; or none, with the button that gives up."""
-    found, form = await _order_of(request, sittings, who, sitting_id)
+    form = await request.form(max_part_size=MOST_FIELD_BYTES)
     text = str(form.get("answer") or "").replace("\r\n", "\n")
     given_up = form.get("give_up") is not None
     try:
@@ -189,9 +199,8 @@ async def answer(request: Request, sittings: SittingsPart, who: Who, sitting_id:
 
 
 @router.action("/baseline/sitting/{sitting_id}/leave", "run")
-async def leave(sittings: SittingsPart, who: Who, sitting_id: str) -> Response:
+async def leave(sittings: SittingsPart, found: Own) -> Response:
     """Leave without an answer: nothing is measured."""
-    found = sittings.find(who.team_id, _user(who), sitting_id)
     await sittings.leave(found)
     return see(f"/baseline/{found.taskset['id']}")
 
@@ -298,17 +307,6 @@ def _short(found: Sitting) -> dict[str, Any]:
 
 def _mine(sittings: Sittings, who: Identity) -> list[Sitting]:
     return sittings.of_person(who.team_id, _user(who))
-
-
-def _open(sittings: Sittings, who: Identity, sitting_id: str) -> Sitting | None:
-    return next((one for one in _mine(sittings, who) if one.id == plain(sitting_id)), None)
-
-
-async def _order_of(
-    request: Request, sittings: Sittings, who: Identity, sitting_id: str
-) -> tuple[Sitting, FormData]:
-    found = sittings.find(who.team_id, _user(who), sitting_id)
-    return found, await request.form(max_part_size=4 * MOST_CHARACTERS)
 
 
 def _named(found: Sitting, name: str) -> ToolSpec:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.page import Data, Offset, Pages, paged
+from hud.platform.dashboard.trace_values import exact_json
 from hud.platform.dependencies import RuntimeSessionsPart, StorePart, Team
 from hud.platform.environments import reports
 from hud.platform.environments.registry import Environments
@@ -112,13 +113,17 @@ def running_events(
 def _template(task: dict[str, Any]) -> dict[str, Any]:
     shown = {"id": task["id"], "description": task.get("description") or ""}
     schemas = {name: task[name] for name in ("args", "input", "returns") if task.get(name)}
-    return {**shown, "arguments": _arguments(task.get("args") or {}), "schemas": _pretty(schemas)}
+    return {
+        **shown,
+        "arguments": _arguments(task.get("args") or {}),
+        "schemas": exact_json(schemas),
+    }
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     shown = {"name": tool["name"], "description": tool.get("description") or ""}
     parameters = tool.get("parameters") or {}
-    return {**shown, "arguments": _arguments(parameters), "schemas": _pretty(parameters)}
+    return {**shown, "arguments": _arguments(parameters), "schemas": exact_json(parameters)}
 
 
 def _arguments(schema: Any) -> list[dict[str, Any]]:
@@ -148,7 +153,3 @@ def _kind(schema: Any) -> str:
     if isinstance(schema.get("type"), list):
         return " or ".join(map(str, schema["type"]))
     return str(schema.get("type") or schema.get("$ref", "any").rpartition("/")[2])
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)

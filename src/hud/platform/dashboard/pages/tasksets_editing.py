@@ -11,6 +11,7 @@ from fastapi import Form, Response
 from hud.errors import ConflictError, UsageError
 from hud.platform.access.audit import AuditLog
 from hud.platform.dashboard.page import Data, Pages, Rows, Sent, see
+from hud.platform.dashboard.trace_values import exact_json
 from hud.platform.dependencies import Audit, Who, of_team
 from hud.platform.environments.registry import Environments
 from hud.platform.tasksets.rows import TasksetRows
@@ -36,8 +37,8 @@ def edit(rows: Rows, environments: TeamEnvironments, who: Who, slug: str = "") -
             "name": row["name"],
             "env": row["env"],
             "task": row["scenario"],
-            "args": _pretty(row["args"]),
-            "rest": _pretty(rest) if rest else "",
+            "args": exact_json(row["args"]),
+            "rest": exact_json(rest) if rest else "",
             "seen": str(row["version"]),
         }
     return _form(rows, environments, slug, given, [])
@@ -112,7 +113,7 @@ def _templates(environments: Environments, env: str) -> list[dict[str, Any]]:
     """Return the templates of an environment with the schemas of their arguments, as far as they are known."""
     manifest = environments.manifests([env]).get(env) if env else None
     return [
-        {"id": task["id"], "args": _pretty(task.get("args") or {})}
+        {"id": task["id"], "args": exact_json(task.get("args") or {})}
         for task in (manifest or {}).get("tasks", [])
     ]
 
@@ -136,11 +137,6 @@ def _refuse(constant: str) -> None:
 
 def _number(text: str) -> int | None:
     return int(text[:9]) if text.isascii() and text.isdigit() else None
-
-
-def _pretty(value: Any) -> str:
-    # Not by orjson: it knows no integers beyond 64 bits.
-    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _noted(audit: AuditLog, rows: TasksetRows, version: int, what: str) -> None:
