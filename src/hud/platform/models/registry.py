@@ -194,10 +194,8 @@ class Registry:
         elif weights.adapter is None:
             settings, folder = config.model_copy(update={"origin_checkpoint": None}), parent.folder
         elif config.training == "lora" and _same_adapter(config, parent.config):
-            settings, folder = (
-                parent.config.model_copy(update={"origin_checkpoint": head}),
-                parent.folder,
-            )
+            settings = parent.config.model_copy(update={"origin_checkpoint": head})
+            folder = parent.folder
         else:
             raise UsageError(
                 f"{parent.slug!r} has learned an adapter, which a fork of another kind cannot take over. Merge it "

@@ -59,7 +59,6 @@ def model(
     nodes = registry.tree.nodes(found)
     recorded = launching.runs.recent(found.id)
     scores = scores_of(recorded)
-    asked = bool(checkpoint)
     selected = registry.tree.find(found, checkpoint or "head")
     kept = frozenset(one for one in (selected, *scores) if one is not None)
     rows = rows_of(
@@ -69,7 +68,6 @@ def model(
         everything=everything,
         keep=kept,
     )
-    width = width_of(rows)
     shown = [
         {
             "kind": row.kind,
@@ -90,9 +88,9 @@ def model(
         "folded": any(row.kind == "fold" for row in rows),
         "everything": everything,
         "height": HEIGHT,
-        "width": width,
+        "width": width_of(rows),
         "selected": _selected(registry.store, found, nodes, selected, scores),
-        "asked": asked,
+        "asked": bool(checkpoint),
         "runs": [
             {name: run[name] for name in ("id", "status", "next_step", "created_at")}
             for run in recorded[:RECENT_RUNS]

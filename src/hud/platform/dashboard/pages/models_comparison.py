@@ -63,16 +63,16 @@ def compare(
     names = {node.id: node.name for node in nodes}
     deleted = {node.id for node in nodes if node.folder is None}
     for side, identifier in (("first", before), ("second", after)):
+        played_by = runs[side] = runs_of(identifier)
         sides[side] = {
             "reference": identifier or BASE,
             "name": names.get(identifier or "", "the beginning"),
             "is_head": identifier == model.head_checkpoint_id,
             "behind": is_behind(nodes, identifier, model.head_checkpoint_id),
+            "deleted": identifier in deleted,
+            "tasks": len(played_by),
+            "missing": None if slugs is None else sum(not played_by.get(slug) for slug in slugs),
         }
-        runs[side] = runs_of(identifier)
-        sides[side]["deleted"] = identifier in deleted
-        missing = None if slugs is None else sum(not runs[side].get(slug) for slug in slugs)
-        sides[side] |= {"tasks": len(runs[side]), "missing": missing}
     rewards = {side: _rewards(found) for side, found in runs.items()}
     is_same = before == after
     found = None if is_same else _compared(model, sides, rewards)
