@@ -41,6 +41,8 @@ ELSEWHERE = ("model", "tasks", "held_out", "subagents", "joined", "runtime", "me
 OTHERWISE_AHEAD = ("loss", "max_concurrent")
 """Settings whose default depends on `max_lag`: the form shows no default for them."""
 LONGEST = 20_000
+Kind = Literal["number", "text", "choice", "flag", "lines"]
+_KINDS: dict[str, Kind] = {"keep": "text", "loss_config": "lines", "system_prompt": "lines"}
 _LABELS = {
     "lr": "Learning rate",
     "lr_schedule": "Schedule",
@@ -64,7 +66,7 @@ class Field:
 
     name: str
     label: str
-    kind: Literal["number", "text", "choice", "flag", "lines"]
+    kind: Kind
     hint: str
     value: str
     options: tuple[str, ...] = ()
@@ -139,15 +141,9 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
     described = TrainConfig.model_fields[name]
     default = described.get_default(call_default_factory=True)
     options = _options(name, described.annotation)
-    kind: Literal["number", "text", "choice", "flag", "lines"] = "number"
-    if options:
-        kind = "choice"
-    elif described.annotation is bool:
+    kind: Kind = "choice" if options else _KINDS.get(name, "number")
+    if described.annotation is bool:
         kind = "flag"
-    elif name == "keep":
-        kind = "text"
-    elif name in ("loss_config", "system_prompt"):
-        kind = "lines"
     shown = "" if default is None or default == {} else str(default)
     if isinstance(default, float):
         shown = f"{default:g}"
