@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from hud.client.presence import is_gone
 from hud.errors import NotFoundError
 from hud.platform.store import Store, tables
-from hud.platform.store.queries import page_of
 from hud.trace import new_id, plain
 
 
@@ -55,16 +54,14 @@ class TrainingRuns:
         runs, steps = tables.training_runs, tables.training_metrics
         mine = [self._theirs] if model_id is None else [self._theirs, runs.c.model_id == model_id]
         newest = sa.select(runs).where(*mine).order_by(runs.c.created_at.desc(), runs.c.id)
-        with self.store.read() as connection:
-            rows, total = page_of(connection, newest, limit, offset)
-            last = [
-                sa.and_(steps.c.training_run_id == row.id, steps.c.step == row.next_step - 1)
-                for row in rows
-            ]
-            found = connection.execute(
-                sa.select(steps.c.training_run_id, steps.c.metrics).where(sa.or_(sa.false(), *last))
-            )
-            metrics = {row.training_run_id: row.metrics for row in found}
+        rows, total = self.store.page(newest, limit, offset)
+        last = [
+            sa.and_(steps.c.training_run_id == row.id, steps.c.step == row.next_step - 1)
+            for row in rows
+        ]
+        query = sa.select(steps.c.training_run_id, steps.c.metrics)
+        found = self.store.rows(query.where(sa.or_(sa.false(), *last)))
+        metrics = {row.training_run_id: row.metrics for row in found}
         return [
             {**_shown(dict(row._mapping)), "metrics": metrics.get(row.id, {})} for row in rows
         ], total
