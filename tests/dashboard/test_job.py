@@ -5,7 +5,7 @@ from tests.dashboard.conftest import sign_in
 from tests.dashboard.recorded import line, record, run_lines
 
 from hud.platform.access.teams import Teams
-from hud.platform.rollouts.queue import Rollouts
+from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store.ingest import ingest
 from hud.trace import dashed, new_id
 

@@ -10,8 +10,8 @@ from hud.environment import Task
 from hud.errors import NotFoundError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
-from hud.platform.rollouts import queue
-from hud.platform.rollouts.queue import Rollouts
+from hud.platform.rollouts import rollout_queue
+from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records
 from hud.trace import Step, Trace, new_id
 
@@ -90,7 +90,7 @@ def test_the_same_worker_cannot_bring_an_older_attempt(rollouts, leases_end_at_o
 
 
 def test_infrastructure_is_tried_again_and_then_is_an_error(rollouts, monkeypatch):
-    monkeypatch.setattr(queue, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(rollout_queue, "PAUSE_SECONDS", 0.0)
     trace = submit(rollouts)
     for attempt in range(1, MOST_ATTEMPTS + 1):
         (taken,) = rollouts.take("one", 1)
@@ -108,7 +108,7 @@ def test_infrastructure_is_tried_again_and_then_is_an_error(rollouts, monkeypatc
 
 
 def test_what_infrastructure_broke_waits_a_moment(rollouts, monkeypatch):
-    monkeypatch.setattr(queue, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(rollout_queue, "PAUSE_SECONDS", 3600.0)
     trace, other = submit(rollouts), submit(rollouts)
     assert [taken.trace_id for taken in rollouts.take("one", 1)] == [trace]
     broken = played(trace, failure="infrastructure")

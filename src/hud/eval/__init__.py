@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from hud.environment.templates.task import Provider
     from hud.eval.chat import Chat
+    from hud.eval.eval_context import evaluate
     from hud.eval.grade import Grade
     from hud.eval.job import Job
     from hud.eval.results.run_summary import RunSummary
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         SubprocessRuntime,
     )
     from hud.eval.scheduler import StopSignal, plan_missing
-    from hud.eval.session import evaluate
     from hud.eval.task import Task
     from hud.eval.tasksets.synchronization import SyncPlan
     from hud.eval.tasksets.taskset import Taskset
@@ -75,7 +75,7 @@ _HOMES = {
     "SyncPlan": "hud.eval.tasksets.synchronization",
     "Task": "hud.eval.task",
     "Taskset": "hud.eval.tasksets.taskset",
-    "evaluate": "hud.eval.session",
+    "evaluate": "hud.eval.eval_context",
     "job_statistics": "hud.eval.results.statistics",
     "plan_missing": "hud.eval.scheduler",
     "rollout": "hud.eval.rollouts",
@@ -122,7 +122,7 @@ class _CallableModule(ModuleType):
 
     def __call__(self, task: Task, **options: Any) -> AbstractAsyncContextManager[Run]:
         """Bring `task` up and yield its run; see `hud.eval.evaluate` for the options."""
-        from hud.eval.session import evaluate
+        from hud.eval.eval_context import evaluate
 
         return evaluate(task, **options)
 

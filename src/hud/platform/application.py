@@ -19,8 +19,8 @@ from hud.platform.access.bodies import NO_TEXT, Bodies
 from hud.platform.access.middleware import Door, retry_headers
 from hud.platform.config import PlatformConfig
 from hud.platform.dashboard import Dashboard
-from hud.platform.gateway.absent import tell_absent
 from hud.platform.gateway.exchange import Exchange
+from hud.platform.gateway.missing_endpoints import tell_absent
 from hud.platform.metrics import Measured
 from hud.platform.parts import Parts
 from hud.platform.routes import ROUTERS

@@ -12,8 +12,8 @@ import pytest
 
 from hud.environment import Environment
 from hud.environment.current_run import entered
-from hud.environment.screens.box import Box, BoxedProgram
 from hud.environment.screens.run_folders import run_folder
+from hud.environment.screens.screen_sandbox import Box, BoxedProgram
 from hud.errors import EnvironmentFault
 
 pytestmark = pytest.mark.skipif(

@@ -10,7 +10,7 @@ from hud.environment import Environment, load_environment
 from hud.environment.processes.secret_variables import is_secret
 from hud.eval import ForkRuntime, SubprocessRuntime
 from hud.eval.rollouts import rollout
-from hud.eval.runtimes.exposure import shells_outside
+from hud.eval.runtimes.host_shells import shells_outside
 from hud.trace import ToolCall
 from hud.trace.recording.recorder import NullRecorder
 

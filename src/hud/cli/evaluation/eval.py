@@ -160,7 +160,7 @@ def command(
 
 def _warn_of_shells(tasks: Taskset) -> None:
     """Say where an agent would execute commands on this machine as the user who runs this."""
-    from hud.eval.runtimes.exposure import shells_outside
+    from hud.eval.runtimes.host_shells import shells_outside
 
     for name, tools in shells_outside(tasks).items():
         click.echo(

@@ -13,11 +13,11 @@ from hud.capabilities import Capability
 from hud.capabilities.browser.page import LOAD_SECONDS, Page
 from hud.capabilities.browser.tabs import Tabs
 from hud.environment.part import OpenPart, Part
-from hud.environment.screens.box import Box
 from hud.environment.screens.browser_network import BrowserNetwork
 from hud.environment.screens.chromium import Chromium
 from hud.environment.screens.gateway import Gateway
 from hud.environment.screens.run_folders import run_folder
+from hud.environment.screens.screen_sandbox import Box
 from hud.errors import RolloutError, UsageError
 from hud.trace import ImageContent
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 
 from hud.capabilities.browser.devtools import DevTools
-from hud.environment.screens.box import HOME, Box, BoxedProgram
+from hud.environment.screens.screen_sandbox import HOME, Box, BoxedProgram
 from hud.environment.workspace.sandbox.sandbox import by_itself
 from hud.errors import EnvironmentFault
 

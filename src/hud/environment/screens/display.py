@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hud.environment.screens.box import Box, BoxedProgram
+from hud.environment.screens.screen_sandbox import Box, BoxedProgram
 from hud.environment.workspace.sandbox.bubblewrap import found
 from hud.errors import EnvironmentFault
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from hud.platform.environments.runtime_sessions import MOST_SESSIONS
-from hud.platform.rollouts.queue import Rollouts
+from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, tables
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hud.errors import NotFoundError
-from hud.platform.dashboard.raster import ImageRefusedError
+from hud.platform.dashboard.image_headers import ImageRefusedError
 from hud.platform.store.store import Store
 
 _BLOB = "hud.blob"

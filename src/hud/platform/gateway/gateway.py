@@ -24,18 +24,18 @@ from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.inference.dialects.responses.conversation import read_items
 from hud.inference.dialects.responses.stream import ResponseWriter
 from hud.platform.access.identity import Identity, Scope
-from hud.platform.gateway.absent import dialect_of
 from hud.platform.gateway.catalogue import Catalogue, Target
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import ClientGoneError, Exchange
 from hud.platform.gateway.ledger import Ledger, Meter
 from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
+from hud.platform.gateway.missing_endpoints import dialect_of
 from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.passthrough import PassThrough
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import refusal_of
-from hud.platform.gateway.stored import StoredResponses
+from hud.platform.gateway.stored_responses import StoredResponses
 from hud.platform.gateway.upstream import UpstreamTurns
 from hud.trace import plain
 

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud.errors import UsageError
-from hud.platform.rollouts.queue import Rollouts, waiting_row
+from hud.platform.rollouts.rollout_queue import Rollouts, waiting_row
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.reporting import job_entered, new_run

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hud.platform.access import Identity
-from hud.platform.rollouts.queue import Rollouts
+from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from fastapi import APIRouter
 
 from hud.platform.routes import (
-    absent,
     builds,
     documentation,
     gateway,
     health,
+    hosted_only,
     jobs,
     keys,
     login,
@@ -40,5 +40,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     runtime.router,
     login.router,
     documentation.router,
-    absent.router,
+    hosted_only.router,
 )

@@ -18,8 +18,8 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from hud.platform.gateway.absent import tell_method
 from hud.platform.gateway.exchange import Exchange
+from hud.platform.gateway.missing_endpoints import tell_method
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway

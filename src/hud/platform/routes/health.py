@@ -15,7 +15,7 @@ from hud.errors import StoreError
 from hud.platform.dependencies import StoppingPart, StorePart, part
 from hud.platform.environments.build_queue import Builds
 from hud.platform.metrics import CONTENT_TYPE, Metrics
-from hud.platform.rollouts.queue import Rollouts
+from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.store.telemetry_admission import Intake
 

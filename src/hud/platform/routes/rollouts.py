@@ -25,7 +25,7 @@ from hud.platform.access.passes import Passes
 from hud.platform.dependencies import RUN, StoppingPart, Team, Who, of_team, part
 from hud.platform.environments.registry import Environments, RunnableEnvironment
 from hud.platform.models.registry import Registry
-from hud.platform.rollouts.queue import Rollouts, Taken, spec_of
+from hud.platform.rollouts.rollout_queue import Rollouts, Taken, spec_of
 from hud.platform.tasksets.playable import environments_of
 from hud.trace import dashed, plain
 

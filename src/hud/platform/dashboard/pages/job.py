@@ -13,7 +13,7 @@ from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.page import Data, Offset, Pages, paged, see
 from hud.platform.dependencies import StorePart, Team, Who
 from hud.platform.rollouts.hosted_jobs import HostedJobs
-from hud.platform.rollouts.queue import Rollouts
+from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import job_listing, records
 from hud.platform.store.job_runs import job_runs
 from hud.platform.training_jobs import TrainingJobs

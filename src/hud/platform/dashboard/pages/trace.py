@@ -11,8 +11,8 @@ from fastapi import Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from hud.platform.dashboard.events import Following, Revision
+from hud.platform.dashboard.image_headers import raster
 from hud.platform.dashboard.page import Data, Pages, paged, see
-from hud.platform.dashboard.raster import raster
 from hud.platform.dashboard.rendering import page
 from hud.platform.dashboard.trace_beside import (
     ROWS,

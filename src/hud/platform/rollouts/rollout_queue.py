@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError
-from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
+from hud.platform.leases.queue_lease import Lease, LeasedQueue, Which
 from hud.platform.store import tables
 from hud.platform.store.ingest import ingest_attempt
 from hud.platform.store.reporting import job_entered, run_entered
