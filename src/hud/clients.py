@@ -90,7 +90,10 @@ class HudClient:
         return self.manifest
 
     def binding(self, reference: str) -> Capability:
-        """Return the capability of that name or protocol (`ssh`, `ssh/2`), with an address that works from here."""
+        """Return the capability of that name or protocol (`ssh`, `ssh/2`), with an address that works from here.
+
+        Raises `NotFoundError` where none matches, `UsageError` where several do.
+        """
         offered = self.manifest.bindings
         found = [capability for capability in offered if reference in _names(capability)]
         if len(found) > 1:

@@ -87,7 +87,7 @@ class Reach:
 
 
 def networks_of(text: str) -> tuple[Network, ...]:
-    """Return the networks of a setting: addresses and networks, separated by commas."""
+    """Return the addresses and networks of a setting, separated by commas. Raises `UsageError` for anything else."""
     try:
         return tuple(
             ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip()

@@ -32,6 +32,7 @@ def create_agent(model: str | ChatModel, **config: Any) -> ToolLoopAgent:
 
     `config` holds the settings of the kind of agent that plays the model (`hud.agents.types`); where a server is,
     and its key, are not among them (make the agent itself for a server of your own).
+    Raises `UsageError` for settings that this kind does not take.
     """
     refused = sorted(_PRIVATE & config.keys())
     if refused:

@@ -199,7 +199,7 @@ def shifted(key: Key) -> Key:
 
 
 def keys_named(names: str | Iterable[str]) -> list[Key]:
-    """Return the keys of a combination: `["ctrl", "c"]`, or `"ctrl+c"`."""
+    """Return a combination's keys: `["ctrl", "c"]`, or `"ctrl+c"`. Raises `UsageError` for none or an unknown one."""
     parts: list[str] = []
     for name in [names] if isinstance(names, str) else names:
         parts.extend(_split(name))

@@ -44,7 +44,7 @@ class Packed:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return the files of a folder that belong to its source, in a fixed order, symbolic links left out."""
+    """Return a folder's source files in a fixed order, no symbolic links. Raises `NotFoundError` for no such folder."""
     if not folder.is_dir():
         raise NotFoundError(f"There is no folder {folder}.")
     lines: list[str] = []
@@ -79,7 +79,7 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def pack(folder: Path, target: IO[bytes]) -> Packed:
-    """Write a folder's source as a gzip-compressed tar; the same source gives the same bytes."""
+    """Write a folder's source as a gzip tar, reproducible byte for byte. Raises `UsageError` where it has no files."""
     found = files_of(folder)
     if not found:
         raise UsageError(f"{folder} holds no files to deploy.")

@@ -48,7 +48,7 @@ class Chat:
     async def send(self, message: str | Sequence[Any]) -> Trace:
         """Say `message` (text, or content blocks) and return the trace whose `content` is the reply.
 
-        A turn that fails is raised, and the conversation stays as it was before it.
+        A turn without a reply raises `UsageError`, and the conversation stays as it was before it.
         """
         said = {"role": "user", "content": _plain(message)}
         task = self.task.model_copy(

@@ -47,7 +47,10 @@ class Job:
         taskset_id: str | None = None,
         recorder: Recorder | None = None,
     ) -> Job:
-        """Open a job; pass it to `run(..., job=job)` as often as you like, then `await job.finish()`."""
+        """Open a job; pass it to `run(..., job=job)` as often as you like, then `await job.finish()`.
+
+        Raises `UsageError` for a `group` below 1.
+        """
         if group < 1:
             raise UsageError(f"group must be at least 1, not {group}.")
         job = cls(

@@ -164,7 +164,7 @@ async def prepare(agent: Player) -> None:
 
 
 def check_limit(rollout_timeout: float | None) -> None:
-    """Refuse a limit that no rollout could keep."""
+    """Raise `UsageError` for a limit that is not positive."""
     if rollout_timeout is not None and not rollout_timeout > 0:
         raise UsageError(f"rollout_timeout must be positive, not {rollout_timeout:g}.")
 

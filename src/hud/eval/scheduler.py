@@ -62,7 +62,7 @@ def plan_missing(
     """Return the runs that are missing from `finished` to give each task `group` measured runs.
 
     Runs without a reward (interrupted, or broken by environment, grader or machinery) are missing. What is
-    run now joins the group that is there already.
+    run now joins the group that is there already. Raises `UsageError` for a `group` below 1.
     """
     if group < 1:
         raise UsageError(f"group must be at least 1, not {group}.")
@@ -122,7 +122,7 @@ class StopSignal:
 async def make_ready(
     agent: Player, max_concurrent: int | None, rollout_timeout: float | None
 ) -> None:
-    """Refuse limits that make no sense, and let the agent get ready: before anything is on record."""
+    """Raise `UsageError` for limits that make no sense, and let the agent get ready: before anything is on record."""
     if max_concurrent is not None and max_concurrent < 1:
         raise UsageError(f"max_concurrent must be at least 1, not {max_concurrent}.")
     check_limit(rollout_timeout)

@@ -45,7 +45,10 @@ class ImageRuntime:
 async def container(
     image: str, variables: Mapping[str, str]
 ) -> AsyncIterator[tuple[str, str, int]]:
-    """A running container: its id, and host and port of its control channel, on this machine alone."""
+    """A running container: its id, and host and port of its control channel, on this machine alone.
+
+    Raises `InfrastructureFault` where it has no address.
+    """
     # By name only: a list of processes shows no values.
     given = [part for name in sorted(variables) for part in ("--env", name)]
     publish = ["--publish", f"127.0.0.1::{PORT}"]

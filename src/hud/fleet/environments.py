@@ -42,7 +42,10 @@ class WarmEnvironments:
         self._warm: OrderedDict[str, _Warm] = OrderedDict()
 
     def provider(self, given: dict[str, Any]) -> Provider:
-        """Return what brings up the environments of a rollout: its own, and its verifier's."""
+        """Return what brings up the environments of a rollout: its own, and its verifier's.
+
+        Raises `EnvironmentFault` for a rollout that came with a problem.
+        """
         if given["problem"] is not None:
             raise EnvironmentFault(given["problem"])
 

@@ -16,6 +16,7 @@ def weighted(parts: Sequence[SubScore]) -> float:
     """Return the weighted mean of the parts with positive weights, less what the negative ones take away.
 
     A penalty takes `-weight * value`, on top of the mean; the sum is kept at 0 or more.
+    Raises `UsageError` without a positive weight.
     """
     positive = sum(part.weight for part in parts if part.weight > 0)
     if positive <= 0:

@@ -31,7 +31,7 @@ class CommandOutcome:
 
 
 async def run_command(command: str, cwd: str | Path | None, seconds: float) -> CommandOutcome:
-    """Run `command` in bash, in a process group that is killed when it ends, however it ends."""
+    """Run `command` in bash, its process group killed at any end. Raises `GraderFault` where it cannot be started."""
     async with _tail() as (out, out_fd), _tail() as (err, err_fd):
         try:
             process = await asyncio.create_subprocess_exec(

@@ -25,7 +25,7 @@ def gate(result: Score, outcome: float | SubScore, *, floor: float = 0.0) -> Eva
     """Fail the whole reward, to `floor`, where the outcome is 0 (or below), whatever the rest scored.
 
     Keeps a policy from living on format or process rewards. A `floor` below 0 (say -1.0) needs an
-    environment that declares `reward_range=(-1.0, 1.0)`.
+    environment that declares `reward_range=(-1.0, 1.0)`. Raises `UsageError` for an outcome that is NaN.
     """
     achieved = float(outcome)
     if math.isnan(achieved):
@@ -45,6 +45,7 @@ def step_bonus(
 
     The share is earned whole at `fewest` steps or less, not at all at `most` or more, and linearly between.
     What scored 0 earns nothing for being quick, and what scored below 0 is left as it is.
+    Raises `UsageError` unless 0 <= bonus <= 1 and fewest < most.
     """
     if not 0.0 <= bonus <= 1.0 or most <= fewest:
         raise UsageError("step_bonus needs 0 <= bonus <= 1 and fewest < most.")
@@ -57,7 +58,7 @@ def step_bonus(
 
 
 def length_normalized(result: Score, length: int, *, target: int) -> EvaluationResult:
-    """Scale a positive reward by `target / length` where the answer is longer than `target` (same unit)."""
+    """Scale a positive reward by `target / length` (same unit), at most 1. Raises `UsageError` unless `target` >= 1."""
     if target < 1:
         raise UsageError("length_normalized needs a target of at least 1.")
     shaped = _copy(result)

@@ -113,6 +113,7 @@ def payload_of(
 
     `failure` says why its reward says nothing about the policy: it is sent as 0 and never counts as one, except with
     `failed_runs="zero"`. With `on_record` the payload names the samples that are stored under the trace's id.
+    Raises `UsageError` for a run with neither reward nor failure.
     """
     if reward is None and failure is None:
         name = f"Run {trace.trace_id}" if trace.trace_id else "A run"

@@ -22,7 +22,8 @@ def group_labels(
     """Return the group of each run of a batch; None where the batch is one group.
 
     `own` holds each run's own group id. `group_ids` replace them; without any, contiguous slices of `group_size` are
-    groups. A `group_size` that contradicts the ids is refused, and so are runs of several groups among payloads of none.
+    groups. Raises `UsageError` for too few or too many `group_ids`, a `group_size` that contradicts the ids, and runs
+    of several groups among payloads of none.
     """
     if group_ids is not None and len(group_ids) != len(own):
         raise UsageError(

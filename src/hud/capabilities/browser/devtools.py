@@ -83,7 +83,7 @@ class DevTools:
     async def exchange(
         self, method: str, params: dict[str, Any], session: str | None, timeout: float
     ) -> dict[str, Any]:
-        """Send a command and return the whole answer, be it a result or an error."""
+        """Send a command; return its result or error. Raises `EnvironmentFault` without an answer in time."""
         if self._lost is not None:
             raise self._lost
         self._last += 1

@@ -37,6 +37,7 @@ class Tabs:
         """Attach to every tab that is there, and to those to come; wait for the first.
 
         With `pause` a new tab waits until it has been prepared. One client of a browser may do that.
+        Raises `EnvironmentFault` where no page opens.
         """
         self._pause = pause
         await self.devtools.call(

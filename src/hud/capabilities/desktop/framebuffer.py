@@ -68,7 +68,7 @@ class Framebuffer:
         self._writer.write(struct.pack(">BBHHHH", 3, not all_of_it, 0, 0, *self.size))
 
     async def hear(self) -> bool:
-        """Take one message; True where it brought pixels."""
+        """Take one message; True where it brought pixels. Raises `ProtocolError` for an unknown one."""
         kind = (await self._read(1))[0]
         if kind == 0:
             return await self._update()

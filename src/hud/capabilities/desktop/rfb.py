@@ -49,7 +49,10 @@ class RFBClient(CapabilityClient):
 
     @classmethod
     async def connect(cls, capability: Capability) -> Self:
-        """Connect to `capability.url` (`rfb://host:port`) with `params["password"]`, where there is one."""
+        """Connect to `capability.url` (`rfb://host:port`) with `params["password"]`, where there is one.
+
+        Raises `InfrastructureFault` without an answer, `EnvironmentFault` for no desktop or a refused password.
+        """
         host, port = capability.address
         where = f"{host}:{port}"
         password = capability.params.get("password")

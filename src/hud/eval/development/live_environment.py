@@ -182,7 +182,7 @@ class _Printed:
 
 
 def own_folder(source: str) -> Path:
-    """Return the folder that an environment's files are in."""
+    """Return the folder that an environment's files are in. Raises `NotFoundError` for a missing `.py` file."""
     path = Path(source.partition(":")[0])
     if path.is_dir():
         return path.resolve()

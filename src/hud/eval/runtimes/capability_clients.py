@@ -61,6 +61,7 @@ class OpenClients:
 
 
 async def connect_client(capability: Capability) -> CapabilityClient:
+    """Connect a client to a capability. Raises `NotFoundError` for a protocol without one."""
     home = _CLIENTS.get(capability.protocol)
     if home is None:
         raise NotFoundError(

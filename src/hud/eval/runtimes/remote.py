@@ -76,7 +76,10 @@ class SubprocessRuntime:
 
 
 def path_of(source: str | Path | Environment) -> str:
-    """Return where another process can load `source` from: `path`, or `path:attribute` of a file with several."""
+    """Return where another process can load `source` from: `path`, or `path:attribute` of a file with several.
+
+    Raises `UsageError` for an environment that was not made in a file.
+    """
     if not isinstance(source, Environment):
         return str(source)
     path = source.source_file

@@ -62,7 +62,10 @@ class ServedProcess:
         return cls(source, process, hear)
 
     async def port(self, timeout: float) -> int:
-        """Wait until the environment says where it listens."""
+        """Wait until the environment says where it listens.
+
+        Raises `UsageError` for a source that cannot be loaded, `EnvironmentFault` where it does not come up in time.
+        """
         try:
             async with asyncio.timeout(timeout):
                 either: list[asyncio.Future[Any]] = [self._announced, self._reading[0]]

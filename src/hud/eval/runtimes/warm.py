@@ -99,7 +99,7 @@ class WarmServer:
     async def start(
         cls, source: str, timeout: float, interpreter: Interpreter | None = None
     ) -> WarmServer:
-        """Start an interpreter that loads the environment, and wait until it has."""
+        """Start an interpreter and load the environment. Raises `EnvironmentFault` after `timeout` seconds."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         # The path as it is here: what this process can import, the environment can import too.
@@ -131,6 +131,7 @@ class WarmServer:
         return server
 
     async def fork(self, limits: Limits) -> Child:
+        """Start a child under `limits`. Raises `InfrastructureFault` where the warm server is gone."""
         ours, theirs = socket.socketpair()
         child = Child(self, next(self._numbers), limits)
         self.children[child.number] = child

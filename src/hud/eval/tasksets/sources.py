@@ -46,7 +46,7 @@ def load_module_tasks(source: str | Path) -> list[Task]:
 
 
 def save_tasks(tasks: Iterable[Task], path: Path) -> None:
-    """Write tasks as rows, one a line for `.jsonl`, an array for `.json`."""
+    """Write tasks as rows, one a line for `.jsonl`, an array for `.json`. Raises `UsageError` for another suffix."""
     rows = [task.model_dump(mode="json", exclude_none=True) for task in tasks]
     if path.suffix == ".jsonl":
         content = b"".join(orjson.dumps(row) + b"\n" for row in rows)
@@ -58,7 +58,10 @@ def save_tasks(tasks: Iterable[Task], path: Path) -> None:
 
 
 def tasks_of(module: ModuleType, origin: Path) -> list[Task]:
-    """Return the tasks that a module defines, or one of each of its templates that needs no arguments."""
+    """Return the tasks that a module defines, or one of each of its templates that needs no arguments.
+
+    Raises `UsageError` where there is none.
+    """
     found: dict[int, Task] = {}
     for name, value in vars(module).items():
         if not name.startswith("_"):

@@ -131,7 +131,7 @@ def _text(task: Task) -> str:
 
 
 def task_of(row: dict[str, Any]) -> Task:
-    """Return the task that a row of the platform's export describes."""
+    """Return the task of a row of the platform's export. Raises `UsageError` without `env` or `scenario`."""
     if not row.get("env") or not row.get("scenario"):
         raise UsageError(
             f"The platform's task {row.get('name')!r} names no environment or template."

@@ -37,6 +37,7 @@ class Fields:
         raise self.wrong(names[0], "text")
 
     def needed_text(self, *names: str) -> str:
+        """Return the text of a field. Raises `UsageError` where it is missing or empty."""
         value = self.text(*names)
         if not value:
             raise UsageError(f"{self.place(names[0])} is missing.")

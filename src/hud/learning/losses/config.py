@@ -89,7 +89,7 @@ def available_losses() -> list[str]:
 
 
 def parse_loss(loss_fn: str, config: Mapping[str, float] | None = None) -> LossConfig:
-    """Return a loss with its configuration; refuse by name what does not exist or does not belong."""
+    """Return a loss with its configuration; raises `UsageError` for an unknown name or key and for a wrong value."""
     if loss_fn not in DEFAULTS:
         raise UsageError(f"There is no loss {loss_fn!r}; there are: {', '.join(DEFAULTS)}.")
     given = dict(config or {})

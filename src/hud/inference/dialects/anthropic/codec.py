@@ -72,6 +72,7 @@ class AnthropicCodec:
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
+        """Return the request in a body. Raises `UsageError` for a wrong or unsupported field, and for no message."""
         body.refuse(_UNSUPPORTED, " for this model")
         tools = read_tools(body)
         choice = body.inner("tool_choice")
@@ -111,6 +112,7 @@ class AnthropicCodec:
         return MessageWriter(model, think=request.think is not False)
 
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
+        """Return a streamed request. Raises `UsageError` for a setting that the dialect cannot express."""
         refuse_tokens(model, request)
         refuse_alternatives(model, request)
         sampling = request.sampling

@@ -71,6 +71,7 @@ class ChatCodec:
         return bool(self.extra.get("return_token_ids"))
 
     def read(self, body: Fields) -> GenerationRequest:
+        """Return the request in a body. Raises `UsageError` for a wrong or unsupported field, and for no message."""
         body.refuse(_UNSUPPORTED, " for this model")
         if body.get("modalities") not in (None, ["text"]):
             raise body.wrong("modalities", "['text'] for this model")

@@ -43,6 +43,7 @@ class CompletionsCodec:
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
+        """Return a body's request. Raises `UsageError` for a wrong or unsupported field, and too many completions."""
         body.refuse(_UNSUPPORTED, " for this model")
         prompts = _prompts(body)
         count = body.integer("n", least=1, most=MOST_CHOICES) or 1

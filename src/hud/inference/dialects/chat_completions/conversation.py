@@ -56,7 +56,7 @@ def _renamed(call: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_message(message: Fields) -> ChatMessage:
-    """Return a message, checked, without the fields that only a provider knows."""
+    """Return a message, checked, without the fields that only a provider knows. Raises `UsageError` for a wrong one."""
     role = _ROLES.get(message.needed_text("role"))
     if role is None:
         raise message.wrong("role", f"one of {', '.join(_ROLES)}")

@@ -69,6 +69,7 @@ class GeminiCodec:
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
+        """Return the request in a body. Raises `UsageError` for a wrong or unsupported field, and for no content."""
         body = CamelFields(body.values)
         body.refuse(_UNSUPPORTED, " for this model")
         config = body.inner("generationConfig") or CamelFields({})

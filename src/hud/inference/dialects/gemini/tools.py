@@ -137,7 +137,7 @@ def write_choice(request: GenerationRequest, declared: Declared) -> dict[str, An
 
 
 def read_tools(body: Fields) -> list[ToolSpec]:
-    """Return the functions that may be called."""
+    """Return the functions that may be called. Raises `UsageError` for tools of another kind."""
     tools: list[ToolSpec] = []
     for tool in body.objects("tools"):
         unknown = tool.values.keys() - {"functionDeclarations", "function_declarations"}

@@ -54,6 +54,7 @@ class ResponsesCodec:
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
+        """Return the request in a body. Raises `UsageError` for a wrong or unsupported field, and for no item."""
         body.refuse(_UNSUPPORTED, " for this model")
         if body.text("truncation") not in (None, "disabled"):
             raise body.wrong("truncation", "'disabled' for this model")
