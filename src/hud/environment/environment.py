@@ -81,7 +81,7 @@ class Environment:
 
     @property
     def state(self) -> State:
-        """The state of the run that the calling tool, hook or template works for."""
+        """The state of the run that the calling tool, hook or template works for. Raises `UsageError` outside a run."""
         run = run_of(self)
         if run is None:
             raise UsageError(

@@ -75,7 +75,7 @@ class EnvironmentRun:
         self._episode: AsyncGenerator[Any, Any] | None = None
 
     async def open(self) -> EnvironmentRun:
-        """Bring the parts up, and run the initialize hooks."""
+        """Bring the parts up, and run the initialize hooks. Raises `EnvironmentFault` where a hook raises."""
         self._open = True
         if self.environment.parts:
             await self.parts.open(self.environment.parts.values(), self)
@@ -184,6 +184,7 @@ class EnvironmentRun:
     async def start(
         self, task_id: str, args: dict[str, Any], *, training_progress: float | None = None
     ) -> StartFrame:
+        """Start a task; return its prompt. Raises `NotFoundError` for no template, `EnvironmentFault` if it fails."""
         self.training_progress = training_progress
         template = self.environment.templates.get(task_id)
         if template is None:
@@ -215,6 +216,7 @@ class EnvironmentRun:
         return frame if state is None else replace(frame, state=state)
 
     async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
+        """End the task; return its grade frame. Raises `UsageError` where no task is in progress."""
         if self._template is None or self._episode is None:
             raise UsageError("no task in progress")
         template, episode = self._template, self._episode
@@ -266,6 +268,7 @@ class EnvironmentRun:
                 await episode.aclose()
 
     async def close(self) -> None:
+        """End the run, all of it. Raises `EnvironmentFault` afterwards where a hook, the template or a part fails."""
         if not self._open:
             return
         self._open = False

@@ -140,7 +140,7 @@ def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
 def parse_servers(config: Mapping[str, Any] | str | Path) -> dict[str, ServerConfig]:
     """Return the enabled servers of an `mcpServers` JSON, or of the file at that path, by name.
 
-    `{name: {...}}` alone will do.
+    `{name: {...}}` alone will do. Raises `UsageError` for another form.
     """
     if isinstance(config, str | Path):
         config = _read(config)
@@ -164,7 +164,10 @@ def _read(path: str | Path) -> Mapping[str, Any]:
 
 
 def named_entry(server: Any) -> tuple[Any, str | None]:
-    """Return a server's entry and its name, where it was given as `{name: {...}}` or as a whole configuration."""
+    """Return a server's entry and its name, where it was given as `{name: {...}}` or as a whole configuration.
+
+    Raises `UsageError` for a configuration that does not hold exactly one.
+    """
     if not isinstance(server, Mapping) or "url" in server or "command" in server:
         return server, None
     inner = server.get("mcpServers", server)

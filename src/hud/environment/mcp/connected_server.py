@@ -292,7 +292,10 @@ def connected_servers(
     exclude: Mapping[str, Sequence[str]],
     lifetime: Lifetime,
 ) -> list[ConnectedServer]:
-    """Return the enabled servers of an `mcpServers` JSON, or of the file at that path; see `env.connect_mcp_config`."""
+    """Return the enabled servers of an `mcpServers` JSON, or of the file at that path; see `env.connect_mcp_config`.
+
+    Raises `UsageError` where `include` or `exclude` names another server.
+    """
     servers = parse_servers(config)
     for chosen in (*include, *exclude):
         if chosen not in servers:

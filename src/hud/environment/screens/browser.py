@@ -169,7 +169,7 @@ def image_block(data: str) -> dict[str, Any]:
 
 
 def check_size(name: str, size: tuple[int, int]) -> None:
-    """Refuse a screen that nobody could use."""
+    """Raise `UsageError` for a screen too small or too large to be used."""
     if len(size) != 2 or not all(
         isinstance(side, int) and _SMALLEST <= side <= _LARGEST for side in size
     ):

@@ -142,7 +142,7 @@ class Desktop(Part["OpenDesktop"]):
     async def read(self, path: str) -> bytes:
         """Return what a file of this run's desktop holds; relative paths begin where programs do.
 
-        Where there is none, that is the agent's own failure: uncaught, the run counts with reward 0.
+        Where there is none, raises `NotLeftThere`, the agent's own failure: uncaught, the run counts with reward 0.
         """
         inside = self.opened.inside
         try:
@@ -181,7 +181,10 @@ class OpenDesktop(OpenPart):
         )
 
     async def begin(self, programs: Sequence[Program]) -> None:
-        """Start all, and wait until they are seen, and stand still; not for ever, for some may have no window."""
+        """Start all, and wait until they are seen, and stand still; not for ever, for some may have no window.
+
+        Raises `EnvironmentFault` for a program that is not installed.
+        """
         await self._manage()
         started = [await self.start(program) for program in programs]
         clock = asyncio.get_running_loop().time
@@ -197,7 +200,7 @@ class OpenDesktop(OpenPart):
                 )
 
     async def start(self, program: Program, output: int | None = None) -> Process:
-        """Start a program in the sandbox; what it prints is not kept, or goes to a descriptor."""
+        """Start a program in the sandbox, output to a descriptor or nowhere. Raises `AgentFault` if nothing starts."""
         line = program if isinstance(program, str) else f"exec {shlex.join(program)}"
         nothing = os.open(os.devnull, os.O_RDWR)
         descriptors = [nothing, nothing if output is None else output, nothing]

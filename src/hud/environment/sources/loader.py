@@ -42,7 +42,10 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
 
 
 def load_file(path: Path) -> ModuleType:
-    """Execute a Python file as a fresh module, its folder importable; errors name file and line."""
+    """Execute a Python file as a fresh module, its folder importable; errors name file and line.
+
+    Raises `NotFoundError` where there is none.
+    """
     path = path.resolve()
     if not path.exists():
         raise NotFoundError(f"There is no file {path}.")
@@ -94,7 +97,7 @@ def _make_neighbours_importable(folder: Path) -> None:
 
 
 def load_module(name: str) -> ModuleType:
-    """Import a module by its dotted name; errors name file and line."""
+    """Import a module by its dotted name; errors name file and line. Raises `NotFoundError` where there is none."""
     with _telling_where(name):
         try:
             return importlib.import_module(name)

@@ -23,7 +23,10 @@ class StartFrame:
 
 
 def start_frame(value: Any, task_id: str) -> StartFrame:
-    """Return what a template's first yield gave: a prompt, or `{"prompt": ..., "bindings": {name: {...}}}`."""
+    """Return what a template's first yield gave: a prompt, or `{"prompt": ..., "bindings": {name: {...}}}`.
+
+    Raises `EnvironmentFault` for what is neither.
+    """
     if not isinstance(value, dict) or "prompt" not in value:
         return StartFrame(_prompt(value, task_id))
     bindings = value.get("bindings") or {}

@@ -78,7 +78,7 @@ _NOTHING = RuntimeConfig()
 
 
 def requirements_of(slug: str, stored: dict[str, Any] | None) -> RuntimeConfig:
-    """Return what a task's stored `runtime_config` asks for."""
+    """Return what a task's stored `runtime_config` asks for. Raises `UsageError` for one that is not valid."""
     if not stored:
         return _NOTHING
     try:

@@ -96,7 +96,7 @@ class AgentTool:
         )
 
     def supply(self, **values: Any) -> None:
-        """Set hidden arguments for the run that the calling template works for."""
+        """Set hidden arguments for the run that the calling template works for. Raises `UsageError` for others."""
         if unknown := sorted(values.keys() - self.hidden):
             raise UsageError(
                 f"Subagent tool {self.name!r} has no hidden argument {unknown[0]!r} "

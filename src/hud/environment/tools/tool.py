@@ -89,7 +89,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def parse_arguments(arguments: dict[str, Any] | str, name: str) -> dict[str, Any]:
-    """Return the arguments as an object; a model may have sent them as a JSON string."""
+    """Return the arguments as an object; a model may have sent a JSON string. Raises `UsageError` for anything else."""
     if isinstance(arguments, dict):
         return arguments
     try:

@@ -84,6 +84,7 @@ class Workspace(Part["OpenWorkspace"]):
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenWorkspace]:
+        """A run's open workspace. Raises `EnvironmentFault` where its root is no folder."""
         if self.root is not None and not self.root.is_dir():
             raise EnvironmentFault(
                 f"Environment {run.name!r}: the workspace {self.name!r} has no folder {str(self.root)!r} to "
@@ -117,7 +118,7 @@ class Workspace(Part["OpenWorkspace"]):
     async def read(self, path: str) -> bytes:
         """Return what a file holds; raises `FileNotFoundError` where there is none that can be read.
 
-        Where an agent was at work there, that is its own failure: uncaught, the run counts with reward 0.
+        Where an agent was at work, that is its own failure `NotLeftThere`: uncaught, the run counts with reward 0.
         """
         opened = self.opened
         try:
@@ -251,7 +252,7 @@ class OpenWorkspace(OpenPart):
 
     @contextmanager
     def whose_fault(self) -> Iterator[None]:
-        """Blame the agent where the workspace takes no file any more after it was at work there."""
+        """Raise `AgentFault` where the workspace takes no file any more after the agent was at work there."""
         try:
             yield
         except transfer.Refused as refused:

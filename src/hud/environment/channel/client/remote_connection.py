@@ -71,7 +71,7 @@ class RemoteConnection(RemoteRun):
     async def dial(
         cls, host: str, port: int, *, ready_timeout: float = 30.0, client: str | None = CLIENT
     ) -> RemoteConnection:
-        """Connect and say hello, trying again until `ready_timeout` (seconds) has passed.
+        """Connect and say hello, trying again for `ready_timeout` seconds; then raises `InfrastructureFault`.
 
         As `client` None, everything that it offers is announced as a capability, its tools and files included.
         """
@@ -145,7 +145,7 @@ class RemoteConnection(RemoteRun):
         return self._lost is not None
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
-        """Send a request and return its result; raises the fault that the answer tells of."""
+        """Send a request; return its result. Raises an answer's fault, `EnvironmentFault` for a frame too long."""
         if self._lost is not None:
             raise self._fault(self._lost)
         self._last += 1

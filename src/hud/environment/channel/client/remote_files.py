@@ -23,7 +23,10 @@ class RemoteFiles:
 
     @classmethod
     async def begin(cls, capability: Capability) -> Self:
-        """Connect to an address that works from here, and take what is there now as nothing new."""
+        """Connect to an address that works from here, and take what is there now as nothing new.
+
+        Raises `InfrastructureFault` where nothing answers there.
+        """
         try:
             async with asyncio.timeout(_SECONDS):
                 streams = await asyncio.open_connection(*capability.address, limit=_LONGEST)

@@ -62,7 +62,7 @@ class Offers:
         return lambda reader, writer: relay((reader, writer), there)
 
     def find(self, params: dict[str, Any]) -> Capability:
-        """Return the capability that `tunnel.open` asks for, of the session that it means."""
+        """Return the capability that `tunnel.open` asks for, of its session. Raises `ChannelError` for none."""
         name, session_id = params.get("capability"), params.get("session_id")
         if not isinstance(name, str):
             raise ChannelError(BAD_PARAMS, "tunnel.open: capability must be a string")
@@ -142,7 +142,7 @@ def _own(session: Session, name: str) -> Capability | None:
 
 
 async def dial(capability: Capability) -> Stream:
-    """Connect to what serves a capability, on this machine or wherever its address says."""
+    """Connect to a capability's server, here or at its address. Raises `ChannelError` where nothing answers."""
     host, port = capability.address
     try:
         async with timeout(_DIAL_SECONDS):

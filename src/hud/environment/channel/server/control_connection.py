@@ -172,7 +172,10 @@ class ControlConnection:
         return self.session
 
     def session_of(self, params: dict[str, Any]) -> Session:
-        """Return the session that a call is about: a subagent's where it names one, else the connection's own."""
+        """Return the session that a call is about: a subagent's where it names one, else the connection's own.
+
+        Raises `ChannelError` where it names another.
+        """
         named = params.get("session_id")
         own = self.own_session()
         if named is None:
@@ -183,7 +186,7 @@ class ControlConnection:
         raise ChannelError(BAD_STATE, f"no subagent of this session has the session {named}")
 
     def claim(self, method: str, params: dict[str, Any]) -> None:
-        """Refuse a task call while another one runs in the same session."""
+        """Raise `ChannelError` for a task call while another one runs in the same session."""
         current = asyncio.current_task()
         others = [call for task, call in self.busy.items() if task is not current]
         if any(other in _TASK_CALLS and at == params.get("session_id") for other, at in others):

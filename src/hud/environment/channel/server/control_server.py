@@ -83,7 +83,7 @@ async def bind(environment: Environment, host: str = "127.0.0.1", port: int = 0)
 
 
 async def serve(environment: Environment, *, host: str = "127.0.0.1", port: int = 8765) -> None:
-    """Serve an environment over TCP until cancelled; port 0 takes a free one."""
+    """Serve an environment over TCP until cancelled (port 0: any free). Raises `UsageError` where it cannot listen."""
     try:
         await ControlServer(environment).serve(host, port)
     except OSError as error:

@@ -108,7 +108,7 @@ class Sessions:
         return found
 
     def resume(self, session_id: str) -> Session:
-        """Return a parked session, live again."""
+        """Return a parked session, live again. Raises `ChannelError` for one that is unknown or has a connection."""
         session = self._sessions.get(session_id)
         if session is None:
             raise ChannelError(BAD_STATE, f"hello: unknown session {session_id}")
@@ -117,7 +117,7 @@ class Sessions:
         return _back(session)
 
     def adopt(self) -> Session:
-        """Return the only parked session with a started task, live again."""
+        """Return the only parked session with a started task, live again. Raises `ChannelError` for none or several."""
         parked = [one for one in self._sessions.values() if one.started and not one.live]
         if not parked:
             raise ChannelError(BAD_STATE, "no task in progress")

@@ -40,7 +40,7 @@ async def copy_in(sandbox: Sandbox, source: str, target: str) -> None:
 
 
 async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
-    """Write a file, whose folders are made. Links that the agent made are not followed: they make room."""
+    """Write a file and its folders; links that the agent made are replaced. Raises `Refused` where it fails."""
     descriptor = os.memfd_create("hud")
     try:
         os.write(descriptor, data) if data else None

@@ -30,7 +30,7 @@ def opened(path: str, *, make: bool) -> int:
 
 
 def step(at: int, name: str, *, make: bool) -> int:
-    """Return a descriptor of the folder `name` in the folder `at`."""
+    """Return a descriptor of folder `name` in folder `at`. Raises `OSError` at a run's own link, unless `make`."""
     if is_link(at, name):
         if is_the_systems(at):
             return os.open(name, FOLDER, dir_fd=at)
@@ -56,7 +56,7 @@ def is_the_systems(at: int) -> bool:
 
 
 def write(path: str) -> None:
-    """Write a new file from standard input in place of what is there; a file's mode is kept."""
+    """Write a file from standard input over what is there; its mode stays. Raises `IsADirectoryError` for a folder."""
     folder, _, name = path.rpartition("/")
     at = opened(folder, make=True)
     mode = 0o644
@@ -76,7 +76,7 @@ def write(path: str) -> None:
 
 
 def read(path: str, most: int) -> None:
-    """Write at most `most` bytes of a file to standard output."""
+    """Write at most `most` bytes of a file to standard output. Raises `OSError` for a link and for no regular file."""
     folder, _, name = path.rpartition("/")
     at = opened(folder, make=False)
     if is_link(at, name) and not is_the_systems(at):

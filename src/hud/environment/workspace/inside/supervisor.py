@@ -149,7 +149,7 @@ class Supervisor:
             return {}, [os.dup(dialled.fileno())]
 
     def start(self, request: dict[str, Any], descriptors: list[int], *, terminal: bool) -> int:
-        """Fork and execute; raises what went wrong in the child."""
+        """Fork and execute; raises `OSError` for what went wrong in the child."""
         problem, problem_write = os.pipe2(os.O_CLOEXEC)
         os.pwrite(self.own_victim_score, PREFERRED_VICTIM, 0)
         try:
@@ -222,7 +222,7 @@ def confine(folders: Sequence[str]) -> bool:
     """Let this process, and all that it starts, write files below `folders` alone; False where there is no Landlock.
 
     All in here are one user's: by the kernel's usual rules each could write another's memory, a grader's too, through
-    `/proc/PID/mem`.
+    `/proc/PID/mem`. Raises `OSError` where Landlock refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) < FIRST_WITH_REFER:

@@ -76,7 +76,7 @@ class OpenNetwork:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def serve(self, address: str, port: int, handle: _Handle) -> None:
-        """Have connections to an address inside handled out here."""
+        """Have connections to an address inside handled out here. Raises `EnvironmentFault` where it cannot listen."""
         try:
             listener = await self._sandbox.listen(address, port)
         except OSError as error:

@@ -40,7 +40,7 @@ class Peer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the target."""
+        """Host and port of the target. Raises `UsageError` for a target that is not `host:port`."""
         if self.target is None:
             return LOOPBACK, self.port
         host, _, port = self.target.rpartition(":")

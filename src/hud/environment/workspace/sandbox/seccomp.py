@@ -86,7 +86,7 @@ _MACHINES = {
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """Return the filter for `machine` (this one's architecture where None), as bubblewrap takes it."""
+    """Return bubblewrap's filter for `machine` (None: this one). Raises `EnvironmentFault` for an unknown one."""
     machine = machine or platform.machine()
     known = _MACHINES.get(machine)
     if known is None:
