@@ -61,7 +61,10 @@ class DecoderConfig:
 
     @classmethod
     def from_folder(cls, folder: Path) -> DecoderConfig:
-        """Read a folder's `config.json`. Raises `UsageError` for an architecture that cannot be computed."""
+        """Read a folder's `config.json`.
+
+        Raises `UsageError` if it is missing or its architecture cannot be computed, `StoreError` if it cannot be read.
+        """
         path = folder / "config.json"
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
@@ -76,7 +79,7 @@ class DecoderConfig:
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any], where: str = "config.json") -> DecoderConfig:
-        """Return the shape that a `config.json` describes."""
+        """Return the shape that a `config.json` describes. Raises `UsageError` for an unsupported one."""
         name = raw["architectures"][0]
         if raw.get("use_sliding_window") and raw.get("sliding_window"):
             raise UsageError(f"{where}: sliding-window attention is not supported.")

@@ -89,7 +89,10 @@ class LoraLinear(nn.Module):
 
 
 def attach(decoder: nn.Module, config: LoraConfig) -> None:
-    """Freeze a decoder and wrap its target layers. Wrapped layers of the same rank are left as they are."""
+    """Freeze a decoder and wrap its target layers. Wrapped layers of the same rank are left as they are.
+
+    Raises `UsageError` for layers wrapped with another rank or scale, and where no layer has a target's name.
+    """
     decoder.requires_grad_(False)
     generator = torch.Generator().manual_seed(config.seed)
     found = 0
@@ -175,7 +178,7 @@ def save_adapter(decoder: nn.Module, config: LoraConfig, folder: Path, *, base: 
 
 
 def read_adapter_config(folder: Path) -> LoraConfig:
-    """Return the configuration of a saved adapter."""
+    """Return the configuration of a saved adapter. Raises `StoreError` where it is missing or damaged."""
     try:
         read: dict[str, Any] = json.loads((folder / _CONFIG).read_text())
         targets = read["target_modules"]
@@ -192,7 +195,10 @@ def read_adapter_config(folder: Path) -> LoraConfig:
 
 @torch.no_grad()
 def load_adapter(decoder: nn.Module, folder: Path) -> LoraConfig:
-    """Put a saved adapter on a decoder, in place; the decoder is wrapped first where it is not yet."""
+    """Put a saved adapter on a decoder, in place; the decoder is wrapped first where it is not yet.
+
+    Raises `StoreError` where its files are missing, damaged or another model's.
+    """
     config = read_adapter_config(folder)
     try:
         tensors = load_file(folder / _WEIGHTS)

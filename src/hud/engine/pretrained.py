@@ -65,7 +65,7 @@ def load_decoder(
 
 
 def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """Return every tensor of a folder's safetensors files."""
+    """Return every tensor of a folder's safetensors files. Raises `NotFoundError` for none, `StoreError` if damaged."""
     index = folder / INDEX
     if index.exists():
         files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
@@ -91,7 +91,7 @@ def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, 
 
 @torch.no_grad()
 def load_weights(decoder: AnyDecoder, folder: Path) -> None:
-    """Put the weights of a folder into a decoder of the same shape, in place."""
+    """Put a folder's weights into a decoder of the same shape, in place. Raises `ConflictError` for another shape."""
     if isinstance(decoder, Decoder):
         state = read_weights(folder, decoder.device)
     else:  # Names in files are not those of modules everywhere: `transformers` knows.

@@ -71,6 +71,7 @@ def create_tiny(
     """Write a Qwen3-shaped model folder with random weights and a byte-level BPE tokenizer of `texts`.
 
     `transformers` loads the folder too. The same arguments give the same files.
+    Raises `UsageError` for no texts and for sizes that do not divide.
     """
     texts = list(texts)
     if not texts:

@@ -240,7 +240,7 @@ class TrainConfig(BaseModel):
 
 
 def make_config(values: dict[str, Any], where: str = "The training configuration") -> TrainConfig:
-    """Return a checked configuration; what is wrong is one sentence."""
+    """Return a checked configuration; raises `UsageError`, one sentence, for what is wrong."""
     try:
         return TrainConfig(**values)
     except ValidationError as error:
@@ -255,7 +255,7 @@ def load_config(path: Path | None, overrides: dict[str, Any]) -> TrainConfig:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file says; what is wrong with it is one sentence."""
+    """Return what a TOML file says; raises `UsageError`, one sentence, for what is wrong with it."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

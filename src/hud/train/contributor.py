@@ -47,7 +47,10 @@ UNNAMED = Contributor("unnamed", "a client that gives no name")
 
 
 def read_contributor(header: str | None, key_id: str | None = None) -> Contributor:
-    """Return the client that a header names; without one, the one that stands for all of an API key's."""
+    """Return the client that a header names; without one, the one that stands for all of an API key's.
+
+    Raises `UsageError` for a header that does not begin with an id.
+    """
     if header is None:
         return Contributor(f"key:{key_id}", UNNAMED.process) if key_id else UNNAMED
     found, _, process = header[:MOST_CHARACTERS].partition(" ")

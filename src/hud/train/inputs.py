@@ -56,6 +56,7 @@ def training_inputs(
 
     Groups go by `group_ids`, else by the runs' own ids, else by contiguous slices of `group_size`
     (`hud.learning.groups`); the groups of trace ids are known where their traces are stored.
+    Raises `UsageError` for an empty batch.
     """
     if not trajectories:
         raise UsageError("The batch is empty; give at least one run.")

@@ -59,7 +59,7 @@ class Learner:
         """Open a subagent's model, which learns in the steps of the orchestrator's training run.
 
         It learns first in every step, so the step is done when the orchestrator's update is: a killed run finds it
-        where its orchestrator is, or one step ahead.
+        where its orchestrator is, or one step ahead. Raises `UsageError` where it is at neither.
         """
         config = leader.config.model_copy(update={"model": model})
         fresh = not leader.run.resumed

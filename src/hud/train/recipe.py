@@ -85,7 +85,7 @@ def load_recipe(path: Path, overrides: dict[str, Any] | None = None) -> Recipe:
 def make_recipe(
     values: dict[str, Any], overrides: dict[str, Any] | None = None, where: str = "The recipe"
 ) -> Recipe:
-    """Return a checked recipe; what is wrong is one sentence that names the stage."""
+    """Return a checked recipe; raises `UsageError`, which names the stage, for what is wrong."""
     rows = values.get("stages")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise UsageError(f"{where}: stages must be tables, each [[stages]] with a model and tasks.")

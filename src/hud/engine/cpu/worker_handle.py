@@ -78,7 +78,7 @@ class WorkerProcess:
         return len(self._requests)
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
-        """Queue one turn; see `Sampler.submit`."""
+        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed` once the process has ended."""
         number = next(self._numbers)
         request = Request(
             **vars(turn),

@@ -178,7 +178,10 @@ class AdamW:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take a state over; check all of it before changing anything. Of several ranks, the first has it."""
+        """Take a state over; check all of it before changing anything. Of several ranks, the first has it.
+
+        Raises `UsageError` for a tensor that is not trained here.
+        """
         shapes, step = self._ranks.gather(
             ({key: tuple(tensor.shape) for key, tensor in state.items()}, int(state.get("step", 0)))
         )[0]

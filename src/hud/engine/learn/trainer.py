@@ -192,6 +192,7 @@ class Trainer:
         """Accumulate the gradient of -Σ w lp: with w = -dC/dlp, that of the caller's own loss C.
 
         Weights of tokens that were not sampled have no effect; `ignored_weights:sum` counts them.
+        Raises `UsageError` for weights that are not finite, or not one for each token.
         """
         if len(weights) != len(datums):
             raise UsageError(f"{len(weights)} lists of weights were sent for {len(datums)} datums.")
@@ -269,7 +270,10 @@ class Trainer:
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from `state_dict()`, the weights having been restored before. Drops what was accumulated."""
+        """Continue from `state_dict()`, the weights having been restored before. Drops what was accumulated.
+
+        Raises `UsageError` for a state without a step count.
+        """
         if not self._ranks.gather("step" in state)[0]:
             raise UsageError("This is no trainer state: it has no step count.")
         self._optimizer.load_state_dict(dict(state))

@@ -111,7 +111,7 @@ class VllmSampler:
             self._version = version
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
-        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed`, and what `room_after` raises."""
+        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed`, `UsageError` for a constraint or no room."""
         loop, fleet = self._loop, self._fleet
         if self._closed or loop is None or fleet is None:
             raise SamplerClosed("The servers of this model are no longer turn.")

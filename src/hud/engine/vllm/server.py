@@ -111,7 +111,7 @@ class Server:
         return [Card(str(one["id"]), one.get("parent"), one.get("max_model_len")) for one in found]
 
     async def complete(self, body: Mapping[str, Any]) -> Piece:
-        """Return a completion that is not streamed."""
+        """Return a completion that is not streamed. Raises `ServerLost` for an answer without a choice."""
         answer = await self._ask("POST", "/v1/completions", body=body)
         piece = self._piece(_json(self.url, answer))
         if piece is None:

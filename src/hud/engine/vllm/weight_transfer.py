@@ -149,7 +149,7 @@ class Transfer:
 
 
 def nccl_engine(module: nn.Module, client: SyncClient) -> SendingEngine:
-    """Return vLLM's sending half over NCCL, connected to every server."""
+    """Return vLLM's NCCL sender, connected to every server. Raises `UsageError` where vLLM is not installed."""
     try:
         from vllm.distributed.weight_transfer import (  # type: ignore[import-not-found]
             ModuleSource,

@@ -121,7 +121,7 @@ class Plan:
 def plan_for(
     shape: ModelShape, work: Work, machine: Machine, *, lora: bool, pass_tokens: int = 65_536
 ) -> Plan:
-    """Return what a run of one model needs, with as many samplers as keep up with the trainer."""
+    """Return what a run needs; samplers keep up with the trainer. Raises `UsageError` where a model does not fit."""
     usable = machine.memory_gib * machine.usable * GIB
     weights = 2 * shape.parameters
     states = 2 * shape.parameters if lora else 18 * shape.parameters

@@ -17,7 +17,7 @@ def runtime_named(name: str, tasks: Sequence[Task]) -> Provider:
     """Return the runtime of that name for tasks that were loaded in this process.
 
     `local` shares this process, which is fastest and fits environments of one's own; `fork` gives each rollout a
-    process.
+    process. Raises `UsageError` for another name, and for tasks that a process could not load.
     """
     if name == "local":
         return runtimes.LocalRuntime()

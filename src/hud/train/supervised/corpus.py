@@ -27,7 +27,10 @@ MOST_TASKS = 400
 
 
 async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[str]:
-    """Return the text of every prompt, of the tools, and of what tools without arguments say."""
+    """Return the text of every prompt, of the tools, and of what tools without arguments say.
+
+    Raises `UsageError` where there is none.
+    """
     texts: list[str] = []
     provider = runtime if runtime is not None else LocalRuntime()
     for task in list(tasks)[:MOST_TASKS]:
@@ -39,7 +42,7 @@ async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[s
 
 
 async def texts_of_job(client: Client, job: str) -> list[str]:
-    """Return everything that was said in a recorded job's runs."""
+    """Return everything that was said in a recorded job's runs. Raises `UsageError` where nothing was."""
     examples = await recorded_examples(client, job)
     texts = [text for one in examples for text in texts_of_messages(conversation_of(one.trace))]
     if not texts:

@@ -58,7 +58,10 @@ async def find_demonstrations(client: Client, tasks: Iterable[Task]) -> Demonstr
 
 
 async def job_of(client: Client, reference: str, tasks: Iterable[Task]) -> str:
-    """Return a job's id as it was given; of `latest`, the newest job with demonstrations of these tasks."""
+    """Return a job's id as it was given; of `latest`, the newest job with demonstrations of these tasks.
+
+    Raises `NotFoundError` where there is none.
+    """
     if reference != LATEST:
         return reference
     found = await find_demonstrations(client, tasks)

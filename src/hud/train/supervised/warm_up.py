@@ -80,6 +80,7 @@ async def warm_up(
 
     Give `runs`, or the id of a `job` and the `tasks` that it played (their environments tell which tools the
     runs were offered). `batch` is runs for each step. With `min_reward`, runs below it are left out.
+    Raises `UsageError` where no run is left.
     """
     started = perf_counter()
     shown = reporter or Reporter()
