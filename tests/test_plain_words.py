@@ -1,12 +1,15 @@
-"""The words of the code: how docstrings open, and which environment variables there are."""
+"""The words of the code: how docstrings open, which errors they name, and which environment variables there are."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+from hud import errors
 
 SOURCE = Path(__file__).parents[1] / "src" / "hud"
 PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
@@ -14,6 +17,15 @@ OPENING = re.compile(
     r"(what|who|whoever|whose|whatever|somebody|where|which|why|how|when|those)\b", re.IGNORECASE
 )
 VARIABLE = re.compile(r"HUD_[A-Z_]+")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+INTERFACES = ("cli", "platform/routes", "platform/dashboard")
+"""Rooms in which an error is the interface's answer: an exit code or an HTTP status."""
+BASES = {
+    name: {base.__name__ for base in kind.__mro__ if issubclass(base, errors.HudError)}
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.HudError)
+}
+"""For each error of `hud.errors` its own name and those of its bases."""
 
 
 def strings_of(path: Path) -> list[tuple[int, str]]:
@@ -38,6 +50,60 @@ def docstrings_of(path: Path) -> list[tuple[int, str]]:
     ]
 
 
+def public_functions(body: Iterable[ast.stmt]) -> Iterator[Function]:
+    """Yield the public functions of a module and the public methods of its public classes."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
+            if isinstance(node, ast.ClassDef):
+                yield from public_functions(node.body)
+            else:
+                yield node
+
+
+def name_of(node: ast.expr | None) -> str:
+    """Return the last name of `Name`, `module.Name` and `Name(...)`; empty for another expression."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    return getattr(node, "id", getattr(node, "attr", ""))
+
+
+def caught_by(node: ast.Try) -> set[str]:
+    """Return the names of the exceptions that the handlers of a `try` catch."""
+    kinds = [handler.type for handler in node.handlers]
+    each = [one for kind in kinds for one in (kind.elts if isinstance(kind, ast.Tuple) else [kind])]
+    return {"Exception" if one is None else name_of(one) for one in each}
+
+
+def raised_in(nodes: Iterable[ast.AST], caught: frozenset[str] = frozenset()) -> set[str]:
+    """Return the errors of `hud.errors` that statements raise and do not catch, outside nested functions."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Raise):
+            name = name_of(node.exc)
+            if name in BASES and not caught & {*BASES[name], "Exception", "BaseException"}:
+                found.add(name)
+        elif isinstance(node, ast.Try):
+            found |= raised_in(node.body, caught | caught_by(node))
+            found |= raised_in([*node.handlers, *node.orelse, *node.finalbody], caught)
+        elif not isinstance(node, Function | ast.Lambda | ast.ClassDef):
+            found |= raised_in(ast.iter_child_nodes(node), caught)
+    return found
+
+
+def unnamed_errors(source: str) -> list[str]:
+    """Return `function: error` for each error that a public function raises and its docstring does not name."""
+    missing = []
+    for function in public_functions(ast.parse(source).body):
+        text = ast.get_docstring(function) or ""
+        named = set(re.findall(r"\w+", text)) if re.search(r"\b[Rr]aises?\b", text) else set()
+        missing += [
+            f"{function.name}: {error}"
+            for error in sorted(raised_in(function.body))
+            if not named & BASES[error]
+        ]
+    return missing
+
+
 @pytest.mark.parametrize("room", sorted(one.name for one in SOURCE.iterdir() if one.is_dir()))
 def test_docstrings_open_with_a_noun_or_an_imperative(room):
     riddles = [
@@ -48,6 +114,17 @@ def test_docstrings_open_with_a_noun_or_an_imperative(room):
         if OPENING.match(text)
     ]
     assert riddles == []
+
+
+def test_docstrings_name_the_errors_that_a_function_raises():
+    silent = [
+        f"{path.relative_to(SOURCE)}: {problem}"
+        for path in SOURCE.rglob("*.py")
+        if "presets" not in path.parts
+        and not path.relative_to(SOURCE).as_posix().startswith(INTERFACES)
+        for problem in unnamed_errors(path.read_text(encoding="utf-8"))
+    ]
+    assert silent == []
 
 
 def test_every_environment_variable_is_in_the_table_of_the_architecture_page():

@@ -36,7 +36,7 @@ class Secrets:
         return sorted(path.name for path in self._folder.iterdir() if _NAME.fullmatch(path.name))
 
     def set(self, name: str, value: str) -> None:
-        """Keep a key of the team's own."""
+        """Keep a key of the team's own. Raises `UsageError` for a name or value of another form, or too many."""
         _check_name(name)
         if not value.isascii() or not value.isprintable() or not 0 < len(value) <= _MOST_CHARACTERS:
             raise UsageError(f"The value of {name} must be one line of printable ASCII characters.")

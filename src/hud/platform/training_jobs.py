@@ -75,6 +75,7 @@ class TrainingJobs:
         """Return the rollouts that ended during a step (counted from 0), as they began.
 
         Synchronous training plays a step's rollouts within it. With a policy lag, a step takes what has ended.
+        Raises `NotFoundError` for a step that is not done.
         """
         metrics = tables.training_metrics
         runs = tables.runs

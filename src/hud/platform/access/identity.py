@@ -38,7 +38,7 @@ class Identity:
         return any(SCOPES.index(held) >= SCOPES.index(scope) for held in self.scopes)
 
     def require(self, scope: Scope) -> None:
-        """Refuse whoever may not, with status 403."""
+        """Raise `PlatformError` 403 where the key lacks the scope."""
         if not self.may(scope):
             raise PlatformError(
                 f"This key lacks the scope {scope!r}. Ask an admin of your team for one: hud keys create NAME --scope {scope}",

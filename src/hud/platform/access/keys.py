@@ -112,7 +112,8 @@ class Keys:
     ) -> tuple[Key, str]:
         """Make a key; returns it and its secret, which is stored nowhere. `expires_in` is in seconds.
 
-        It lives no longer than `maker` and has limits no higher. Raises `PlatformError` 403 where more is asked for.
+        It lives no longer than `maker` and has limits no higher. Raises `PlatformError` 403 where more is asked
+        for, `UsageError` for an empty name, unknown or no scopes, and limits that are not positive.
         """
         if not name.strip():
             raise UsageError("A key needs a name that says what it is for.")
@@ -212,7 +213,7 @@ class Keys:
     def revoke(self, team_id: str, reference: str) -> Key:
         """Make a key, named by id, start of an id, or name, open nothing any more; at once in this process.
 
-        Keys of logins that it confirmed end with it.
+        Keys of logins that it confirmed end with it. Raises `NotFoundError` unless exactly one matches.
         """
         wanted = plain(reference)
         known = [key for key in self.list(team_id) if key.revoked_at is None]

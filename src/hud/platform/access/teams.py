@@ -44,14 +44,14 @@ class Teams:
         return self._ensure(tables.LOCAL_TEAM, DEFAULT)
 
     def find(self, name: str) -> Team:
-        """Return a team by name or id."""
+        """Return a team by name or id. Raises `NotFoundError` where there is none."""
         for team in self.all():
             if name == team.name or plain(name) == team.id:
                 return team
         raise NotFoundError(f"There is no team {name!r}.")
 
     def find_or_create(self, name: str) -> Team:
-        """Return the team of this name; a new one where there is none."""
+        """Return the team of this name; a new one where there is none. Raises `UsageError` for an empty name."""
         if not name.strip():
             raise UsageError("A team needs a name.")
         try:
@@ -100,7 +100,7 @@ class Projects:
         return [_shown(row) for row in rows], total
 
     def get(self, identifier: str) -> dict[str, Any]:
-        """Return a project by id."""
+        """Return a project by id. Raises `NotFoundError` where there is none."""
         self._default()
         projects = tables.projects
         mine = (projects.c.team_id == self.team, projects.c.id == plain(identifier))
@@ -110,7 +110,7 @@ class Projects:
         return _shown(row)
 
     def create(self, name: str, description: str) -> dict[str, Any]:
-        """Make a project."""
+        """Make a project. Raises `UsageError` without a name, `ConflictError` where the name is taken."""
         if not name.strip():
             raise UsageError("A project needs a name.")
         self._default()

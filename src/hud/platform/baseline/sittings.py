@@ -77,7 +77,7 @@ class Sittings:
     ) -> Sitting:
         """Sit a person down at a task; where he sits there already, that sitting goes on.
 
-        Raises `NotFoundError` where the task's environment has no build to run.
+        Raises `NotFoundError` where the task's environment has no build to run, `OverloadedError` for too many.
         """
         for sitting in self.of_person(team, user):
             if (sitting.taskset["id"], sitting.slug) == (taskset["id"], row["name"]):

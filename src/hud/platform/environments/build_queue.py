@@ -85,7 +85,10 @@ class Builds(LeasedQueue[Build]):
             raise NotFoundError(f"No build {build_id!r} waits for an archive.")
 
     def received(self, build_id: str, archive: str) -> None:
-        """Note where the archive of a build lies; a later one takes its place until the build is triggered."""
+        """Note where the archive of a build lies; a later one takes its place until the build is triggered.
+
+        Raises `NotFoundError` where no such build waits for one.
+        """
         builds = tables.builds
         mine = (builds.c.id == plain(build_id), builds.c.status == WAITING)
         if self.store.write(sa.update(builds).where(*mine).values(archive=archive)) != 1:
@@ -102,7 +105,10 @@ class Builds(LeasedQueue[Build]):
         options: dict[str, Any],
         private: dict[str, dict[str, str]],
     ) -> dict[str, Any]:
-        """Queue a build. `private` (environment variables, build secrets) is kept in a file, not in the store."""
+        """Queue a build. `private` (environment variables, build secrets) is kept in a file, not in the store.
+
+        Raises `ConflictError` for a build without an archive and for one that was started already.
+        """
         row = find_build(self.store, team, build_id)
         if row.status != WAITING or row.archive is None:
             raise ConflictError(
@@ -194,7 +200,7 @@ class Builds(LeasedQueue[Build]):
         self.store.write(sa.delete(lines).where(lines.c.build_id == build.id))
 
     def succeed(self, build: Build, folder: Path, manifest: dict[str, Any]) -> int:
-        """Make a build the environment's newest version; returns the version."""
+        """Make a build the environment's newest version; returns the version. Raises `ConflictError` if taken over."""
         builds, known = tables.builds, tables.environments
         ended = {"status": SUCCEEDED, "folder": str(folder), "manifest": manifest}
         with self.store.begin() as connection:

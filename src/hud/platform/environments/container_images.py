@@ -54,7 +54,7 @@ async def build(
 
 
 async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> dict[str, Any]:
-    """Start an image once and return its environment's manifest, as its control channel tells it."""
+    """Start an image once and return its environment's manifest. Raises `UsageError` where it does not serve one."""
     await log.say("Starting the image.")
     async with container(image, variables) as (identifier, host, port):
         try:

@@ -62,7 +62,10 @@ class Worlds(Holding[World]):
         self.own_machine = own_machine
 
     async def bring_up(self, who: Identity, environment: str, path: str) -> World:
-        """Bring up a deployed environment or, on one's own machine, one of a file. Raises what it says at its start."""
+        """Bring up a deployed environment or, on one's own machine, one of a file.
+
+        Raises what it says at its start, `OverloadedError` where too many are open.
+        """
         owner = _owner(who)
         mine = [one for one in self.open.values() if one.owner == owner]
         if len(mine) >= MOST_OF_PERSON:
@@ -88,7 +91,7 @@ class Worlds(Holding[World]):
         return found
 
     async def call(self, world: World, name: str, arguments: dict[str, Any] | str) -> Any:
-        """Call a tool; what goes wrong in it is its answer."""
+        """Call a tool; what goes wrong in it is its answer. Raises `NotFoundError` for an unknown tool."""
         if name not in {tool.name for tool in world.tools}:
             raise NotFoundError(f"The environment {world.name!r} has no tool {name!r}.")
         async with world.one_at_a_time:
@@ -111,7 +114,7 @@ class Worlds(Holding[World]):
         return [Message(content=prompt)] if isinstance(prompt, str) else list(prompt)
 
     async def grade(self, world: World, answer: str) -> dict[str, Any]:
-        """Have the answer to the task under way graded, which ends the task; return the grade frame."""
+        """Grade the answer to the task under way, which ends it; return the frame. Raises `UsageError` for no task."""
         async with world.one_at_a_time:
             if not world.playing:
                 raise UsageError("No task is under way in this environment; load one first.")

@@ -73,7 +73,7 @@ class Environments:
         return [self._shown(row) for row in rows], total
 
     def find(self, reference: str) -> dict[str, Any]:
-        """Return an environment by id or name."""
+        """Return an environment by id or name. Raises `NotFoundError` where there is none."""
         known = tables.environments
         wanted = [known.c.id == plain(reference)] * is_id(reference)
         wanted.append(known.c.name == _slug(reference))
@@ -154,7 +154,7 @@ def interpreter(folder: Path) -> Path:
 
 
 def normalized(name: str) -> str:
-    """Return an environment's name as it is registered: lower case, digits and single dashes."""
+    """Return a registered name: lower case, digits and single dashes. Raises `UsageError` where nothing is left."""
     text = _slug(name)
     if not text:
         raise UsageError(f"{name!r} is no name for an environment; use letters, digits and dashes.")

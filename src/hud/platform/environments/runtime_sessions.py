@@ -59,7 +59,7 @@ class RuntimeSessions(Holding[Session]):
         super().__init__(stopping, IDLE_SECONDS)
 
     def start(self, team: str, environment: RunnableEnvironment) -> Session:
-        """Start an environment; it comes up while its tunnels are already asked for."""
+        """Start an environment; its tunnels may be asked for before it is up. Raises `OverloadedError` for too many."""
         if len(self.of_team(team)) >= MOST_SESSIONS:
             raise OverloadedError(
                 f"This team has {MOST_SESSIONS} environments running; end some first.", 5.0

@@ -45,6 +45,7 @@ def requirements(source: Path) -> list[str]:
     """Return what a source asks for, as lines of a requirements file, ours left out.
 
     From requirements.txt and the files that it includes, or else from pyproject.toml.
+    Raises `UsageError` where that is wrong.
     """
     listed, project = source / "requirements.txt", source / "pyproject.toml"
     if listed.is_file():

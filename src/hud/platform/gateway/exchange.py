@@ -92,7 +92,7 @@ class Exchange:
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[None]:
-        """Cancel what is done here as soon as the client goes away; it ends quietly then."""
+        """Cancel the block as soon as the client goes away, and raise `ClientGoneError`, which ends it quietly."""
         task = asyncio.current_task()
         assert task is not None
         watcher = asyncio.create_task(self._gone())

@@ -44,7 +44,7 @@ class Manifest(BaseModel):
 def write_checkpoint(folder: Path, manifest: Manifest, write: Callable[[Path], None]) -> Manifest:
     """Make `folder` hold what `write` puts into the empty folder it is given; returns the full manifest.
 
-    Whatever kills this process leaves either nothing at `folder` or all of it.
+    Whatever kills this process leaves either nothing at `folder` or all of it. Raises `StoreError` where a write fails.
     """
     unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
     try:
@@ -71,7 +71,7 @@ def write_checkpoint(folder: Path, manifest: Manifest, write: Callable[[Path], N
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return a checkpoint's manifest, without looking at its other files."""
+    """Return a checkpoint's manifest, without looking at its other files. Raises `StoreError` if missing or damaged."""
     path = folder / MANIFEST
     try:
         return Manifest.model_validate_json(path.read_bytes())
@@ -84,7 +84,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify_checkpoint(folder: Path, *, only: str | None = None) -> Manifest:
-    """Return the manifest after comparing every file's hash with it; `only` limits that to one subfolder."""
+    """Return the manifest after comparing every file's hash with it; `only` limits that to one subfolder.
+
+    Raises `StoreError` for a missing or damaged file.
+    """
     manifest = read_manifest(folder)
     for name, wanted in manifest.files.items():
         if only is not None and not name.startswith(only):

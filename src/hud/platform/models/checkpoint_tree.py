@@ -38,7 +38,7 @@ class Tree:
         return self.folder / model_id / "checkpoints"
 
     def get(self, checkpoint_id: str) -> CheckpointRecord:
-        """Return a checkpoint of any model by its whole id."""
+        """Return a checkpoint of any model by its whole id. Raises `NotFoundError` where there is none."""
         nodes = tables.checkpoints
         row = self.store.row(sa.select(nodes).where(nodes.c.id == plain(checkpoint_id)))
         if row is None:
@@ -78,6 +78,7 @@ class Tree:
         """Return the id of a checkpoint of `model` by id, unique start of an id, name, or `head`.
 
         `base` is where the model began: None, or of a fork the checkpoint that it began at.
+        Raises `NotFoundError` where there is none, `UsageError` for a start of several ids.
         """
         if reference == BASE:
             return model.config.origin_checkpoint
@@ -128,7 +129,7 @@ class Tree:
         return Weights(sampler)
 
     def present(self, node: CheckpointRecord, model: ModelRecord) -> Path:
-        """Return a checkpoint's folder; refuses one whose files were deleted or are gone."""
+        """Return a checkpoint's folder. Raises `ConflictError` where it was deleted, `StoreError` where it is gone."""
         if node.folder is None:
             nearest = self._nearest(node)
             raise ConflictError(
@@ -145,7 +146,7 @@ class Tree:
     def verify(
         self, node: CheckpointRecord, model: ModelRecord, *, only: str | None = None
     ) -> None:
-        """Compare a checkpoint's files with what was written; a damaged one is named, with the cure."""
+        """Compare a checkpoint's files with what was written. Raises `StoreError`, with the cure, for a damaged one."""
         folder = self.present(node, model)
         try:
             verify_checkpoint(folder, only=only)
@@ -192,7 +193,7 @@ class Tree:
     def append(self, node: CheckpointRecord, *, expected_head: str | None) -> None:
         """Add a node and move its model's head to it, both or neither.
 
-        Refused where the head is no longer `expected_head`: somebody moved it meanwhile.
+        Raises `ConflictError` where the head is no longer `expected_head`: it was moved meanwhile.
         """
         models = tables.models
         values = {**asdict(node), "folder": str(node.folder)}

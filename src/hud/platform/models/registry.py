@@ -61,7 +61,10 @@ class Registry:
         return [_record(row) for row in self.store.rows(query)]
 
     def model(self, reference: str) -> ModelRecord:
-        """Return the model with this slug, id (plain or dashed), unique start of an id, or display name."""
+        """Return the model with this slug, id (plain or dashed), unique start of an id, or display name.
+
+        Raises `NotFoundError` where there is none, `UsageError` for a start of several ids.
+        """
         known = self.models()
         wanted = plain(reference.strip())
         for model in known:
@@ -94,7 +97,10 @@ class Registry:
         raise NotFoundError(f"There is no model {reference!r}{hint}")
 
     def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
-        """Return the files that make the policy of a model at a checkpoint; None: its base weights."""
+        """Return the files that make the policy of a model at a checkpoint; None: its base weights.
+
+        Raises `UsageError` for a model that lives with its provider.
+        """
         if model.config.provider is not None:
             raise UsageError(
                 f"{model.slug!r} lives with its provider at {model.config.provider.url}: there are no weights here."
@@ -113,7 +119,7 @@ class Registry:
         sizes: dict[str, int] | None = None,
         config: ModelConfig | None = None,
     ) -> ModelRecord:
-        """Make a small random model whose tokenizer is learned from `texts`."""
+        """Make a small random model with a tokenizer of `texts`. Raises `UsageError` for no text or another preset."""
         if preset != "tiny":
             raise UsageError(f"There is no preset {preset!r}; there is 'tiny'.")
         if not any(text.strip() for text in texts):
@@ -133,7 +139,10 @@ class Registry:
             raise
 
     def add(self, source: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
-        """Register the model in a folder, where it stays, or one that is fetched from the Hugging Face hub."""
+        """Register the model in a folder, where it stays, or one that is fetched from the Hugging Face hub.
+
+        Raises `PlatformError` 403 for a folder that the team may not read, `UsageError` for one of the platform's own.
+        """
         self._check_free(slug_of(name))
         # Only the first team's admins may read the server's disk, and use its token of the hub.
         trusted = self.team == LOCAL_TEAM
@@ -175,6 +184,7 @@ class Registry:
 
         Without `config` it is trained as its base is. Full weights may be gone on with by LoRA, not the reverse:
         an adapter would have to be merged first, by an export.
+        Raises `UsageError` for that, and for an adapter of another shape.
         """
         self._check_free(slug_of(name))
         _refuse_servers(config)
@@ -214,7 +224,10 @@ class Registry:
         )
 
     def sample_on(self, model: ModelRecord, servers: VllmConfig | None) -> ModelRecord:
-        """Have a model sampled on vLLM servers from now on, or here; whoever has it loaded must load it anew."""
+        """Have a model sampled on vLLM servers from now on, or here; whoever has it loaded must load it anew.
+
+        Raises `UsageError` for a provider's model and, with an adapter, for weights over NCCL.
+        """
         if model.config.provider is not None:
             raise UsageError(f"{model.slug!r} lives with its provider; there is nothing to sample.")
         if servers is not None and servers.weights == "nccl" and model.config.training == "lora":
@@ -231,7 +244,7 @@ class Registry:
         return self.model(model.id)
 
     def remove(self, reference: str) -> ModelRecord:
-        """Forget a model and delete the files that are its own; refused while anything needs them."""
+        """Forget a model and delete the files that are its own; raises `ConflictError` while anything needs them."""
         model = self.model(reference)
         self.leases.refuse_if_held(model.id, model.slug, "removed")
         needed = [other.slug for other in self.models() if self._needs(other, model)]
@@ -337,7 +350,7 @@ def _refuse_servers(config: ModelConfig | None) -> None:
 
 
 def slug_of(name: str) -> str:
-    """Return the slug of a display name; refuses what makes none."""
+    """Return the slug of a display name; raises `UsageError` where it makes none."""
     slug = re.sub(r"[\s/:]+", "-", name.strip().lower())
     if not _SLUG.fullmatch(slug):
         raise UsageError(

@@ -9,7 +9,7 @@ from hud.errors import NotFoundError, UsageError
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that the engine could not load, naming what is missing."""
+    """Raise `UsageError`, naming what is missing, for a folder that the engine could not load."""
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():
             raise UsageError(f"{folder} holds no {needed}, so it is no Hugging Face model folder.")
@@ -26,7 +26,7 @@ def is_hub_id(source: str) -> bool:
 
 
 def from_hub(source: str, *, public: bool = False) -> Path:
-    """Fetch a model from the hub; a source that is neither folder nor hub id is said to be so.
+    """Fetch a model from the hub. Raises `NotFoundError` for what is no hub id, `UsageError` where it does not come.
 
     With `public` only what anybody can read there: neither the server's token nor what it fetched with it.
     """

@@ -72,7 +72,10 @@ class InlineEngine(TokenEngine):
         request: TokenRequest,
         listener: Callable[[], None],
     ) -> Request:
-        """Queue a sequence; `listener` is called from another thread when there is something new to see."""
+        """Queue a sequence; `listener` is called from another thread when there is something new to see.
+
+        Raises `OverloadedError` where too many wait, and where the model keeps being unloaded.
+        """
         policy = await self._policy(model, checkpoint)
         waiting = policy.queue_length()
         if waiting >= MOST_WAITING:
@@ -202,7 +205,7 @@ def delta_of(drawn: Request, seen: int) -> TokenDelta:
 
 
 def end_of(drawn: Request) -> TokenEnd:
-    """Return how a sequence ended, or raise why it failed."""
+    """Return how a sequence ended, or raise why it failed. Raises `NotFoundError` where it has not ended."""
     outcome = drawn.outcome
     if outcome is None:
         raise NotFoundError("This sequence has not ended.")

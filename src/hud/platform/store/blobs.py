@@ -71,7 +71,7 @@ class Blobs:
 
     @contextmanager
     def local(self, key: str) -> Iterator[Path]:
-        """A file of this machine with what a key holds, for as long as the block lasts."""
+        """A local file with what a key holds, for as long as the block lasts. Raises `NotFoundError` for no blob."""
         if self._local:
             path = Path(self._path(key))
             if not path.exists():

@@ -92,6 +92,7 @@ def ingest_attempt(
 
     `end` ends the rollout in that transaction; where it returns False, nothing is written, and False is returned.
     Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
+    Raises `UsageError` for damaged lines, and where a run itself cannot be stored.
     """
     batch = _Batch(store, team)
     for event in decode_events(events):

@@ -52,7 +52,7 @@ class Store:
     def open(cls, home: Path, url: str | None = None, storage: str | None = None) -> Store:
         """Open the store at `url`, or the embedded one of a `HUD_HOME`, whose folder is made if need be.
 
-        `storage` is the URL of the blobs; default: a folder of `home`.
+        `storage` is the URL of the blobs; default: a folder of `home`. Raises `StoreError` where `home` cannot be made.
         """
         try:
             home.mkdir(parents=True, exist_ok=True)

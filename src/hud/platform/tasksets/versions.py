@@ -70,7 +70,7 @@ class Tasksets:
         return {row[0]: int(row[1]) for row in self.store.rows(query)}
 
     def find(self, reference: str) -> _Row:
-        """Return a taskset by id or name."""
+        """Return a taskset by id or name. Raises `NotFoundError` where there is none."""
         sets = tables.tasksets
         wanted = [sets.c.id == plain(reference)] * is_id(reference)
         wanted += [sets.c.name == reference] * is_text(reference)
@@ -81,7 +81,7 @@ class Tasksets:
         raise NotFoundError(f"There is no taskset {reference!r}.")
 
     def create(self, name: str, project_id: str | None) -> _Row:
-        """Make an empty taskset."""
+        """Make an empty taskset. Raises `UsageError` for an empty name, `ConflictError` where it is taken."""
         if not name.strip() or not is_text(name):
             raise UsageError(f"A taskset needs a name that is text, not {name!r}.")
         if project_id is not None:

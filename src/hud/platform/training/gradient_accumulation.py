@@ -130,7 +130,10 @@ def record_computed(
 def resolve_inputs(
     store: Store, team: str, inputs: Sequence[TrainInput], *, supervised: bool = False
 ) -> list[TrajectoryPayload]:
-    """Return inputs as they are trained on, each with its group, where its run has one."""
+    """Return inputs as they are trained on, each with its group, where its run has one.
+
+    Raises `UsageError` for a trace whose tokens are others on record.
+    """
     known = [
         (trace_id_of(one.trace_id), one)
         for one in inputs

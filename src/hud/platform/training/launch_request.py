@@ -150,7 +150,10 @@ class Launching:
         self.registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
 
     def source(self, taskset: str, path: str = "") -> Source:
-        """Return the tasks that a form names: a taskset or, on one's own machine, a file or folder."""
+        """Return the tasks that a form names: a taskset or, on one's own machine, a file or folder.
+
+        Raises `UsageError` where none is named, and for a path elsewhere.
+        """
         if path.strip():
             if not self.own_machine:
                 raise UsageError("Tasks of this server are chosen among its tasksets.")

@@ -67,7 +67,7 @@ class TrainingRuns:
         ], total
 
     def get(self, run_id: str) -> dict[str, Any]:
-        """Return one run."""
+        """Return one run. Raises `NotFoundError` where there is none."""
         runs = tables.training_runs
         row = self.store.row(sa.select(runs).where(runs.c.id == plain(run_id), self._theirs))
         if row is None:

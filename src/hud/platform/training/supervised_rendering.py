@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def render_conversation(
     form: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
 ) -> list[dict[str, Any]]:
-    """Return one sample for each turn of the assistant, without logprobs."""
+    """Return one sample for each turn of the assistant, without logprobs. Raises `UsageError` where there is none."""
     samples: list[dict[str, Any]] = []
     continuation: Continuation | None = None
     for place, message in enumerate(messages):
