@@ -56,15 +56,13 @@ class Capability:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the URL, `scheme://host:port` or `host:port`.
+        """Host and port of the URL, `scheme://host:port` or `host:port`; a scheme's own port where it names none.
 
-        Where it names no port: that of its scheme, or else of the protocol. Raises `EnvironmentFault` where there is no
-        host or port to connect to.
+        Raises `EnvironmentFault` where there is no host or port to connect to.
         """
         try:
             place = urlsplit(self.url if "//" in self.url else f"//{self.url}")
-            known = place.scheme if place.scheme in _PORTS else self.protocol.partition("/")[0]
-            host, port = place.hostname, place.port or _PORTS.get(known)
+            host, port = place.hostname, place.port or _PORTS.get(place.scheme)
         except ValueError:
             host = port = None
         if host is None or port is None:
