@@ -21,7 +21,9 @@ def test_a_port_that_is_left_out_is_the_scheme_s(protocol, url, address):
     assert Capability("it", protocol, url, {}).address == address
 
 
-@pytest.mark.parametrize("url", ["", "http://", "rfb://[", "rfb://host:port", "host", "tcp://host", "ssh:"])
+@pytest.mark.parametrize(
+    "url", ["", "http://", "rfb://[", "rfb://host:port", "host", "tcp://host", "ssh:"]
+)
 def test_an_address_without_a_host_or_with_a_wrong_port_is_named(url):
     with pytest.raises(EnvironmentFault, match="no address"):
         _ = Capability("it", "rfb/3.8", url, {}).address

@@ -3,6 +3,7 @@
 The same training is done by `trained(...)` in the test's own process, alone.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from hud.engine import cpu_threads
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
+from hud.engine.learn import trainer
 from hud.engine.learn.distributed import follow, leading, open_trainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
@@ -175,7 +177,13 @@ def everything(folder):
 
 def main(folder, only=None):
     ranks = join("cpu")
-    cpu_threads.use_at_most(1)
+    if "OMP_NUM_THREADS" in os.environ:
+        cpu_threads.use_at_most(1)
+    else:
+        cpu_threads.use_at_most(2)
+        trainer.APART_FROM = (
+            1  # However few tokens there are, they are worth passes at the same time.
+        )
     if ranks.index == 0:
         with leading(ranks):
             found = everything(folder) if only is None else {only: trained(only)}

@@ -37,13 +37,16 @@ def together(alone, tmp_path_factory):
     return started(RANKS, folder)
 
 
-def started(count, folder, *arguments):
-    """Return what the ranks found that torchrun starts."""
+def started(count, folder, *arguments, threads="1"):
+    """Return what the ranks found that torchrun starts; without `threads` torch takes as many as there are cores."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(count), ranks_at_work.__file__, str(folder), *arguments]
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    if threads:
+        environment["OMP_NUM_THREADS"] = threads
     done = subprocess.run(
         command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=240,
@@ -91,6 +94,12 @@ def test_ranks_that_hold_nothing_of_a_tensor_take_part_all_the_same(alone, tmp_p
         for one in (found, expected)
     )
     assert_near(moments, wanted, 1e-3)
+
+
+def test_one_rank_on_all_cores_computes_one_pass_at_a_time(alone, tmp_path):
+    """Shards of one rank are gathered and freed by a pass, too; torchrun bounds the threads of several ranks alone."""
+    found = started(1, tmp_path, "full ppo", threads=None)["full ppo"]
+    assert_near(found["weights"], alone["full ppo"]["weights"])
 
 
 @pytest.mark.parametrize("case", ["bfloat16", "bfloat16 lora", "8bit"])

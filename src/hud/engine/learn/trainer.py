@@ -105,10 +105,11 @@ class Trainer:
             first.device, decoder.dtype if isinstance(decoder, Decoder) else first.dtype
         )
         self._at_once = 1
-        """Passes computed at the same time. 1 with adapters, which a pass of the reference disables, and with `transformers` models."""
+        """Passes computed at the same time. 1 with adapters, which a pass of the reference disables, with shards, which a
+        pass gathers and frees, be it in one process, and with `transformers` models."""
         plain = isinstance(decoder, Decoder) and isinstance(reference, Decoder | None)
         plain = plain and lora is None and not options.compile_layers
-        if plain and first.device.type == "cpu" and self._ranks.count == 1:
+        if plain and first.device.type == "cpu" and ranks is None:
             self._at_once = passes_at_once(sum(one.numel() for one in decoder.parameters()))
         self.last_logprobs: list[Floats] = []
         """Logprobs of the datums of the last `forward_backward`; see `forward`."""
