@@ -78,7 +78,7 @@ def test_a_model_is_made_trained_branched_compared_exported_and_removed(hud, tmp
     assert drawn.count("▶") == 1
 
     compared = json.loads(
-        hud("models compare tiny base head --tasks tasks.py --max-tokens 8 --json")
+        hud("models compare tiny base head --tasks tasks.py --group 2 --max-tokens 8 --json")
     )
     assert compared["tasks"] == 4
     assert compared["difference"]["low"] <= compared["difference"]["mean"]
@@ -105,7 +105,7 @@ def node(name, parent=None, *, active=False, pruned=False, reward=0.5):
     return {
         "id": name, "name": name, "prev_model_checkpoint_id": parent, "is_active": active, "pruned": pruned,
         "metrics": {"loss:sum": -1.0, "action_tokens:sum": 10.0}, "mean_reward": reward, "loss_fn": "ppo",
-        "step": 1, "training_step": None,
+        "step": 1, "training_step": None, "promotion": None,
     }  # fmt: skip
 
 

@@ -5,10 +5,10 @@ import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.test_train import TASKS, ended, make_model, score
 
+from hud.eval.results.promotion import decide
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.model_tree import rows_of
 from hud.platform.models.checkpoint_tree import node_name
-from hud.platform.models.promotion_gate import verdict_of
 from hud.platform.models.records import CheckpointRecord
 from hud.platform.store import tables
 from hud.platform.store.checkpoint_rewards import rewards_of
@@ -211,7 +211,7 @@ async def test_what_needs_deleted_files_is_disabled_and_refused_in_a_sentence(pl
 
 def test_the_gate_says_what_may_be_said():
     def name(head, candidate):
-        return verdict_of("m", head, candidate).name
+        return decide(head, candidate).verdict
 
     lists = lambda rewards: {slug: [value] for slug, value in rewards.items()}  # noqa: E731
     low, high = lists(tasks(0.2)), lists(tasks(0.8))
@@ -219,8 +219,8 @@ def test_the_gate_says_what_may_be_said():
     assert name(high, low) == "worse"
     assert name(low, low) == "unclear"
     assert name(low, {}) == "unknown"
-    few = verdict_of("m", lists(tasks(0.2, 3)), lists(tasks(0.8, 3)))
-    assert few.name == "unclear"
+    few = decide(lists(tasks(0.2, 3)), lists(tasks(0.8, 3)))
+    assert few.verdict == "unclear"
     assert "too few tasks" in few.sentence
 
 

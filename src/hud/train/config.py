@@ -42,7 +42,18 @@ class SubagentConfig(BaseModel):
 
 # They say how to run, show or store, not what is learned: changing them continues the same run.
 _NOT_THE_EXPERIMENT = frozenset(
-    {"keep", "keep_every", "max_concurrent", "rollout_timeout", "metrics_file", "plot"}
+    {
+        "keep",
+        "keep_every",
+        "max_concurrent",
+        "rollout_timeout",
+        "metrics_file",
+        "plot",
+        "promote",
+        "min_gain",
+        "max_regression",
+        "critical",
+    }
 )
 
 
@@ -134,9 +145,19 @@ class TrainConfig(BaseModel):
     eval_every: int = Field(default=10, ge=0)
     """Steps between held-out scores; 0: only before and after."""
     eval_group: int = Field(default=1, ge=1)
-    """Runs of each held-out task."""
+    """Runs of each held-out task. Where not given with `promote = "gate"`: 5."""
     eval_temperature: float = Field(default=1.0, ge=0)
     """Of sampling for held-out scores; 0 is greedy."""
+
+    promote: Literal["always", "gate"] = "always"
+    """`always`: every step moves the head. `gate`: a fork is trained, `MODEL-candidate-N`, and the model's head moves only to
+    checkpoints whose held-out score passes the gate."""
+    min_gain: float = 0.0
+    """Gate: held-out gain on the head that must be exceeded."""
+    max_regression: float = Field(default=0.05, ge=0)
+    """Gate: largest loss of mean reward that a critical subset may have."""
+    critical: list[str] = Field(default_factory=list)
+    """Gate: subsets of the held-out tasks that must not regress, as COLUMN=VALUE of the tasks' columns."""
 
     subagents: dict[str, SubagentConfig] = Field(default_factory=dict)
     """Players of subagents: a model's slug, by the tool's name or by the model that the environment gives it.
@@ -166,12 +187,14 @@ class TrainConfig(BaseModel):
         }
 
     @model_validator(mode="after")
-    def _sampling_ahead(self) -> TrainConfig:
+    def _defaults_of_modes(self) -> TrainConfig:
         given = self.model_fields_set
         if "max_concurrent" not in given:
             self.max_concurrent = rollouts_at_once(self.max_lag)
         if self.max_lag and "loss" not in given:
             self.loss, self.loss_config = "ppo", {"dual_clip": 3.0, **self.loss_config}
+        if self.promote == "gate" and "eval_group" not in given:
+            self.eval_group = 5
         return self
 
     @model_validator(mode="after")
@@ -180,6 +203,10 @@ class TrainConfig(BaseModel):
         if self.max_lag and self.joined:
             raise ValueError(
                 "subagents that learn along (joined) learn from the same step, so max_lag must be 0 with them"
+            )
+        if self.promote == "gate" and self.joined:
+            raise ValueError(
+                "the gate judges the policy alone, so subagents that learn along (joined) cannot go with promote='gate'"
             )
         if self.stale == "correct" and not self.bounds_ratios:
             raise ValueError(

@@ -25,6 +25,7 @@ from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.convergence import Convergence
 from hud.train.learner import Learner
+from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
@@ -59,6 +60,8 @@ class TrainReport:
     head: str | None = None
     best: str | None = None
     """Checkpoint of the best held-out score."""
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    """Answers of the gate in this call, oldest first; none without `promote = "gate"`."""
     groups_replaced: int = 0
     groups_without_spread: int = 0
     seconds: float = 0.0
@@ -100,6 +103,10 @@ async def train(
     if held_out or config.held_out:
         scored = load_tasks(held_out, config.held_out or "", "held-out tasks")
     config = _checked(config, chosen, reporter)
+    promotions = None
+    if config.promote == "gate":
+        promotions = await Promotions.open(connect(), config, scored, reporter, fresh=fresh)
+        config = promotions.config
     if runtime is None:
         from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
 
@@ -124,7 +131,7 @@ async def train(
                 stack.push_async_callback(joined[-1].close)
         for note in policy.run.notes:
             reporter.note(note)
-        return await _Loop(policy, joined, chosen, scored, rollouts).run_to_end()
+        return await _Loop(policy, joined, chosen, scored, rollouts, promotions).run_to_end()
 
 
 def _checked(config: TrainConfig, tasks: list[Task], reporter: Reporter) -> TrainConfig:
@@ -153,6 +160,7 @@ class _Loop:
         tasks: list[Task],
         held_out: list[Task],
         rollouts: Rollouts,
+        promotions: Promotions | None,
     ) -> None:
         self.policy = policy
         self.learners = [*joined, policy]
@@ -160,6 +168,8 @@ class _Loop:
         self.config, self.run = policy.config, policy.run
         self.tasks, self.held_out = tasks, held_out
         self.rollouts, self.reporter, self.stop = rollouts, rollouts.reporter, rollouts.stop
+        self.promotions = promotions
+        """With `promote = "gate"`: the gate to the model's head."""
         self.stream: RolloutStream | None = None
         """With `max_lag`: the groups that are played ahead."""
         self.models: Models = {}
@@ -289,8 +299,11 @@ class _Loop:
         score = await self.rollouts.score(await self._models(step), self.held_out, step)
         if score is not None:
             score = replace(score, checkpoint_id=self.run.head)
-            await self.run.add_score(score)
             self.reporter.scored(score)
+            if self.promotions is not None:
+                await self.promotions.consider(score, self.run.scores)
+            # Last: a score whose judgement was lost with this process is taken and judged again.
+            await self.run.add_score(score)
         elif not self.stop.stopping:
             raise UsageError("No held-out run was measured: every one failed. hud jobs shows why.")
 
@@ -308,6 +321,7 @@ class _Loop:
             history=await run.history(),
             head=run.head,
             best=None if best is None else best.checkpoint_id,
+            decisions=[] if self.promotions is None else self.promotions.decisions,
             groups_replaced=self.replaced,
             groups_without_spread=self.no_signal,
             seconds=seconds,

@@ -39,7 +39,14 @@ def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
 def head(slug: str, target: str | None, as_json: bool) -> None:
     """Show the checkpoint that serves, or make another one serve."""
     if target is not None:
-        ask("put", model_path(slug, "head"), {"checkpoint_id": target})
+        moved = ask("put", model_path(slug, "head"), {"checkpoint_id": target})
+        if moved["round_the_gate"]:
+            cure = f" With evidence: hud models promote {slug} {target} --taskset TASKS"
+            click.echo(
+                f"Warning: this goes round the gate, through which the head of {slug} moves: nothing shows that {target} is "
+                f"better.{'' if moved['checkpoint_id'] is None else cure}",
+                err=True,
+            )
     from hud.cli.models.tree import statistics_of
 
     nodes = ask("get", model_path(slug, "checkpoints"))

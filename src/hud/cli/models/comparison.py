@@ -1,72 +1,225 @@
-"""`hud models compare`: two checkpoints on the same tasks."""
+"""`hud models compare | promote`: two checkpoints on the same tasks, and the gate between them and the head."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hud.cli.models.options import as_json_option, runtime_option
 from hud.cli.output import console, print_json, table
+from hud.cli.platform_requests import run
 from hud.eval.results.intervals import with_interval
+
+if TYPE_CHECKING:
+    from hud.eval import Taskset
+    from hud.eval.results.promotion import Gate, Subsets
+    from hud.train.config import TrainConfig
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+HELD = 1
+"""Exit code of a checkpoint that the gate holds."""
+
+
+def _playing_options(*tasks: str, group: int) -> Callable[[Function], Function]:
+    """Options of playing tasks with two checkpoints; `group` is the default number of runs of each task."""
+
+    def decorate(function: Function) -> Function:
+        for option in (
+            as_json_option,
+            runtime_option,
+            click.option("--seed", type=int, default=0, show_default=True),
+            click.option(
+                "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True
+            ),
+            click.option("--max-turns", type=click.IntRange(min=1), default=10, show_default=True),
+            click.option(
+                "--group",
+                type=click.IntRange(min=1),
+                default=group,
+                show_default=True,
+                help="Runs of each task and checkpoint, paired by seed.",
+            ),
+            click.option(
+                *tasks,
+                "tasks",
+                metavar="TASKS",
+                type=click.Path(path_type=Path),
+                required=True,
+                help="Tasks to play: a file or folder.",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 @click.command()
 @click.argument("slug")
 @click.argument("first")
 @click.argument("second")
-@click.option(
-    "--tasks",
-    metavar="TASKS",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Tasks to play.",
-)
-@click.option(
-    "--group", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each."
-)
-@click.option("--max-turns", type=click.IntRange(min=1), default=10, show_default=True)
-@click.option("--max-tokens", type=click.IntRange(min=1), default=256, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
-@runtime_option
-@as_json_option
-def compare(
-    slug: str,
-    first: str,
-    second: str,
-    tasks: Path,
-    group: int,
-    max_turns: int,
-    max_tokens: int,
-    seed: int,
-    runtime: str,
-    as_json: bool,
-) -> None:
+@_playing_options("--tasks", group=1)
+def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **playing: Any) -> None:
     """Play the same tasks with two checkpoints (ids, names, head or base) and tell which is better."""
+    from hud.train.monitoring.scoring import compare as compare_checkpoints
+
+    taskset, config, where = _playing(slug, tasks, playing)
+    found = run(compare_checkpoints(config, first, second, taskset, runtime=where))
+    shown = found.as_dict()
+    if as_json:
+        print_json(shown)
+        return
+    rows = table("checkpoint", "mean reward, 95% interval")
+    for name, score in ((first, found.first_score), (second, found.second_score)):
+        rows.add_row(name, with_interval(score.mean, score.low, score.high))
+    rows.add_row("difference", _signed(shown["difference"]))
+    out = console()
+    out.print(rows)
+    out.print(
+        f"On {found.difference.tasks} tasks: {found.verdict}. {shown['evidence']}", markup=False
+    )
+    _print_subsets(shown["subsets"])
+
+
+@click.command()
+@click.argument("slug")
+@click.argument("checkpoint")
+@click.option(
+    "--from",
+    "source",
+    metavar="MODEL",
+    help="Fork of SLUG that has the checkpoint, such as the candidate of a gated training run.",
+)
+@click.option(
+    "--min-gain",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Gain of mean reward that must be exceeded, over all tasks.",
+)
+@click.option(
+    "--max-regression",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Largest loss of mean reward that a critical subset may have.",
+)
+@click.option(
+    "--critical",
+    metavar="COLUMN=VALUE",
+    multiple=True,
+    help="Tasks, by one of their columns, that must not regress. Repeatable.",
+)
+@click.option(
+    "--force", is_flag=True, help="Promote whatever the gate says; recorded with the checkpoint."
+)
+@_playing_options("--taskset", "--tasks", group=5)
+def promote(
+    slug: str,
+    checkpoint: str,
+    source: str | None,
+    min_gain: float,
+    max_regression: float,
+    critical: tuple[str, ...],
+    force: bool,
+    tasks: Path,
+    as_json: bool,
+    **playing: Any,
+) -> int:
+    """Make CHECKPOINT the head where it is shown to be better, and to break no critical subset.
+
+    Plays TASKS with the head and with CHECKPOINT on the same seeds. Exit code 0: promoted; 1: held.
+    """
+    from hud.eval.results.promotion import Gate, subsets_of
+
+    gate = Gate(min_gain, max_regression, critical)
+    taskset, config, where = _playing(slug, tasks, playing)
+    subsets = subsets_of({task.slug: task.columns for task in taskset})
+    gate.check(subsets)
+    found = run(
+        _promote(config, source or slug, checkpoint, taskset, gate, subsets, force, runtime=where)
+    )
+    if as_json:
+        print_json(found)
+    else:
+        _tell(found, slug, checkpoint)
+    return 0 if found["moved"] else HELD
+
+
+async def _promote(
+    config: TrainConfig,
+    source: str,
+    checkpoint: str,
+    tasks: Taskset,
+    gate: Gate,
+    subsets: Subsets,
+    force: bool,
+    *,
+    runtime: Any,
+) -> dict[str, Any]:
+    """Play the head and the candidate, and ask the platform to move the head."""
     from dataclasses import asdict
 
+    from hud.cli.platform_requests import model_path
+    from hud.client import connect
+    from hud.train.monitoring.scoring import play
+
+    # A checkpoint that is not there is refused before anything is played.
+    node = await connect().get(model_path(source, "checkpoints", checkpoint))
+    candidate = config.model_copy(update={"model": source})
+    played = [(config, "head"), (candidate, node["id"])]
+    jobs = [await play(one, which, tasks, runtime=runtime) for one, which in played]
+    body = {
+        "checkpoint_id": node["id"],
+        "source_model_id": source,
+        "jobs": [job.id for job in jobs],
+        "gate": asdict(gate),
+        "subsets": subsets,
+        "force": force,
+    }
+    found: dict[str, Any] = await connect().post(model_path(config.model, "promote"), body)
+    return found
+
+
+def _playing(slug: str, tasks: Path, given: dict[str, Any]) -> tuple[Taskset, TrainConfig, Any]:
+    """Return the tasks, the configuration that plays them, and where."""
     from hud.eval import Taskset
     from hud.train.config import make_config
-    from hud.train.monitoring.scoring import compare as compare_checkpoints
     from hud.train.rollouts.runtimes import runtime_named
 
-    values = {"model": slug, "eval_group": group, "max_turns": max_turns, "max_tokens": max_tokens}
-    config = make_config({**values, "seed": seed})
+    runtime, group = given.pop("runtime"), given.pop("group")
     taskset = Taskset.from_file(tasks)
-    where = runtime_named(runtime, list(taskset))
-    found = asyncio.run(compare_checkpoints(config, first, second, taskset, runtime=where))
-    if as_json:
-        print_json({**asdict(found), "verdict": found.verdict})
+    config = make_config({"model": slug, "eval_group": group, **given})
+    return taskset, config, runtime_named(runtime, list(taskset))
+
+
+def _tell(found: dict[str, Any], slug: str, checkpoint: str) -> None:
+    out = console()
+    verb = "Promoted" if found["promoted"] else "Forced" if found["moved"] else "Held"
+    out.print(f"{verb}: {checkpoint} of {found['from']['model']}.", markup=False)
+    for reason in found["reasons"]:
+        out.print(f"  {reason}", markup=False)
+    for note in found["notes"]:
+        out.print(f"  Note: {note}", markup=False)
+    _print_subsets(found["subsets"])
+    if found["moved"]:
+        out.print(f"{slug} serves {found['checkpoint_id']}.", markup=False)
+
+
+def _print_subsets(subsets: list[dict[str, Any]]) -> None:
+    if not subsets:
         return
-    shown = table("checkpoint", "mean reward, 95% interval")
-    rows = (
-        (first, found.first_score),
-        (second, found.second_score),
-        ("difference", found.difference),
-    )
-    for name, score in rows:
-        signed = name == "difference"
-        shown.add_row(name, with_interval(score.mean, score.low, score.high, signed=signed))
-    console().print(shown)
-    console().print(f"On {found.tasks} tasks: {found.verdict}.", markup=False)
+    rows = table("subset", "tasks", "difference, 95% interval", "p (Holm)", "verdict")
+    for one in subsets:
+        verdict = "no difference shown" if one["verdict"] == "noise" else one["verdict"]
+        rows.add_row(
+            one["name"], str(one["tasks"]), _signed(one), f"{one['adjusted']:.3f}", verdict
+        )
+    console().print(rows)
+
+
+def _signed(difference: dict[str, Any]) -> str:
+    return with_interval(difference["mean"], difference["low"], difference["high"], signed=True)

@@ -6,7 +6,7 @@ import click
 
 from hud.cli.models.adding import add, fork
 from hud.cli.models.checkpoints import checkpoints, discard, export, head, name
-from hud.cli.models.comparison import compare
+from hud.cli.models.comparison import compare, promote
 from hud.cli.models.creation import create
 from hud.cli.models.options import as_json_option
 from hud.cli.models.vllm import vllm
@@ -65,5 +65,17 @@ def rm(slug: str, yes: bool, as_json: bool) -> None:
     tell(as_json, {"removed": name}, f"Removed {name}.")
 
 
-for _command in (fork, add, create, checkpoints, head, name, discard, compare, export, vllm):
+for _command in (
+    fork,
+    add,
+    create,
+    checkpoints,
+    head,
+    name,
+    discard,
+    compare,
+    promote,
+    export,
+    vllm,
+):
     command.add_command(_command)

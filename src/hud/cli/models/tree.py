@@ -85,6 +85,8 @@ def _figures(node: dict[str, Any], branch: str | None) -> list[str]:
         notes.append(f"training step {step}")
     if learned_from is not None and number(learned_from) != reward:
         notes.append(f"learned from {number(learned_from)}")
+    if node["promotion"] is not None:
+        notes.append("promotion forced" if node["promotion"]["forced"] else "promoted")
     if node["pruned"]:
         notes.append("files deleted")
     return [reward, number(loss_per_token(metrics), 4), node["loss_fn"] or "", ", ".join(notes)]
@@ -159,9 +161,15 @@ def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
     metrics = node["metrics"]
     counts = [("num_traces", "run"), ("num_datums", "sequence"), ("num_tokens", "token")]
     learned = [count(node[name], noun) for name, noun in counts if node.get(name) is not None]
+    promotion = node["promotion"]
+    promoted = []
+    if promotion is not None:
+        how = "forced, held by the gate" if promotion["forced"] else "by the gate"
+        promoted = [("promoted", f"{how}: {' '.join(promotion['reasons'])}")]
     rows = [
         ("made", node["created_at"][:16].replace("T", " ")),
         ("from", names.get(node["prev_model_checkpoint_id"] or "", "base")),
+        *promoted,
         ("reward", number(node["mean_reward"])),
         ("learned from", ", ".join(learned) or "–"),
         (

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from hud.train.recipe import Recipe, StageReport
     from hud.train.supervised.warm_up import WarmUpReport
 
-_REPEATED = {"loss_config": "KEY=NUMBER", "subagents": "NAME=MODEL", "joined": "MODEL"}
+_REPEATED = {
+    "loss_config": "KEY=NUMBER",
+    "subagents": "NAME=MODEL",
+    "joined": "MODEL",
+    "critical": "COLUMN=VALUE",
+}
 _WARM_UP_ONLY = ("epochs", "batch", "min_reward")
 
 
@@ -108,7 +113,7 @@ def command(
     values = {"model": model, "tasks": tasks, **given}
     values["loss_config"] = _numbers(given["loss_config"]) or None
     values["subagents"] = dict(pairs("subagents", "NAME=MODEL", given["subagents"])) or None
-    values["joined"] = list(given["joined"]) or None
+    values |= {name: list(given[name]) or None for name in ("joined", "critical")}
     values = {name: value for name, value in values.items() if value is not None}
     supervised = {name: values.pop(name) for name in _WARM_UP_ONLY if name in values}
     if from_job is not None:
@@ -219,7 +224,7 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
     if report.plot is not None:
         out.print(f"  curves   {report.plot}", markup=False)
     if report.finished:
-        out.print(f"Next: hud models checkpoints {config.model}", markup=False)
+        out.print(f"Next: hud models checkpoints {report.model}", markup=False)
     else:
         out.print("Give the same command again to go on.")
 

@@ -1,42 +1,63 @@
-"""Two jobs on the same tasks, compared task by task: what got better, what got worse, what is noise."""
+"""Paired comparison of two sets of runs on the same tasks: differences, intervals, p-values, and the evidence still missing.
+
+The unit is the task: a task's difference is the mean over its seeds, paired by attempt. Differences of tasks are resampled
+by the wild cluster bootstrap with Rademacher weights and the null imposed (Cameron, Gelbach and Miller, 2008), which for
+a mean is the sign-flip test. Inverted, it says that the means of random subsets of tasks are as likely above as below
+the true difference (Hartigan, 1969), so the interval is two quantiles of them. It is exact, whatever the number of tasks,
+where both sides are one policy; a percentile bootstrap is too narrow below about thirty tasks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from math import comb
-from statistics import fmean
-from typing import Literal
+from math import ceil, comb
+from statistics import NormalDist, fmean, stdev, variance
+from typing import Literal, Protocol
 
 import numpy as np
 
-from hud.eval.results.intervals import Interval, clustered_interval
-from hud.eval.results.run_summary import RunSummary
-from hud.eval.results.statistics import Floats, rewards_by_task
+from hud.eval.results.statistics import Floats
 
 LEVEL = 0.05
-"""A task that did not change is called better or worse this often, at most."""
+"""Two-sided: what did not change is called better or worse this often, at most."""
+POWER = 0.8
+"""Chance of finding a difference by which `Difference.needed` and `Difference.detectable` are computed."""
+FEWEST_TASKS = 6
+"""With five, the most extreme of 2^5 sign patterns comes up by chance in 6% of cases: no verdict at 5% is possible."""
+RESAMPLES = 4_999
+"""Random subsets, where there are more subsets than that; with twelve tasks or fewer all are taken."""
 MOST_SPLITS = 20_000
 """Ways to deal out the runs of a task up to which all are tried; beyond, so many are drawn."""
+_SEED = 0
+_CELLS_AT_ONCE = 4_000_000
+_DIGITS = 12
+"""Means are rounded to these decimal places: sums in different orders must tie with zero alike."""
+_REACH = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
+"""Standard errors between zero and a difference that is found with `POWER`: 2.8."""
 
+Rewards = Mapping[str, Sequence[float | None]]
+"""Rewards by task, one place for each attempt; None: not measured."""
 Verdict = Literal["better", "worse", "noise"]
 Direction = Literal["better", "worse", "same"]
 
 
 @dataclass(frozen=True)
 class TaskChange:
-    """One task in two jobs."""
+    """One task on both sides."""
 
     slug: str
     before: float
     """Mean reward."""
     after: float
     runs: tuple[int, int]
-    """Measured runs of each job."""
+    """Measured runs of each side."""
     chance: float
     """p-value: probability that runs of one policy, split at random, differ as much; from 0 to 1."""
+    by_seed: tuple[float, ...] = ()
+    """Difference of each pair of runs; empty where runs cannot be paired."""
 
     @property
     def difference(self) -> float:
@@ -46,32 +67,100 @@ class TaskChange:
     @property
     def direction(self) -> Direction:
         """Sign of the difference, whether or not chance explains it."""
-        if self.difference == 0:
-            return "same"
-        return "better" if self.difference > 0 else "worse"
+        return _direction(self.difference)
 
     @property
     def verdict(self) -> Verdict:
         """Better or worse where chance hardly explains it; with one run on either side it always may."""
-        if self.chance > LEVEL or self.difference == 0:
-            return "noise"
-        return "better" if self.difference > 0 else "worse"
+        return _verdict(self.difference, self.chance)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Evidence that would show a difference with `POWER`."""
+
+    tasks: int
+    """Tasks, with as many runs of each as there were."""
+    runs: int | None
+    """Runs of each of the same tasks; None where tasks differ too much for more runs to suffice."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean difference of some tasks, after minus before."""
+
+    name: str
+    """Subset as `COLUMN=VALUE`; `all tasks`."""
+    tasks: int
+    runs: float
+    """Mean number of runs of a task, on the side that has fewer."""
+    mean: float
+    low: float | None
+    """95% interval; None with fewer than `FEWEST_TASKS` units."""
+    high: float | None
+    p_value: float
+    """Two-sided, of no difference."""
+    adjusted: float
+    """p-value after Holm's correction for the number of subsets."""
+    unit: Literal["tasks", "runs"]
+    """Resampled unit. `runs`, of fewer than `FEWEST_TASKS` tasks: the verdict is about these very tasks."""
+    deviation: float
+    """Standard deviation of the units' differences."""
+    noise: float
+    """Variance of the difference of a pair of runs within a task."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Better or worse where chance hardly explains the difference, among all subsets."""
+        return _verdict(self.mean, self.adjusted)
+
+    @property
+    def units(self) -> float:
+        """Number of resampled units."""
+        return self.tasks if self.unit == "tasks" else self.tasks * self.runs
+
+    @property
+    def detectable(self) -> float:
+        """Smallest difference that as many tasks and runs would show with `POWER`."""
+        return float(_REACH * self.deviation / max(self.units, 1) ** 0.5)
+
+    def needed(self, threshold: float = 0.0) -> Needed | None:
+        """Return the evidence that shows `mean` to differ from `threshold`; None where they are equal."""
+        distance = abs(self.mean - threshold)
+        if distance < 10**-_DIGITS:
+            return None
+        units = max(FEWEST_TASKS, ceil((_REACH * self.deviation / distance) ** 2))
+        if self.unit == "runs":
+            return Needed(ceil(units / max(self.runs, 1.0)), ceil(units / self.tasks))
+        # Variance of a task's difference: that of its true difference, and its runs' noise.
+        true = max(0.0, self.deviation**2 - self.noise / self.runs)
+        left = self.tasks * (distance / _REACH) ** 2 - true
+        runs = ceil(self.noise / left) if left > 0 and self.noise > 0 else None
+        return Needed(units, runs)
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """Two jobs, on the tasks that were measured in both."""
+    """Two sets of runs, on the tasks that were measured in both."""
 
     changes: tuple[TaskChange, ...]
-    """In the order of the first job."""
-    before: float | None
-    """Mean over the tasks of their mean rewards; None where no task was measured in both."""
-    after: float | None
-    difference: Interval | None
-    """95% interval of the mean difference, over tasks; None for fewer than two tasks."""
+    """In the order of the first side."""
+    overall: Difference | None
+    """None where no task was measured on both sides."""
+    subsets: tuple[Difference, ...]
     only_before: tuple[str, ...]
-    """Tasks that were not measured in the second job."""
+    """Tasks that were not measured on the second side."""
     only_after: tuple[str, ...]
+
+    @property
+    def before(self) -> float | None:
+        """Mean over the tasks of their mean rewards; None where no task was measured on both sides."""
+        return fmean(change.before for change in self.changes) if self.changes else None
+
+    @property
+    def after(self) -> float | None:
+        """The same of the second side."""
+        return fmean(change.after for change in self.changes) if self.changes else None
 
     @property
     def counts(self) -> dict[Direction, int]:
@@ -83,42 +172,74 @@ class Pairing:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Conclusion from the interval of the mean difference. None: no task was measured in both jobs.
+        """Conclusion about all tasks: better or worse where the interval leaves zero out. None: no task on both sides.
 
-        A single task has no interval over tasks: the permutation test over its runs decides.
+        The permutation test over runs decides about a single task that has no interval.
         """
-        if not self.changes:
+        if self.overall is None:
             return None
-        if self.difference is None:
+        if self.overall.low is None and len(self.changes) == 1:
             return self.changes[0].verdict
-        if self.difference.low <= 0 <= self.difference.high:
-            return "noise"
-        return "better" if self.difference.low > 0 else "worse"
+        return self.overall.verdict
 
 
-def pair(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> Pairing:
-    """Compare the runs of two jobs; what was not measured enters nothing."""
-    first, second = rewards_by_task(before), rewards_by_task(after)
-    both = [slug for slug in first if slug in second]
-    changes = tuple(
-        TaskChange(
-            slug=slug,
-            before=fmean(first[slug]),
-            after=fmean(second[slug]),
-            runs=(len(first[slug]), len(second[slug])),
-            chance=chance_of(tuple(sorted(first[slug])), tuple(sorted(second[slug]))),
-        )
-        for slug in both
-    )
-    differences = [[change.difference] for change in changes]
+class Attempt(Protocol):
+    """A run: which task, which attempt, and its reward."""
+
+    @property
+    def slug(self) -> str: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+    @property
+    def reward(self) -> float | None: ...
+
+
+def rewards_by_attempt(runs: Iterable[Attempt]) -> dict[str, list[float | None]]:
+    """Return the rewards of each task in the order of its attempts, which have the same seeds in every job."""
+    found: dict[str, list[float | None]] = {}
+    for run in sorted(runs, key=lambda run: run.attempt):
+        found.setdefault(run.slug, []).append(run.reward)
+    return found
+
+
+def pair(
+    before: Rewards, after: Rewards, subsets: Mapping[str, Collection[str]] | None = None
+) -> Pairing:
+    """Compare rewards task by task; what was not measured enters nothing. `subsets`: names to slugs of their tasks.
+
+    Runs are paired by place where a task has as many places on both sides: a pair of which one run was not measured is
+    left out.
+    """
+    found = {slug: _change(slug, before[slug], after.get(slug, ())) for slug in before}
+    changes = tuple(change for change in found.values() if change is not None)
+    parts = []
+    for name, slugs in (subsets or {}).items():
+        inside = [change for change in changes if change.slug in slugs]
+        if inside:
+            parts.append(_difference(inside, name))
+    adjusted = holm([part.p_value for part in parts])
+    known = {change.slug for change in changes}
     return Pairing(
         changes=changes,
-        before=fmean(change.before for change in changes) if changes else None,
-        after=fmean(change.after for change in changes) if changes else None,
-        difference=clustered_interval(differences),
-        only_before=tuple(slug for slug in first if slug not in second),
-        only_after=tuple(slug for slug in second if slug not in first),
+        overall=_difference(changes, "all tasks") if changes else None,
+        subsets=tuple(
+            replace(part, adjusted=value) for part, value in zip(parts, adjusted, strict=True)
+        ),
+        only_before=tuple(slug for slug in before if slug not in known and _measured(before[slug])),
+        only_after=tuple(slug for slug in after if slug not in known and _measured(after[slug])),
     )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number by Holm's step-down method (1979): family-wise error at most the level."""
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = highest
+    return adjusted
 
 
 @lru_cache(maxsize=20_000)
@@ -135,6 +256,102 @@ def chance_of(before: tuple[float, ...], after: tuple[float, ...]) -> float:
     orders = np.random.default_rng(0).permuted(np.tile(np.arange(total), (MOST_SPLITS, 1)), axis=1)
     as_far = int(np.sum(_differences(values, orders[:, :size]) >= observed - 1e-12))
     return (as_far + 1) / (MOST_SPLITS + 1)  # The split that was observed is one of them.
+
+
+def _change(
+    slug: str, before: Sequence[float | None], after: Sequence[float | None]
+) -> TaskChange | None:
+    paired = len(before) == len(after)
+    if paired:
+        pairs = [
+            (one, other)
+            for one, other in zip(before, after, strict=True)
+            if one is not None and other is not None
+        ]
+        first, second = [one for one, _ in pairs], [other for _, other in pairs]
+    else:
+        first, second = _measured(before), _measured(after)
+    if not first or not second:
+        return None
+    return TaskChange(
+        slug=slug,
+        before=fmean(first),
+        after=fmean(second),
+        runs=(len(first), len(second)),
+        chance=chance_of(tuple(sorted(first)), tuple(sorted(second))),
+        by_seed=tuple(b - a for a, b in zip(first, second, strict=True)) if paired else (),
+    )
+
+
+def _difference(changes: Sequence[TaskChange], name: str) -> Difference:
+    """Return the difference of some tasks, with resampled runs where tasks are too few."""
+    ordered = sorted(changes, key=lambda change: change.slug)
+    unit: Literal["tasks", "runs"] = "tasks" if len(ordered) >= FEWEST_TASKS else "runs"
+    values = [change.difference for change in ordered]
+    if unit == "runs":
+        values = [value for change in ordered for value in change.by_seed] or values
+    enough = len(values) >= FEWEST_TASKS
+    low, high, p_value = _resampled(tuple(values)) if enough else (None, None, 1.0)
+    within = [variance(change.by_seed) for change in ordered if len(change.by_seed) > 1]
+    return Difference(
+        name=name,
+        tasks=len(ordered),
+        runs=fmean(min(change.runs) for change in ordered),
+        mean=fmean(values),
+        low=low,
+        high=high,
+        p_value=p_value,
+        adjusted=p_value,
+        unit=unit,
+        deviation=stdev(values) if len(values) > 1 else 0.0,
+        noise=fmean(within) if within else 0.0,
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _resampled(values: tuple[float, ...]) -> tuple[float, float, float]:
+    """Return the interval of the mean and the two-sided p-value of zero; at least `FEWEST_TASKS` values.
+
+    p of "at most x" is the share of subset means at or below x, the empty subset counted among them.
+    """
+    means = np.sort(np.round(_subset_means(np.array(values)), _DIGITS))
+    total = len(means) + 1
+    tail = int(LEVEL / 2 * total) - 1
+    at_most, at_least = 1 + int(np.sum(means <= 0)), 1 + int(np.sum(means >= 0))
+    p_value = min(1.0, 2 * min(at_most, at_least) / total)
+    return float(means[tail]), float(means[-1 - tail]), p_value
+
+
+def _subset_means(values: Floats) -> Floats:
+    """Means of all non-empty subsets, or of `RESAMPLES` random ones."""
+    count = len(values)
+    if 2**count - 1 <= RESAMPLES:
+        chosen = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
+        exact: Floats = chosen @ values / chosen.sum(axis=1)
+        return exact
+    rng = np.random.default_rng(_SEED)
+    chunk = max(1, _CELLS_AT_ONCE // count)
+    means = []
+    for start in range(0, RESAMPLES, chunk):
+        chosen = rng.integers(0, 2, size=(min(chunk, RESAMPLES - start), count), dtype=np.int8)
+        sizes = chosen.sum(axis=1, dtype=np.int64)
+        means.append((chosen @ values)[sizes > 0] / sizes[sizes > 0])
+    return np.concatenate(means)
+
+
+def _measured(rewards: Sequence[float | None]) -> list[float]:
+    return [reward for reward in rewards if reward is not None]
+
+
+def _direction(difference: float) -> Direction:
+    if difference == 0:
+        return "same"
+    return "better" if difference > 0 else "worse"
+
+
+def _verdict(difference: float, p_value: float) -> Verdict:
+    direction = _direction(difference)
+    return "noise" if p_value > LEVEL or direction == "same" else direction
 
 
 def _differences(values: Floats, splits: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Floats:

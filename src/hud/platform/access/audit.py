@@ -18,6 +18,8 @@ Action = Literal[
     "secret set",
     "secret removed",
     "head moved",
+    "head promoted",
+    "head forced",
     "training launched",
     "taskset changed",
     "environment built",

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
-from hud.platform.models.checkpoint_files import SAMPLER, remove_unfinished, verify_checkpoint
+from hud.platform.models.checkpoint_files import (
+    SAMPLER,
+    link_or_copy,
+    read_manifest,
+    remove_unfinished,
+    verify_checkpoint,
+    write_checkpoint,
+)
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord, Weights
 from hud.platform.store import Store, tables
-from hud.trace import plain
+from hud.trace import new_id, now, plain
 
 _SHORTEST_PREFIX = 4
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
@@ -196,9 +204,8 @@ class Tree:
         Raises `ConflictError` where the head is no longer `expected_head`: it was moved meanwhile.
         """
         models = tables.models
-        values = {**asdict(node), "folder": str(node.folder)}
         with self.store.begin() as connection:
-            connection.execute(sa.insert(tables.checkpoints).values(**values))
+            connection.execute(sa.insert(tables.checkpoints).values(**_row(node)))
             same_head = (
                 models.c.head_checkpoint_id.is_(None)
                 if expected_head is None
@@ -220,6 +227,37 @@ class Tree:
             self.verify(self.get(checkpoint_id), model)
         update = sa.update(tables.models).where(tables.models.c.id == model.id)
         self.store.write(update.values(head_checkpoint_id=checkpoint_id))
+
+    def adopt(self, model: ModelRecord, node: CheckpointRecord) -> CheckpointRecord:
+        """Add a fork's checkpoint under the head of `model`, sharing its files; the head stays where it is."""
+        identifier, place = new_id(), self.place(model.id)
+        manifest = read_manifest(self.present(node, model))
+        name = node_name(node.step, identifier)
+        made: dict[str, Any] = {
+            "id": identifier,
+            "model_id": model.id,
+            "parent_id": model.head_checkpoint_id,
+        }
+        write_checkpoint(
+            place / name,
+            manifest.model_copy(update={**made, "idempotency_key": None}),
+            lambda folder: _share(node, manifest.files, folder),
+        )
+        metrics = {key: one for key, one in node.metrics.items() if key != "idempotency_key"}
+        adopted = replace(
+            node, **made, name=name, folder=place / name, created_at=now(), metrics=metrics
+        )
+        self.store.write(sa.insert(tables.checkpoints).values(**_row(adopted)))
+        return adopted
+
+    def annotate(self, checkpoint_id: str, metrics: Mapping[str, Any]) -> None:
+        """Add to what is recorded with a checkpoint."""
+        nodes = tables.checkpoints
+        with self.store.begin() as connection:
+            same = nodes.c.id == checkpoint_id
+            known = connection.execute(sa.select(nodes.c.metrics).where(same)).scalar_one()
+            merged = {**(known or {}), **metrics}
+            connection.execute(sa.update(nodes).where(same).values(metrics=merged))
 
     def prune(self, model: ModelRecord, keep: Collection[str]) -> list[CheckpointRecord]:
         """Delete the files of a model's checkpoints other than `keep`; their nodes stay in the tree."""
@@ -249,6 +287,18 @@ def is_named(node: CheckpointRecord) -> bool:
 def node_name(step: int, identifier: str) -> str:
     """Return a checkpoint's name: readable, and unique across branches."""
     return f"step-{step}-{identifier[:6]}"
+
+
+def _share(node: CheckpointRecord, files: Collection[str], folder: Path) -> None:
+    """Link or copy a checkpoint's files into a fresh folder."""
+    assert node.folder is not None
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(node.folder / name, folder / name)
+
+
+def _row(node: CheckpointRecord) -> dict[str, Any]:
+    return {**asdict(node), "folder": str(node.folder)}
 
 
 def _record(row: sa.Row[tuple[object, ...]]) -> CheckpointRecord:

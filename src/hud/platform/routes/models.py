@@ -31,6 +31,7 @@ from hud.platform.dependencies import (
     Who,
 )
 from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
+from hud.platform.models.promotion import PROMOTION, goes_round_the_gate
 from hud.platform.models.records import (
     CheckpointRecord,
     ModelConfig,
@@ -228,7 +229,13 @@ async def set_head(
     await engine.call(model, MoveHead(checkpoint=checkpoint), client)
     moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": checkpoint}
     await asyncio.to_thread(audit.note, "head moved", model.slug, **moved)
-    return {"id": dashed(model.id), "model_name": model.slug, "checkpoint_id": checkpoint}
+    round_the_gate = await asyncio.to_thread(goes_round_the_gate, registry, model, checkpoint)
+    return {
+        "id": dashed(model.id),
+        "model_name": model.slug,
+        "checkpoint_id": checkpoint,
+        "round_the_gate": round_the_gate,
+    }
 
 
 # Like a provider's: an address that this server will call, and which key goes there.
@@ -357,5 +364,6 @@ def _checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:
         "step": node.step,
         "training_step": node.training_step,
         "idempotency_key": node.metrics.get("idempotency_key"),
+        "promotion": node.metrics.get(PROMOTION),
         "pruned": node.folder is None,
     }

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.results.intervals import clustered_interval
+from hud.eval.results.pairing import Difference, Pairing, Rewards, pair, rewards_by_attempt
+from hud.eval.results.promotion import Subsets, difference_shown, evidence, subsets_of
 from hud.inference.models import chat_model
 from hud.train.config import TrainConfig
 from hud.train.monitoring.progress import Reporter, Score
@@ -40,20 +41,33 @@ class Comparison:
     second: str
     first_score: Measured
     second_score: Measured
-    difference: Measured
+    pairing: Pairing
+    difference: Difference
     """Second minus first."""
-    tasks: int
     jobs: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
         """Verdict that the interval of the difference supports."""
-        low, high = self.difference.low, self.difference.high
-        if low is not None and low > 0:
-            return f"{self.second} is better"
-        if high is not None and high < 0:
-            return f"{self.first} is better"
-        return "no difference that these tasks can show"
+        if self.pairing.verdict in (None, "noise"):
+            return "no difference that these tasks can show"
+        return f"{self.second if self.pairing.verdict == 'better' else self.first} is better"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain data, without its tasks."""
+        return {
+            "model": self.model,
+            "first": self.first,
+            "second": self.second,
+            "first_score": asdict(self.first_score),
+            "second_score": asdict(self.second_score),
+            "difference": difference_shown(self.difference),
+            "subsets": [difference_shown(one) for one in self.pairing.subsets],
+            "tasks": self.difference.tasks,
+            "jobs": self.jobs,
+            "verdict": self.verdict,
+            "evidence": evidence(self.difference),
+        }
 
 
 async def score(
@@ -87,11 +101,9 @@ async def compare(
 ) -> Comparison:
     """Play `tasks` with both checkpoints, on the same seeds, `eval_group` times each."""
     jobs = [await play(config, one, tasks, runtime=runtime) for one in (first, second)]
-    rewards = [
-        {slug: [run.reward for run in runs if run.reward is not None] for slug, runs in found}
-        for found in (job.results.items() for job in jobs)
-    ]
-    found = compared(config.model, first, second, rewards[0], rewards[1])
+    before, after = (rewards_by_attempt(job.runs) for job in jobs)
+    subsets = subsets_of({task.slug: task.columns for task in tasks})
+    found = compared(config.model, first, second, before, after, subsets)
     return replace(found, jobs=(jobs[0].id, jobs[1].id))
 
 
@@ -124,28 +136,28 @@ def compared(
     model: str,
     first: str,
     second: str,
-    first_rewards: Mapping[str, Sequence[float]],
-    second_rewards: Mapping[str, Sequence[float]],
+    first_rewards: Rewards,
+    second_rewards: Rewards,
+    subsets: Subsets | None = None,
 ) -> Comparison:
     """Compare rewards by task. Raises `UsageError` where no task was measured with both checkpoints."""
-    both = sorted(
-        slug for slug, rewards in first_rewards.items() if rewards and second_rewards.get(slug)
-    )
-    if not both:
+    pairing = pair(first_rewards, second_rewards, subsets)
+    if pairing.overall is None:
         raise UsageError("No task was measured with both checkpoints; hud jobs shows why.")
-    differences = [[fmean(second_rewards[slug]) - fmean(first_rewards[slug])] for slug in both]
+    both = [change.slug for change in pairing.changes]
     return Comparison(
         model=model,
         first=first,
         second=second,
         first_score=_measured([first_rewards[slug] for slug in both]),
         second_score=_measured([second_rewards[slug] for slug in both]),
-        difference=_measured(differences),
-        tasks=len(both),
+        pairing=pairing,
+        difference=pairing.overall,
     )
 
 
-def _measured(clusters: Sequence[Sequence[float]]) -> Measured:
+def _measured(rewards: Sequence[Sequence[float | None]]) -> Measured:
+    clusters = [[reward for reward in group if reward is not None] for group in rewards]
     mean = sum(map(sum, clusters)) / sum(map(len, clusters))
     interval = clustered_interval(clusters)
     return Measured(mean) if interval is None else Measured(mean, interval.low, interval.high)

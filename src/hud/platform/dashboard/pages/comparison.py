@@ -10,7 +10,8 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from hud.errors import UsageError
-from hud.eval.results.pairing import LEVEL, Pairing, pair
+from hud.eval.results.pairing import LEVEL, Pairing, pair, rewards_by_attempt
+from hud.eval.results.promotion import evidence
 from hud.platform.dashboard.page import Data, Pages
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import records
@@ -42,8 +43,8 @@ def compare(
     steps = checkpoint_steps(store, team, [one["id"] for one in found]) or {}
     found.sort(key=lambda one: (one["id"] != base, steps.get(one["id"], 0), one["created_at"]))
     runs = [job_runs(store, team, one) for one in found]
-    summaries = [[summary(run) for run in played] for played in runs]
-    pairings = [pair(summaries[0], other) for other in summaries[1:]]
+    rewards = [rewards_by_attempt(summary(run) for run in played) for played in runs]
+    pairings = [pair(rewards[0], other) for other in rewards[1:]]
     return {
         "jobs": found,
         "pairings": [_shown(pairing) for pairing in pairings],
@@ -54,14 +55,15 @@ def compare(
 
 def _shown(pairing: Pairing) -> dict[str, Any]:
     verdicts = Counter(change.verdict for change in pairing.changes)
-    counts = pairing.counts
+    counts, overall = pairing.counts, pairing.overall
     return {
         "tasks": len(pairing.changes),
         "before": pairing.before,
         "after": pairing.after,
-        "low": None if pairing.difference is None else pairing.difference.low,
-        "high": None if pairing.difference is None else pairing.difference.high,
+        "low": None if overall is None else overall.low,
+        "high": None if overall is None else overall.high,
         "verdict": pairing.verdict,
+        "evidence": None if overall is None else evidence(overall),
         "better": counts["better"],
         "worse": counts["worse"],
         "same": counts["same"],

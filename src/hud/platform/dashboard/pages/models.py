@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Form, Query
 from fastapi.responses import Response
 
+from hud.eval.results.promotion import decide
 from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
 from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import is_named
-from hud.platform.models.promotion_gate import verdict_of
+from hud.platform.models.promotion import PROMOTION
 from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.serving.calls import MoveHead
 from hud.platform.store import Store
@@ -182,6 +182,7 @@ def node_shown(node: CheckpointRecord, scores: Mapping[str | None, Any]) -> dict
         "created_at": node.created_at.isoformat(),
         "pruned": node.folder is None,
         "named": is_named(node),
+        "promotion": node.metrics.get(PROMOTION),
         "score": scores.get(node.id),
     }
 
@@ -222,7 +223,12 @@ def _selected(
         theirs, own = (
             rewards_of(store, model.team_id, model.slug, one, None) for one in (head, selected)
         )
-        verdict = asdict(verdict_of(model.slug, theirs, own))
+        found = decide(theirs, own)
+        verdict = {
+            "name": found.verdict,
+            "sentence": found.sentence,
+            "comparison": found.comparison,
+        }
     return {
         "id": selected,
         "reference": selected or "base",

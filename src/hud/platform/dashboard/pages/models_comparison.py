@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -11,11 +10,11 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud.errors import UsageError
+from hud.eval.results.promotion import decide
 from hud.platform.dashboard.page import Data, LaunchingPart, Pages, Sent
 from hud.platform.dashboard.pages.evaluation import begun, settings_of
 from hud.platform.dashboard.pages.models import is_behind, model_shown
 from hud.platform.dashboard.pages.train import launch_shown
-from hud.platform.models.promotion_gate import verdict_of
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
 from hud.platform.tasksets.rows import TasksetRows
@@ -76,7 +75,7 @@ def compare(
     rewards = {side: _rewards(found) for side, found in runs.items()}
     is_same = before == after
     found = None if is_same else _compared(model, sides, rewards)
-    candidate, gate = (None, None) if is_same else _gate(model, sides, rewards)
+    candidate, gate = (None, None) if is_same else _gate(sides, rewards)
     launches = [
         launch_shown(one)
         for one in launching.of_team()
@@ -90,7 +89,7 @@ def compare(
         "own_machine": launching.own_machine,
         **sides,
         "same": is_same,
-        "comparison": None if found is None else {**asdict(found), "verdict": found.verdict},
+        "comparison": None if found is None else found.as_dict(),
         "candidate": candidate,
         "gate": gate,
         "tasks": _by_task(runs["first"], runs["second"]),
@@ -144,15 +143,13 @@ def _before(
     return parent if runs_of(parent).keys() & runs_of(after).keys() else origin
 
 
-def _gate(
-    model: ModelRecord, sides: Mapping[str, Any], rewards: Mapping[str, Any]
-) -> tuple[str | None, str | None]:
+def _gate(sides: Mapping[str, Any], rewards: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the side that may become the head, and the gate's verdict on it; None where neither side is the head."""
     head = next((side for side in ("first", "second") if sides[side]["is_head"]), None)
     if head is None:
         return None, None
     candidate = "second" if head == "first" else "first"
-    return candidate, verdict_of(model.slug, rewards[head], rewards[candidate]).name
+    return candidate, decide(rewards[head], rewards[candidate]).verdict
 
 
 def _rewards(runs: _Runs) -> dict[str, list[float]]:

@@ -36,7 +36,11 @@ GROUPS = {
     ),
     "Held-out scores and checkpoints": ("eval_group", "eval_temperature", "keep", "keep_every"),
 }  # fmt: skip
-ELSEWHERE = ("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot")
+GATE = ("promote", "min_gain", "max_regression", "critical")
+ELSEWHERE = (
+    *("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot"),
+    *GATE,
+)
 """Chosen otherwise, said by a recipe only, or naming files and places of the server's machine."""
 OTHERWISE_AHEAD = ("loss", "max_concurrent")
 """Settings whose default depends on `max_lag`: the form shows no default for them."""

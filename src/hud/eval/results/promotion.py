@@ -1,0 +1,209 @@
+"""The gate: the rules by which measured rewards make a candidate the head, and the reasons in words.
+
+A candidate is promoted where (1) the 95% interval of its difference from the head lies above `min_gain` over all tasks, and
+(2) in every critical subset it lies at or above `-max_regression`. All of these must hold, so their number does not raise
+the chance of a false promotion. Claims about subsets, that they got better or worse, are corrected by Holm's method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from hud.errors import UsageError
+from hud.eval.results.intervals import with_interval
+from hud.eval.results.pairing import FEWEST_TASKS, Difference, Needed, Pairing, Rewards, pair
+
+MOST_VALUES = 20
+"""Distinct values of a column up to which it makes subsets."""
+_MOST_NEEDED = 10_000
+
+Subsets = Mapping[str, Sequence[str]]
+"""Slugs of the tasks of each subset, which is named `COLUMN=VALUE`."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Conditions of a promotion."""
+
+    min_gain: float = 0.0
+    """Mean difference of rewards that must be exceeded, over all tasks."""
+    max_regression: float = 0.05
+    """Largest loss of mean reward that a critical subset may have."""
+    critical: tuple[str, ...] = ()
+    """Subsets that must not regress, as `COLUMN=VALUE`."""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for conditions that contradict themselves."""
+        if self.max_regression < 0:
+            raise UsageError(f"max_regression is a loss, at least 0, not {self.max_regression:g}.")
+        for name in self.critical:
+            column, equals, value = name.partition("=")
+            if not (column and equals and value):
+                raise UsageError(f"A critical subset is COLUMN=VALUE, not {name!r}.")
+
+    def check(self, subsets: Subsets) -> None:
+        """Raise `UsageError` for a critical subset without tasks."""
+        for name in self.critical:
+            if not subsets.get(name):
+                known = ", ".join(subsets) or "none: its tasks have no columns"
+                raise UsageError(f"No task has {name}; the subsets of these tasks are {known}.")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The gate's decision about a candidate, with its evidence."""
+
+    verdict: Literal["better", "worse", "unclear", "unknown"]
+    """`better`: promoted. `worse`: worse overall, or a critical subset broke. `unknown`: no task was played by both."""
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+    """Observations that decide nothing."""
+    pairing: Pairing
+
+    @property
+    def promoted(self) -> bool:
+        """True where the gate lets the candidate become the head."""
+        return self.verdict == "better"
+
+    @property
+    def sentence(self) -> str:
+        """The reasons in one line."""
+        return " ".join(self.reasons)
+
+    @property
+    def comparison(self) -> dict[str, Any] | None:
+        """Tasks and difference, as plain data."""
+        overall = self.pairing.overall
+        return None if overall is None else {"tasks": overall.tasks, "difference": asdict(overall)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the decision as plain data, without its tasks."""
+        pairing = self.pairing
+        return {
+            "verdict": self.verdict,
+            "promoted": self.promoted,
+            "reasons": list(self.reasons),
+            "notes": list(self.notes),
+            "overall": None if pairing.overall is None else difference_shown(pairing.overall),
+            "subsets": [difference_shown(one) for one in pairing.subsets],
+        }
+
+
+def decide(
+    head: Rewards, candidate: Rewards, gate: Gate | None = None, subsets: Subsets | None = None
+) -> Decision:
+    """Judge a candidate by the tasks that it and the head played. Raises `UsageError` for an empty critical subset."""
+    gate, subsets = gate or Gate(), subsets or {}
+    gate.check(subsets)
+    pairing = pair(head, candidate, subsets)
+    if pairing.overall is None:
+        why = "No task is recorded of both; compare them first."
+        return Decision("unknown", (why,), (), pairing)
+    verdict, reason = _gain(pairing.overall, gate)
+    verdicts, reasons = {verdict}, [reason]
+    notes: list[str] = []
+    parts = {part.name: part for part in pairing.subsets}
+    for name in gate.critical:
+        verdict, reason = _critical(name, parts.get(name), gate)
+        verdicts.add(verdict)
+        (notes if verdict == "better" else reasons).append(reason)
+    notes += [
+        f"{part.name} got {part.verdict}: {measured(part)}."
+        for part in pairing.subsets
+        if part.name not in gate.critical and part.verdict != "noise"
+    ]
+    worst = next(one for one in ("worse", "unclear", "better") if one in verdicts)
+    return Decision(worst, tuple(reasons), tuple(notes), pairing)
+
+
+def subsets_of(columns: Mapping[str, Mapping[str, Any] | None]) -> dict[str, list[str]]:
+    """Return the subsets that tasks' columns make, by name; `columns` are by slug.
+
+    A column makes one for each of its values (each member of a list of texts), where these are at most `MOST_VALUES`.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for slug, row in columns.items():
+        for column, value in (row or {}).items():
+            for one in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(one, str | int | bool):
+                    found.setdefault(column, {}).setdefault(str(one), []).append(slug)
+    return {
+        f"{column}={value}": slugs
+        for column, values in found.items()
+        if len(values) <= MOST_VALUES
+        for value, slugs in values.items()
+    }
+
+
+def measured(difference: Difference) -> str:
+    """Format a difference with its interval and its number of tasks."""
+    shown = with_interval(difference.mean, difference.low, difference.high, signed=True)
+    return f"{shown} on {difference.tasks} {'task' if difference.tasks == 1 else 'tasks'}"
+
+
+def evidence(difference: Difference, threshold: float = 0.0) -> str:
+    """Say how many tasks or runs would tell a difference as large as the measured one from `threshold`."""
+    if difference.low is None:
+        return f"{FEWEST_TASKS} tasks are the least, or as many pairs of runs on the same seeds."
+    found = difference.needed(threshold)
+    if found is None:
+        shown = difference.detectable
+        return f"These tasks would show a difference of {shown:.3f} in four of five comparisons."
+    return f"To tell it from {threshold:g}: {_amount(found, difference)}."
+
+
+def difference_shown(difference: Difference) -> dict[str, Any]:
+    """Return a difference as plain data, with its verdict and the evidence that would decide it."""
+    found = difference.needed()
+    return {
+        **asdict(difference),
+        "verdict": difference.verdict,
+        "detectable": difference.detectable,
+        "needed": None if found is None else asdict(found),
+    }
+
+
+def _gain(overall: Difference, gate: Gate) -> tuple[Literal["better", "worse", "unclear"], str]:
+    shown, least = measured(overall), gate.min_gain
+    more = f" by more than {least:g}" if least else ""
+    if overall.low is None or overall.high is None:
+        return "unclear", f"{shown}: too few tasks to tell. {evidence(overall)}"
+    if overall.low > least:
+        return "better", f"Better than the head{more}: {shown}."
+    if overall.high < 0:
+        return "worse", f"Worse than the head: {shown}."
+    if overall.mean > least:
+        return "unclear", f"Not shown to be better{more}: {shown}. {evidence(overall, least)}"
+    return "unclear", (
+        f"Not shown to be better{more}: {shown}. These tasks would show a gain of {least + overall.detectable:.3f} in "
+        "four of five comparisons."
+    )
+
+
+def _critical(
+    name: str, part: Difference | None, gate: Gate
+) -> tuple[Literal["better", "worse", "unclear"], str]:
+    """Return `better` where the subset is shown to keep its reward up to the tolerance."""
+    if part is None:
+        return "unclear", f"Critical {name}: no task of it was measured on both sides."
+    shown, bound = measured(part), -gate.max_regression
+    if part.low is not None and part.low >= bound:
+        return "better", f"Critical {name} holds: {shown}."
+    if part.verdict == "worse" and part.mean < bound:
+        return "worse", f"Critical {name} broke: {shown}, where {bound:+g} is allowed."
+    doubt = f"Critical {name} may have lost more than {gate.max_regression:g}: {shown}."
+    if part.mean < bound:
+        return "unclear", f"{doubt} {evidence(part, 0.0)}"
+    return "unclear", f"{doubt} {evidence(part, bound)}"
+
+
+def _amount(found: Needed, difference: Difference) -> str:
+    if found.tasks > _MOST_NEEDED:
+        return f"more than {_MOST_NEEDED:,} tasks"
+    runs = f"{difference.runs:.3g} {'run' if difference.runs == 1 else 'runs'}"
+    tasks = f"about {found.tasks:,} tasks of {runs} each"
+    if found.runs is None or found.runs > _MOST_NEEDED:
+        return f"{tasks} (more runs of these {difference.tasks} would not do)"
+    return f"{tasks}, or these {difference.tasks} with {found.runs:,} each"

@@ -1,0 +1,134 @@
+"""Promotion: a checkpoint becomes the head on the evidence of two recorded jobs, which the gate judges.
+
+The candidate is a checkpoint of the model itself, or of a fork of it; a fork's is added to the model's own tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hud.errors import ConflictError, UsageError
+from hud.eval.results.pairing import Rewards, rewards_by_attempt
+from hud.eval.results.promotion import Decision, Gate, decide
+from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
+from hud.platform.store import records
+from hud.platform.store.job_runs import job_runs, summary
+from hud.train.monitoring.candidates import is_candidate
+
+if TYPE_CHECKING:
+    from hud.platform.models.registry import Registry
+
+PROMOTION = "promotion"
+"""Key of a checkpoint's metrics: the record of its promotion."""
+_Played = tuple[str, str | None]
+"""Slug and checkpoint of weights that played; None: those that the model began with."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Jobs by which a candidate is judged, and the conditions."""
+
+    jobs: tuple[str, str]
+    """Of the head, and of the candidate: the same tasks on the same seeds."""
+    gate: Gate = field(default_factory=Gate)
+    subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def judge(
+    registry: Registry,
+    model: ModelRecord,
+    source: ModelRecord,
+    node: CheckpointRecord,
+    evidence: Evidence,
+) -> Decision:
+    """Decide about `node` of `source`. Raises `ConflictError` for a job that other weights played, and for the head."""
+    head = model.head_checkpoint_id
+    if node.id == head or _promoted_from(registry, head) == (source.slug, node.id):
+        raise ConflictError(f"Checkpoint {node.name!r} is the head of {model.slug!r} already.")
+    of_head: set[_Played] = {(model.slug, head)}
+    if source.config.origin_checkpoint == head:
+        of_head.add((source.slug, head))
+    if (before := _promoted_from(registry, head)) is not None:
+        of_head.add(before)
+    first = _rewards(registry, model, evidence.jobs[0], of_head, "the head")
+    second = _rewards(registry, model, evidence.jobs[1], {(source.slug, node.id)}, node.name)
+    return decide(first, second, evidence.gate, evidence.subsets)
+
+
+def record_of(
+    decision: Decision,
+    evidence: Evidence,
+    source: ModelRecord,
+    node: CheckpointRecord,
+    forced: bool,
+) -> dict[str, Any]:
+    """Return what is recorded with a promoted checkpoint: the decision, its evidence, and whether it was forced."""
+    return {
+        **decision.as_dict(),
+        "forced": forced,
+        "gate": asdict(evidence.gate),
+        "jobs": list(evidence.jobs),
+        "from": {"model": source.slug, "checkpoint": node.id},
+    }
+
+
+def goes_round_the_gate(registry: Registry, model: ModelRecord, checkpoint: str | None) -> bool:
+    """True for a checkpoint that no gate let pass, of a model whose head has moved through it, or is about to."""
+    nodes = registry.tree.nodes(model)
+    passed = {node.id for node in nodes if node.metrics.get(PROMOTION, {}).get("promoted")}
+    gated = any(PROMOTION in node.metrics for node in nodes) or any(
+        other.base_model_id == model.id and is_candidate(other.slug, model.slug)
+        for other in registry.models()
+    )
+    return gated and checkpoint not in passed
+
+
+def find_candidate(
+    registry: Registry, model: ModelRecord, source: ModelRecord, reference: str
+) -> CheckpointRecord:
+    """Return the checkpoint of `source` that may become the head of `model`."""
+    if source.id != model.id:
+        same = ("training", "lora_rank", "lora_alpha", "lora_targets")
+        alike = all(getattr(source.config, one) == getattr(model.config, one) for one in same)
+        if source.folder != model.folder or not alike:
+            raise UsageError(
+                f"{source.slug!r} is no fork of {model.slug!r} with the same kind of weights."
+            )
+    found = registry.tree.find(source, reference)
+    if found is None:
+        raise UsageError(
+            f"{BASE!r} is no checkpoint; without a gate: hud models head {model.slug} --set {BASE}"
+        )
+    return registry.tree.get(found)
+
+
+def _promoted_from(registry: Registry, checkpoint: str | None) -> _Played | None:
+    """Return the weights that a checkpoint is a copy of; None where it is no copy."""
+    if checkpoint is None:
+        return None
+    record = registry.tree.get(checkpoint).metrics.get(PROMOTION)
+    return None if record is None else (record["from"]["model"], record["from"]["checkpoint"])
+
+
+def _rewards(
+    registry: Registry, model: ModelRecord, job: str, played: set[_Played], who: str
+) -> Rewards:
+    """Return the rewards of a job that these weights played. Raises `ConflictError` where others did."""
+    store, team = registry.store, model.team_id
+    runs = job_runs(store, team, records.find_job(store, team, job))
+    measured = [run for run in runs if run["reward"] is not None]
+    if not measured:
+        raise UsageError(f"Job {job!r} has no measured run; hud jobs {job} shows why.")
+    # A run without a turn of its own says nothing about who played.
+    others = {
+        (run["model"], run["checkpoint"]) for run in measured if run["completion_tokens"]
+    } - played
+    if others:
+        slug, checkpoint = min(others, key=str)
+        raise ConflictError(
+            f"Job {job!r} was played by {slug} at {checkpoint or BASE}, not by {who} of {model.slug!r}; play the tasks "
+            "again with both."
+        )
+    return rewards_by_attempt(summary(run) for run in runs)

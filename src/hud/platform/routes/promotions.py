@@ -1,0 +1,76 @@
+"""Route of promotions: POST /v2/models/{id}/promote."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from hud.eval.results.promotion import Decision, Gate
+from hud.platform.access.audit import Action
+from hud.platform.dependencies import TRAIN, Audit, EnginePart, Models, StrictBody, Who
+from hud.platform.models.promotion import (
+    PROMOTION,
+    Evidence,
+    find_candidate,
+    judge,
+    record_of,
+)
+from hud.platform.models.records import CheckpointRecord, ModelRecord
+from hud.platform.serving.calls import MoveHead
+from hud.train.contributor import HEADER, read_contributor
+
+router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=TRAIN)
+
+
+class PromoteRequest(StrictBody):
+    """Make a checkpoint the head, where the gate lets it pass on the evidence of two jobs."""
+
+    checkpoint_id: str
+    """A checkpoint's id, the unique start of one, or its name."""
+    source_model_id: str | None = None
+    """Fork that has the checkpoint; None: the model itself."""
+    jobs: tuple[str, str]
+    """Jobs of the head and of the candidate: the same tasks on the same seeds."""
+    gate: Gate = Field(default_factory=Gate)
+    subsets: dict[str, list[str]] = Field(default_factory=dict)
+    """Slugs of the tasks of each subset, by `COLUMN=VALUE`."""
+    force: bool = False
+    """Move the head whatever the gate says; recorded with the checkpoint."""
+
+
+@router.post("/{model_id}/promote")
+async def promote(
+    request: Request,
+    registry: Models,
+    engine: EnginePart,
+    who: Who,
+    audit: Audit,
+    model_id: str,
+    body: PromoteRequest,
+) -> dict[str, Any]:
+    evidence = Evidence(body.jobs, body.gate, body.subsets)
+
+    def judged() -> tuple[ModelRecord, ModelRecord, CheckpointRecord, Decision]:
+        model = registry.model(model_id)
+        source = registry.model(body.source_model_id or model.id)
+        node = find_candidate(registry, model, source, body.checkpoint_id)
+        return model, source, node, judge(registry, model, source, node, evidence)
+
+    model, source, node, decision = await asyncio.to_thread(judged)
+    forced = body.force and not decision.promoted
+    record = record_of(decision, evidence, source, node, forced)
+    if not (decision.promoted or forced):
+        return {**record, "moved": False, "checkpoint_id": node.id}
+    registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
+    tree = registry.tree
+    chosen = node if source.id == model.id else await asyncio.to_thread(tree.adopt, model, node)
+    client = read_contributor(request.headers.get(HEADER), who.key_id)
+    await asyncio.to_thread(tree.annotate, chosen.id, {PROMOTION: record})
+    await engine.call(model, MoveHead(checkpoint=chosen.id), client)
+    action: Action = "head forced" if forced else "head promoted"
+    moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": chosen.id}
+    await asyncio.to_thread(audit.note, action, model.slug, **moved)
+    return {**record, "moved": True, "checkpoint_id": chosen.id}

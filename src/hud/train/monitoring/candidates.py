@@ -1,0 +1,121 @@
+"""Candidates: forks that gated training runs train, so that the model's own head moves only through the gate."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hud.client import Client
+from hud.errors import ConflictError, UsageError
+from hud.eval.results.promotion import Gate, subsets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hud.environment import Task
+    from hud.train.config import TrainConfig
+    from hud.train.monitoring.progress import Reporter, Score
+
+
+def is_candidate(slug: str, model: str) -> bool:
+    """True for the slug of a fork that a gated run of `model` made."""
+    return re.fullmatch(rf"{re.escape(model)}-candidate-[0-9]+", slug) is not None
+
+
+async def _open_candidate(client: Client, config: TrainConfig, *, fresh: bool) -> TrainConfig:
+    """Return the configuration with the model that a gated run trains: that of its unfinished run, or a new fork."""
+    model = await client.get("/v2/models/resolve", params={"model": config.model})
+    slug = model["model_name"]
+    known = [
+        one
+        for one in (await client.get("/v2/models"))["items"]
+        if one["base_model_id"] == model["id"] and is_candidate(one["model_name"], slug)
+    ]
+    known.sort(key=lambda one: _number(one["model_name"]))
+    if known and not fresh:
+        newest = config.model_copy(update={"model": known[-1]["model_name"]})
+        runs = await client.get("/v2/training-runs", params={"model": known[-1]["id"]})
+        if any(
+            row["status"] != "finished" and row["state"].get("fingerprint") == newest.fingerprint
+            for row in runs["items"]
+        ):
+            return newest
+    number = 1 + max((_number(one["model_name"]) for one in known), default=0)
+    body = {"source_model_id": model["id"], "name": f"{slug}-candidate-{number}"}
+    made = await client.post("/v2/models/fork", body)
+    return config.model_copy(update={"model": made["model_name"]})
+
+
+class Promotions:
+    """The gate of a training run: each held-out score is compared with the head's, on the same tasks and seeds."""
+
+    def __init__(
+        self, client: Client, config: TrainConfig, held_out: Sequence[Task], reporter: Reporter
+    ) -> None:
+        self.client, self.config, self.reporter = client, config, reporter
+        self.model = config.model
+        """The model whose head the gate guards; `config` trains its candidate."""
+        self.gate = Gate(config.min_gain, config.max_regression, tuple(config.critical))
+        self.subsets = subsets_of({task.slug: task.columns for task in held_out})
+        self.decisions: list[dict[str, Any]] = []
+        """Answers of the gate, oldest first."""
+
+    @classmethod
+    async def open(
+        cls,
+        client: Client,
+        config: TrainConfig,
+        held_out: Sequence[Task],
+        reporter: Reporter,
+        *,
+        fresh: bool,
+    ) -> Promotions:
+        """Find or make the candidate. Raises `UsageError` without held-out tasks, and for an empty critical subset."""
+        if not held_out:
+            raise UsageError("The gate judges held-out scores: give held-out tasks (--held-out).")
+        made = cls(client, config, held_out, reporter)
+        made.gate.check(made.subsets)
+        made.config = await _open_candidate(client, config, fresh=fresh)
+        reporter.note(
+            f"{made.config.model} is trained; the head of {made.model} moves only through the gate."
+        )
+        return made
+
+    async def consider(self, score: Score, scores: Sequence[Score]) -> None:
+        """Make the candidate the head where the gate lets it; `scores` are those of the whole run."""
+        if score.checkpoint_id is None or score.job_id is None:
+            return
+        head_job = await self._head_job(scores)
+        if head_job is None or head_job == score.job_id:
+            return
+        body = {
+            "checkpoint_id": score.checkpoint_id,
+            "source_model_id": self.config.model,
+            "jobs": [head_job, score.job_id],
+            "gate": asdict(self.gate),
+            "subsets": self.subsets,
+        }
+        try:
+            found = await self.client.post(f"/v2/models/{self.model}/promote", body)
+        except ConflictError as error:
+            # The head was moved by hand, or this score was judged before a restart.
+            self.reporter.note(f"Step {score.step} was not judged: {error}")
+            return
+        self.decisions.append({"step": score.step, **found})
+        verb = f"promoted to the head of {self.model}" if found["promoted"] else "held"
+        self.reporter.note(f"Step {score.step} is {verb}. {' '.join(found['reasons'])}")
+
+    async def _head_job(self, scores: Sequence[Score]) -> str | None:
+        """Return the job in which this run scored the weights of the head: the base's, or that of the last promotion."""
+        nodes = await self.client.get(f"/v2/models/{self.model}/checkpoints")
+        head = next((node for node in nodes if node["is_active"]), None)
+        record = None if head is None else head["promotion"]
+        if record is not None and record["from"]["model"] == self.config.model:
+            job: str = record["jobs"][1]
+            return job
+        return next((score.job_id for score in scores if score.step == 0), None)
+
+
+def _number(slug: str) -> int:
+    return int(slug.rpartition("-")[2])

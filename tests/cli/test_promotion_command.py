@@ -1,0 +1,123 @@
+"""`hud models promote`, the gate in `hud train`, and what goes round them."""
+
+import json
+
+import pytest
+
+from hud.cli.main import run
+from hud.client import disconnect
+
+TASKS = """
+from hud import Environment
+
+env = Environment("letters")
+
+@env.template()
+async def say(word: str):
+    answer = yield f"say {word}"
+    yield min(1.0, len(answer) / 30)
+
+tasks = [say(word=word) for word in ("red", "green", "blue", "yellow", "pink", "black", "white", "grey")]
+for place, task in enumerate(tasks):
+    task.columns = {"tag": "dark" if place % 2 else "light"}
+"""
+CREATE = "models create m --tasks tasks.py --hidden 32 --layers 1 --vocab-size 300 --max-context 96"
+PLAYED = "--taskset tasks.py --max-tokens 8 --max-turns 1"
+TRAIN = (
+    "train m tasks.py --steps 6 --group 8 --tasks-per-step 8 --max-tokens 8 --max-turns 1 --lr 0.01 --held-out tasks.py "
+    "--eval-every 3 --promote gate --json"
+)
+
+
+@pytest.fixture
+def hud(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "home"
+    monkeypatch.setenv("HUD_HOME", str(folder))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.py").write_text(TASKS)
+
+    def call(line, code=0):
+        capsys.readouterr()
+        assert run(line.split()) == code
+        said = capsys.readouterr()
+        call.warned = said.err
+        return said.err if code == 2 else said.out
+
+    yield call
+    disconnect(folder)
+
+
+def checkpoints(hud, slug="m"):
+    return json.loads(hud(f"models checkpoints {slug} --json"))
+
+
+def test_the_head_of_a_gated_run_moves_only_where_the_gate_lets_it(hud):
+    hud(CREATE)
+    report = json.loads(hud(TRAIN))
+    assert report["model"] == "m-candidate-1"
+    assert len(checkpoints(hud, "m-candidate-1")) == 6, "training went on in the candidate"
+    passed = [one for one in report["decisions"] if one["moved"]]
+    assert passed, "a longer answer is learned in a few steps"
+    assert all(one["overall"]["low"] > 0 for one in passed)
+    promoted = checkpoints(hud)
+    assert [node["promotion"]["from"]["checkpoint"] for node in promoted] == [
+        one["from"]["checkpoint"] for one in passed
+    ]
+    assert promoted[-1]["is_active"]
+    shown = hud("models head m")
+    assert "by the gate: Better than the head: +0." in shown
+
+    # A second run begins at the promoted head. Nothing is left to learn from rates of 0, so the gate holds.
+    again = json.loads(hud(f"{TRAIN} --zero-advantages --steps 3"))
+    assert again["model"] == "m-candidate-2"
+    assert [one["moved"] for one in again["decisions"]] == [False]
+    assert checkpoints(hud) == promoted
+
+    assert (
+        "goes round the gate"
+        not in (hud(f"models head m --set {promoted[-1]['name']}"), hud.warned)[1]
+    )
+    hud("models head m --set base")
+    assert hud.warned.startswith("Warning: this goes round the gate")
+
+
+def test_a_checkpoint_is_held_with_reasons_and_a_forced_one_is_recorded(hud):
+    hud(CREATE)
+    hud(f"{TRAIN} --zero-advantages --promote always --steps 1 --lr 0.000001")
+    hud("models head m --set base")
+    assert hud.warned == "", "no gate was ever used"
+    (node,) = checkpoints(hud)
+    held = hud(f"models promote m {node['name']} {PLAYED} --critical tag=dark", 1)
+    assert held.startswith(f"Held: {node['name']} of m.\n  Not shown to be better: ")
+    assert "tag=light" in held
+    assert not checkpoints(hud)[0]["is_active"]
+
+    forced = json.loads(hud(f"models promote m {node['name']} {PLAYED} --force --json"))
+    assert (forced["moved"], forced["promoted"], forced["forced"]) == (True, False, True)
+    (node,) = checkpoints(hud)
+    assert node["is_active"]
+    assert node["promotion"]["forced"]
+    assert node["promotion"]["gate"] == {"min_gain": 0.0, "max_regression": 0.05, "critical": []}
+    assert "promotion forced" in hud("models checkpoints m")
+    assert "forced, held by the gate: Not shown to be better" in hud("models head m")
+
+
+def test_bad_input_is_one_sentence_before_anything_is_played(hud):
+    hud(CREATE)
+    for line, said in (
+        (f"models promote m step-9 {PLAYED}", "has no checkpoint 'step-9'"),
+        (f"models promote m base {PLAYED}", "began with weights, not with a checkpoint"),
+        (f"models promote m head {PLAYED} --critical tag=blue", "the subsets of these tasks are tag=light, tag=dark"),
+        (f"models promote m head {PLAYED} --critical tag", "COLUMN=VALUE, not 'tag'"),
+        (f"models promote m head {PLAYED} --max-regression -1", "at least 0"),
+        (TRAIN.replace(" --held-out tasks.py", ""), "The gate judges held-out scores"),
+        (f"{TRAIN} --critical tag=blue", "No task has tag=blue"),
+        (f"{TRAIN} --joined other", "cannot go with promote='gate'"),
+    ):  # fmt: skip
+        error = hud(line, 2)
+        assert said in error
+        assert error.count("\n") == 1
+    assert json.loads(hud("jobs --json")) == []
+    assert [one["model_name"] for one in json.loads(hud("models list --json"))] == ["m"]

@@ -1,0 +1,169 @@
+"""Promotions over HTTP: the platform judges two recorded jobs, and moves the head or holds it."""
+
+import shutil
+
+import pytest
+from tests.dashboard.test_models import record_rewards, tasks
+from tests.dashboard.test_train import make_model
+
+from hud.platform.models.checkpoint_files import SAMPLER, STATE, Manifest, write_checkpoint
+from hud.platform.models.checkpoint_tree import node_name
+from hud.platform.models.records import CheckpointRecord
+from hud.platform.store import tables
+from hud.trace import new_id, now
+
+
+def checkpoint(platform, model, step=1, parent=None):
+    """Add a checkpoint whose files are those of the base; the head stays at the base."""
+    tree, identifier = platform.registry.of(model.team_id).tree, new_id()
+
+    def write(folder):
+        shutil.copytree(model.folder, folder / SAMPLER)
+        (folder / STATE).write_bytes(b"state")
+
+    place = tree.place(model.id) / node_name(step, identifier)
+    write_checkpoint(place, Manifest(id=identifier, model_id=model.id, step=step), write)
+    node = CheckpointRecord(
+        id=identifier,
+        model_id=model.id,
+        parent_id=parent,
+        step=step,
+        name=node_name(step, identifier),
+        folder=place,
+        created_at=now(),
+        metrics={"idempotency_key": f"{'a' * 32}:{step - 1}", "loss:sum": 1.0},
+    )
+    before = platform.registry.of(model.team_id).model(model.id).head_checkpoint_id
+    tree.append(node, expected_head=before)
+    tree.set_head(model, before)
+    return identifier
+
+
+def recorded(platform, model, checkpoint, rewards):
+    """Record a job, and return its id."""
+    record_rewards(platform, model, checkpoint, rewards)
+    store = platform.store
+    with store.read() as connection:
+        rows = connection.execute(tables.jobs.select().order_by(tables.jobs.c.created_at.desc()))
+        return rows.first().id
+
+
+@pytest.fixture
+def scene(platform):
+    model = make_model(platform)
+    node = checkpoint(platform, model)
+    jobs = {
+        "head": recorded(platform, model, None, tasks(0.2)),
+        "better": recorded(platform, model, node, tasks(0.8)),
+        "same": recorded(platform, model, node, tasks(0.2)),
+    }
+    return model, node, jobs
+
+
+async def listed(web, slug="m"):
+    return {node["id"]: node for node in (await web.get(f"/v2/models/{slug}/checkpoints")).json()}
+
+
+async def test_the_gate_moves_the_head_on_evidence_and_records_it(web, scene):
+    _, node, jobs = scene
+    sent = {"checkpoint_id": node[:8], "jobs": [jobs["head"], jobs["same"]]}
+    held = (await web.post("/v2/models/m/promote", json=sent)).json()
+    assert (held["moved"], held["verdict"], held["checkpoint_id"]) == (False, "unclear", node)
+    assert not (await listed(web))[node]["is_active"]
+
+    sent["jobs"][1] = jobs["better"]
+    found = (await web.post("/v2/models/m/promote", json=sent)).json()
+    assert (found["moved"], found["promoted"], found["forced"]) == (True, True, False)
+    assert found["overall"]["low"] > 0.5
+    now_ = (await listed(web))[node]
+    assert now_["is_active"]
+    assert now_["promotion"]["jobs"] == sent["jobs"]
+    assert set(now_["metrics"]) == {"loss:sum"}, "HUD's client takes numbers only"
+    assert "head promoted" in (await web.get("/people/audit")).text
+    again = await web.post("/v2/models/m/promote", json=sent)
+    assert again.status_code == 409
+    assert "is the head of 'm' already" in again.text
+
+
+async def test_a_broken_critical_subset_is_held_and_force_is_recorded(web, platform, scene):
+    model, node, jobs = scene
+    broken = tasks(0.9) | {f"t{place}": 0.0 for place in range(6)}
+    subsets = {"tag=pay": [f"t{place}" for place in range(6)]}
+    gate = {"critical": ["tag=pay"]}
+    sent = {
+        "checkpoint_id": node,
+        "jobs": [jobs["head"], recorded(platform, model, node, broken)],
+        "gate": gate,
+        "subsets": subsets,
+    }
+    held = (await web.post("/v2/models/m/promote", json=sent)).json()
+    assert (held["moved"], held["verdict"]) == (False, "worse")
+    assert "Critical tag=pay broke" in " ".join(held["reasons"])
+    found = (await web.post("/v2/models/m/promote", json={**sent, "force": True})).json()
+    assert (found["moved"], found["promoted"], found["forced"]) == (True, False, True)
+    record = (await listed(web))[node]["promotion"]
+    assert record["forced"]
+    assert "Critical tag=pay broke" in " ".join(record["reasons"])
+    assert "Forced past the gate, which held it: " in (await web.get("/models/m")).text
+    assert "head forced" in (await web.get("/people/audit")).text
+    # No gate let it pass: setting it again goes round the gate too.
+    answer = await web.put("/v2/models/m/head", json={"checkpoint_id": node})
+    assert answer.json()["round_the_gate"]
+
+
+async def test_a_fork_s_checkpoint_becomes_one_of_the_model_s_own(web, platform, scene):
+    model, _, jobs = scene
+    registry = platform.registry.of(model.team_id)
+    fork = registry.fork("m", "m-candidate-1")
+    theirs = checkpoint(platform, fork, step=4)
+    job = recorded(platform, fork, theirs, tasks(0.7))
+    sent = {"checkpoint_id": theirs, "source_model_id": fork.slug, "jobs": [jobs["head"], job]}
+    found = (await web.post("/v2/models/m/promote", json=sent)).json()
+    own = registry.tree.get(registry.model("m").head_checkpoint_id)
+    assert (found["moved"], found["checkpoint_id"], own.step) == (True, own.id, 4)
+    assert found["from"] == {"model": "m-candidate-1", "checkpoint": theirs}
+    registry.tree.prune(fork, set())
+    registry.tree.verify(own, model)
+    # What the fork's weights earned counts as the head's from now on.
+    later = checkpoint(platform, fork, step=5, parent=theirs)
+    job_later = recorded(platform, fork, later, tasks(0.95))
+    sent = {"checkpoint_id": later, "source_model_id": fork.slug, "jobs": [job, job_later]}
+    assert (await web.post("/v2/models/m/promote", json=sent)).json()["moved"]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "sentence"),
+    [
+        (
+            {"jobs": ["better", "head"]},
+            409,
+            "not by the head of 'm'; play the tasks again with both",
+        ),
+        ({"jobs": ["head", "head"]}, 409, "was played by m at base, not by step-1"),
+        ({"jobs": ["head", "0" * 32]}, 404, "job"),
+        ({"checkpoint_id": "step-7"}, 404, "has no checkpoint 'step-7'"),
+        ({"checkpoint_id": "base"}, 400, "hud models head m --set base"),
+        ({"gate": {"critical": ["tag=no"]}}, 400, "No task has tag=no"),
+        ({"gate": {"max_regression": -1}}, 400, "at least 0"),
+        ({"gate": {"critical": ["tag"]}}, 400, "COLUMN=VALUE"),
+        ({"surprise": 1}, 422, "surprise"),
+    ],
+)
+async def test_what_cannot_be_judged_is_refused(web, scene, change, status, sentence):
+    _, node, jobs = scene
+    sent = {"checkpoint_id": node, "jobs": ["head", "better"], **change}
+    sent["jobs"] = [jobs.get(one, one) for one in sent["jobs"]]
+    answer = await web.post("/v2/models/m/promote", json=sent)
+    assert sentence in answer.text
+    assert answer.status_code == status
+    assert not (await listed(web))[node]["is_active"]
+
+
+async def test_a_stranger_s_weights_are_no_candidate(web, platform, scene):
+    _, _, jobs = scene
+    other = make_model(platform, "other")
+    node = checkpoint(platform, other)
+    job = recorded(platform, other, node, tasks(0.9))
+    sent = {"checkpoint_id": node, "source_model_id": "other", "jobs": [jobs["head"], job]}
+    answer = await web.post("/v2/models/m/promote", json=sent)
+    assert (answer.status_code, "is no fork of 'm'" in answer.text) == (400, True)

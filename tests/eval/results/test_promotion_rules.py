@@ -1,0 +1,137 @@
+"""The gate: which measured rewards promote a checkpoint, and the reasons that it gives."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud.errors import UsageError
+from hud.eval.results.promotion import Gate, decide, subsets_of
+
+
+def rewards(value, count, first=0):
+    return {f"t{place:03}": [value] * 5 for place in range(first, first + count)}
+
+
+def noisy(chance, tasks, seed):
+    draw = random.Random(seed)
+    return {slug: [float(draw.random() < chance) for _ in range(5)] for slug in tasks}
+
+
+def test_a_gain_beyond_chance_promotes_and_one_below_the_least_gain_does_not():
+    head, better = rewards(0.2, 20), rewards(0.6, 20)
+    assert decide(head, better).promoted
+    found = decide(head, better, Gate(min_gain=0.5))
+    assert found.verdict == "unclear"
+    assert found.sentence.startswith("Not shown to be better by more than 0.5: +0.400")
+    assert decide(better, head).verdict == "worse"
+    assert decide(head, {}).verdict == "unknown"
+
+
+def test_a_checkpoint_that_gains_overall_but_breaks_a_critical_subset_is_held():
+    head = {**rewards(0.2, 30), **rewards(0.9, 8, first=30)}
+    candidate = {**rewards(0.8, 30), **rewards(0.1, 8, first=30)}
+    subsets = {
+        "domain=refunds": list(rewards(0, 8, first=30)),
+        "domain=other": list(rewards(0, 30)),
+    }
+    assert decide(head, candidate, None, subsets).promoted, "no subset is critical"
+    found = decide(head, candidate, Gate(critical=("domain=refunds",)), subsets)
+    assert not found.promoted
+    assert found.reasons[0].startswith("Better than the head")
+    assert found.reasons[1].startswith("Critical domain=refunds broke: -0.800")
+    assert found.notes == ("domain=other got better: +0.600 [+0.600, +0.600] on 30 tasks.",)
+
+
+def test_a_critical_subset_is_held_until_it_is_shown_to_keep_its_reward_and_says_what_would():
+    tasks = [f"t{place:03}" for place in range(40)]
+    head = noisy(0.3, tasks, 1)
+    candidate = noisy(0.8, tasks, 2)
+    kept = [*tasks[:8]]
+    head |= noisy(0.6, kept, 3)
+    candidate |= noisy(0.6, kept, 4)
+    found = decide(head, candidate, Gate(critical=("tag=kept",)), {"tag=kept": kept})
+    assert found.verdict == "unclear"
+    assert found.reasons[1].startswith("Critical tag=kept may have lost more than 0.05: ")
+    assert "tasks of 5 runs each" in found.reasons[1]
+    same = candidate | {slug: head[slug] for slug in kept}
+    assert decide(head, same, Gate(critical=("tag=kept",)), {"tag=kept": kept}).promoted
+
+
+def test_a_small_critical_subset_is_judged_by_its_runs():
+    head = {**rewards(0.2, 30), **rewards(1.0, 2, first=30)}
+    candidate = {**rewards(0.8, 30), **rewards(0.0, 2, first=30)}
+    pair_of_tasks = {"tag=pay": ["t030", "t031"]}
+    found = decide(head, candidate, Gate(critical=("tag=pay",)), pair_of_tasks)
+    assert found.verdict == "worse"
+    assert "tag=pay broke: -1.000 [-1.000, -1.000] on 2 tasks" in found.sentence
+
+
+def test_conditions_that_cannot_be_judged_are_refused_in_one_sentence():
+    subsets = {"tag=a": ["t000"]}
+    with pytest.raises(
+        UsageError, match=r"^No task has tag=b; the subsets of these tasks are tag=a\.$"
+    ):
+        decide(rewards(0, 6), rewards(1, 6), Gate(critical=("tag=b",)), subsets)
+    with pytest.raises(UsageError, match="COLUMN=VALUE, not 'tag'"):
+        Gate(critical=("tag",))
+    with pytest.raises(UsageError, match="at least 0"):
+        Gate(max_regression=-0.1)
+
+
+def test_columns_with_few_values_make_subsets_and_lists_put_a_task_in_several():
+    columns = {
+        f"t{place}": {
+            "level": place % 3,
+            "tag": ["even", "all"] if place % 2 == 0 else ["all"],
+            "id": place,
+        }
+        for place in range(30)
+    }
+    found = subsets_of({**columns, "bare": None})
+    assert set(found) == {"level=0", "level=1", "level=2", "tag=even", "tag=all"}
+    assert len(found["tag=even"]) == 15
+    assert subsets_of({"bare": None}) == {}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12),
+    st.floats(0, 0.5),
+)
+def test_a_stricter_gate_promotes_nothing_that_a_looser_one_holds(pairs, least):
+    head = {f"t{place}": [one / 4] * 2 for place, (one, _) in enumerate(pairs)}
+    candidate = {f"t{place}": [one / 4] * 2 for place, (_, one) in enumerate(pairs)}
+    subsets = {"tag=x": [slug for slug in head if slug < "t3"]}
+    strict = decide(head, candidate, Gate(min_gain=least, critical=("tag=x",)), subsets)
+    assert not strict.promoted or decide(head, candidate).promoted
+    assert all(reason.endswith((".", "least")) for reason in strict.reasons)
+
+
+def simulated(rng, tasks, gain=0.0, skew=0.0):
+    """Rewards of five runs of each task by a head, and by a candidate with other chances of success."""
+    chance = rng.beta(1, 1, size=tasks)
+    change = gain + (skew * (rng.exponential(1.0, tasks) - 1.0))
+    other = np.clip(chance + change, 0, 1)
+    return tuple(
+        {f"t{place}": (rng.random(5) < one).astype(float).tolist() for place, one in enumerate(p)}
+        for p in (chance, other)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks", [6, 12, 20, 40])
+def test_at_most_one_null_comparison_in_twenty_is_called_a_difference(tasks, capsys):
+    """500 comparisons of a policy with itself, and the power against a gain of 0.2, printed."""
+    rng = np.random.default_rng(20)
+    nulls = [decide(*simulated(rng, tasks)).verdict for _ in range(500)]
+    gains = [decide(*simulated(rng, tasks, gain=0.2)).promoted for _ in range(500)]
+    promoted, called = nulls.count("better") / 500, 1 - nulls.count("unclear") / 500
+    with capsys.disabled():
+        power = sum(gains) / 500
+        print(
+            f"\n{tasks} tasks x 5: promoted {promoted:.3f}, called {called:.3f}, power {power:.3f}"
+        )
+    assert promoted <= 0.05
+    assert called <= 0.05

@@ -1,0 +1,91 @@
+"""A gated training run: it goes on in its candidate after a stop, and judges against the head that it promoted."""
+
+import pytest
+
+from hud import Environment
+from hud.client import connect, disconnect
+from hud.eval import StopSignal, Taskset
+from hud.train.config import TrainConfig
+from hud.train.loop import train
+from hud.train.monitoring.progress import Reporter
+
+env = Environment("letters")
+
+
+@env.template()
+async def say(word: str):
+    answer = yield f"say {word}"
+    yield min(1.0, len(answer) / 30)
+
+
+WORDS = ("red", "green", "blue", "yellow", "pink", "black", "white", "grey")
+
+
+class StopAfter(Reporter):
+    """Stops a run after the held-out score of a step."""
+
+    def __init__(self, step):
+        self.stop, self.step, self.notes = StopSignal(), step, []
+
+    def scored(self, score):
+        if score.step == self.step:
+            self.stop.request()
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture
+async def tasks(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    sizes = {"hidden": 32, "layers": 1, "vocab_size": 300, "max_context": 96}
+    texts = [f"say {word}" for word in WORDS] * 5
+    await connect().post("/v2/models/create", {"name": "m", "texts": texts, "sizes": sizes})
+    yield Taskset("letters", [say(word=word) for word in WORDS])
+    disconnect(tmp_path)
+
+
+def config(**values):
+    return TrainConfig(
+        model="m",
+        steps=6,
+        lr=0.01,
+        max_tokens=8,
+        max_turns=1,
+        eval_every=3,
+        promote="gate",
+        **values,
+    )
+
+
+async def test_a_stopped_gated_run_goes_on_in_its_candidate(tasks):
+    halfway = StopAfter(3)
+    first = await train(config(), tasks=tasks, held_out=tasks, reporter=halfway, stop=halfway.stop)
+    assert (first.model, first.next_step, first.finished) == ("m-candidate-1", 3, False)
+    again = StopAfter(None)
+    # Conditions of the gate are no part of the experiment: they may change in the middle.
+    second = await train(config(min_gain=0.001), tasks=tasks, held_out=tasks, reporter=again)
+    assert (second.model, second.first_step, second.finished) == ("m-candidate-1", 3, True)
+    assert again.notes[0] == "m-candidate-1 is trained; the head of m moves only through the gate."
+
+    decisions = [*first.decisions, *second.decisions]
+    assert [one["step"] for one in decisions] == [3, 6]
+    jobs = [score.job_id for score in second.scores]
+    assert decisions[0]["jobs"] == jobs[:2]
+    assert decisions[0]["moved"], "a longer answer is learned in three steps"
+    assert decisions[1]["jobs"] == jobs[1:], "the head is what the run promoted"
+
+
+async def test_no_old_score_judges_a_head_that_another_run_moved(tasks):
+    halfway = StopAfter(3)
+    await train(config(), tasks=tasks, held_out=tasks, reporter=halfway, stop=halfway.stop)
+    other = TrainConfig(model="m", steps=1, lr=0.01, max_tokens=8, max_turns=1)
+    head = (await train(other, tasks=tasks)).head
+    again = StopAfter(None)
+    report = await train(config(), tasks=tasks, held_out=tasks, reporter=again)
+    assert report.decisions == []
+    (note,) = [note for note in again.notes if "Step 6" in note]
+    assert note.startswith("Step 6 was not judged: Job ")
+    assert note.endswith("not by the head of 'm'; play the tasks again with both.")
+    assert (await connect().get("/v2/models/m"))["head_checkpoint_id"] == head
