@@ -66,7 +66,10 @@ SCENES = {
     ),
     "docs/evaluation.md": Scene(
         models=("triage",),
-        stands={'"count-straw"': "tasks[0].slug"},
+        stands={
+            '"count-straw"': "tasks[0].slug",
+            "signal JOB": 'signal "$(latest_job)"',
+        },
     ),
     "docs/hierarchies.md": Scene(
         models=("manager", "clerk", "my-other-policy"),

@@ -27,6 +27,10 @@ COMMANDS = {
     "init": ("environments.init", "Write a working starter environment."),
     "eval": ("evaluation.eval", "Play tasks with an agent and grade what it does."),
     "jobs": ("evaluation.jobs", "List evaluations, or show one."),
+    "signal": (
+        "evaluation.signal",
+        "Show what each task of a job can teach, and propose a curriculum.",
+    ),
     "trace": ("evaluation.trace", "Show everything that happened in one run."),
     "export": ("evaluation.export", "Write the runs of a job as trajectories.jsonl."),
     "train": ("training.train", "Train a model on its own rollouts."),

@@ -1,0 +1,151 @@
+"""`hud signal`: how much a policy can learn from each task of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from hud.eval.results.run_summary import RunSummary
+    from hud.eval.results.task_signal import TaskSignal
+
+
+@click.command(
+    name="signal", epilog="Then train on the tasks of stage `now`: hud train MODEL TASKS"
+)
+@click.argument("job")
+@click.option(
+    "--group", type=click.IntRange(min=2), help="Runs of a group.  [default: the job's largest]"
+)
+@click.option(
+    "--pass-mark",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Reward from which on a run passes.",
+)
+@click.option(
+    "--against",
+    metavar="JOB",
+    multiple=True,
+    help="Job of another model on the same tasks, for its mean rewards. Repeatable.",
+)
+@click.option("-n", "--limit", type=click.IntRange(1), default=40, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    job: str,
+    group: int | None,
+    pass_mark: float,
+    against: tuple[str, ...],
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show what each task of JOB teaches the policy that played it, and propose a curriculum."""
+    from hud.cli.platform_requests import run
+
+    run(_show(job, group, pass_mark, against, limit, as_json))
+
+
+async def _show(
+    reference: str,
+    group: int | None,
+    pass_mark: float,
+    against: tuple[str, ...],
+    limit: int,
+    as_json: bool,
+) -> None:
+    from hud.cli.output import console, lines_of, number, print_json, some
+    from hud.environment.templates.task import task_label
+    from hud.eval.results.task_signal import job_signal
+
+    job, runs, tasks = await _played(reference)
+    found = job_signal(runs, tasks, k=group, pass_mark=pass_mark)
+    others = dict([await _difficulty(one) for one in against])
+    if as_json:
+        print_json({"job": job, **found.as_dict(), "against": others})
+        return
+    out = console()
+    names = [
+        "task",
+        "runs",
+        "mean",
+        "sd",
+        "pass@1",
+        f"pass@{found.k}",
+        "no signal",
+        "weight",
+        "stage",
+        *others,
+    ]
+    labels = {
+        slug: task_label(slug, row.get("id") or "", row.get("args") or {}, console().width // 4)
+        for slug, row in tasks.items()
+    }
+    rows = [
+        [*_cells(task, labels), *(number(means.get(task.slug)) for means in others.values())]
+        for task in found.tasks[:limit]
+    ]
+    for line in lines_of(names, rows, left=["task", "stage"], shrinks="task"):
+        out.print(line, markup=False)
+    if len(found.tasks) > limit:
+        out.print(f"{len(found.tasks) - limit:,} more tasks; --limit shows them.")
+    out.print(f"{found.without_signal:.0%} of the recorded groups have no signal.")
+    said = {
+        "now": "learn from these now",
+        "later": "give no signal yet",
+        "done": "pass nearly always already",
+        "duplicate": "repeat another task: leave them out",
+    }
+    out.print("Proposed curriculum:")
+    for stage, slugs in found.curriculum.items():
+        if slugs:
+            out.print(
+                f"  {stage:<9} {len(slugs):>5}  {said[stage]}: {some([labels[slug] for slug in slugs])}",
+                markup=False,
+            )
+
+
+async def _played(reference: str) -> tuple[str, list[RunSummary], dict[str, dict[str, Any]]]:
+    """Return a job's id, its runs, and the rows of its tasks by slug."""
+    from hud.cli.platform_requests import pages
+    from hud.client import connect
+    from hud.eval.results.run_summary import RunSummary
+
+    job = (await connect().get(f"/v2/jobs/{reference}"))["id"]
+    runs: list[RunSummary] = []
+    tasks: dict[str, dict[str, Any]] = {}
+    async for run in pages(f"/v2/jobs/{job}/traces"):
+        slug = run["slug"] or "(no task)"
+        known = (slug, run["reward"], run["group_id"], run["attempt"])
+        runs.append(RunSummary(*known, model=run["model"]))
+        tasks.setdefault(slug, run["task"] or {})
+    return job, runs, tasks
+
+
+async def _difficulty(reference: str) -> tuple[str, dict[str, float]]:
+    """Return who played a job, and the mean reward of each task."""
+    from statistics import fmean
+
+    from hud.eval.results.statistics import rewards_by_task
+
+    job, runs, _ = await _played(reference)
+    model = next((run.model for run in runs if run.model), job[:8])
+    return model, {slug: fmean(rewards) for slug, rewards in rewards_by_task(runs).items()}
+
+
+def _cells(task: TaskSignal, labels: dict[str, str]) -> list[str]:
+    from hud.cli.output import number
+
+    twin = f"duplicate of {labels[task.duplicate_of]}" if task.duplicate_of else task.stage
+    return [
+        labels[task.slug],
+        f"{task.runs:,}",
+        number(task.mean),
+        number(task.deviation),
+        number(task.pass_at_1, 2),
+        number(task.pass_at_k, 2),
+        f"{task.without_signal}/{task.groups}",
+        f"{task.weight:.1%}",
+        twin,
+    ]

@@ -1,0 +1,178 @@
+"""Signal of a job: how much a policy can learn from each of its tasks, and the curriculum that follows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, pstdev, variance
+from typing import Any, Literal
+
+from hud.errors import UsageError
+from hud.eval.results.run_summary import RunSummary
+from hud.eval.results.statistics import pass_at_k
+
+NEAR = 0.8
+"""Jaccard similarity of two tasks' prose, by its runs of five characters, from which on they are near-duplicates."""
+MOST_EMPTY = 0.5
+"""Chance of a group without signal up to which a task is worth its rollouts now."""
+_GRAM, _PROSE = 5, 5
+
+Stage = Literal["now", "later", "done", "duplicate"]
+
+
+@dataclass(frozen=True)
+class TaskSignal:
+    """Signal of one task: spread of its rewards and its share of the gradient."""
+
+    slug: str
+    runs: int
+    """Measured ones."""
+    mean: float
+    deviation: float
+    """Standard deviation of rewards."""
+    pass_at_1: float
+    pass_at_k: float | None
+    """Unbiased chance that one of `k` runs passes; None with fewer than `k` runs."""
+    groups: int
+    """Recorded groups of two measured runs or more."""
+    without_signal: int
+    """Groups whose rewards are all equal."""
+    empty: float
+    """Chance that a group of `k` has equal rewards: sum of p^k over the recorded rewards."""
+    weight: float
+    """Expected mean squared advantage of a group of `k`, (k - 1) / k times the unbiased variance, over the tasks' total."""
+    duplicate_of: str | None
+    """First task whose text is nearly the same."""
+    stage: Stage
+    """`now`: teaches; `later`: no signal yet; `done`: passes nearly always; `duplicate`: adds nothing to another."""
+
+
+@dataclass(frozen=True)
+class JobSignal:
+    """Signal of a job's tasks, at groups of `k` runs."""
+
+    k: int
+    tasks: tuple[TaskSignal, ...]
+    """By weight, the heaviest first."""
+
+    @property
+    def without_signal(self) -> float:
+        """Share of the recorded groups without signal; 1.0 where there are none."""
+        groups = sum(task.groups for task in self.tasks)
+        return sum(task.without_signal for task in self.tasks) / groups if groups else 1.0
+
+    @property
+    def curriculum(self) -> dict[Stage, list[str]]:
+        """Slugs of each stage, in the order in which they should be learned: the highest mean first among `later`."""
+        found: dict[Stage, list[str]] = {"now": [], "later": [], "done": [], "duplicate": []}
+        later = sorted(self.tasks, key=lambda task: -task.mean)
+        for task in [task for task in self.tasks if task.stage != "later"] + later:
+            if task.slug not in found[task.stage]:
+                found[task.stage].append(task.slug)
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the signal as plain data."""
+        return {
+            "k": self.k,
+            "without_signal": self.without_signal,
+            "tasks": [asdict(task) for task in self.tasks],
+            "curriculum": self.curriculum,
+        }
+
+
+def job_signal(
+    runs: Sequence[RunSummary],
+    tasks: Mapping[str, Mapping[str, Any]],
+    *,
+    k: int | None = None,
+    pass_mark: float = 1.0,
+) -> JobSignal:
+    """Return the signal of a job's tasks; `tasks` are their rows (`id`, `args`) by slug.
+
+    `k` None: the largest recorded group, at least 2. Raises `UsageError` where no run was measured.
+    """
+    groups: dict[str, dict[str | None, list[float]]] = {}
+    for run in runs:
+        if run.reward is not None:
+            groups.setdefault(run.slug, {}).setdefault(run.group_id, []).append(run.reward)
+    if not groups:
+        raise UsageError("No run of this job was measured, so nothing is known of its tasks.")
+    size = k or max(2, max(len(one) for of_task in groups.values() for one in of_task.values()))
+    rewards = {slug: [one for group in of.values() for one in group] for slug, of in groups.items()}
+    spread = {slug: variance(of) if len(of) > 1 else 0.0 for slug, of in rewards.items()}
+    total = sum(spread.values()) or 1.0
+    duplicates = near_duplicates({slug: tasks.get(slug, {}) for slug in rewards})
+    found = []
+    for slug, earned in rewards.items():
+        count, passed = len(earned), sum(one >= pass_mark for one in earned)
+        recorded = [group for group in groups[slug].values() if len(group) > 1]
+        empty = sum((times / count) ** size for times in Counter(earned).values())
+        found.append(
+            TaskSignal(
+                slug=slug,
+                runs=count,
+                mean=fmean(earned),
+                deviation=pstdev(earned),
+                pass_at_1=passed / count,
+                pass_at_k=pass_at_k(count, passed, size) if count >= size else None,
+                groups=len(recorded),
+                without_signal=sum(len(set(group)) == 1 for group in recorded),
+                empty=empty,
+                weight=spread[slug] / total,
+                duplicate_of=duplicates.get(slug),
+                stage=_stage(slug in duplicates, empty, passed / count),
+            )
+        )
+    found.sort(key=lambda task: (-task.weight, task.slug))
+    return JobSignal(size, tuple(found))
+
+
+def near_duplicates(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the tasks that nearly repeat an earlier one, with that one's slug.
+
+    Of one template, with equal arguments but for prose (texts of `_PROSE` words or more) that is alike and has equal numbers.
+    """
+    found: dict[str, str] = {}
+    known: dict[str, list[tuple[str, frozenset[str]]]] = {}
+    for slug, row in tasks.items():
+        if not row:
+            continue
+        args = row.get("args") or {}
+        prose = {name for name, one in args.items() if len(str(one).split()) >= _PROSE}
+        text = " ".join(str(args[name]) for name in sorted(prose))
+        exact = {name: None if name in prose else one for name, one in args.items()}
+        place = [row.get("env"), row.get("id"), exact, re.findall(r"\d+", text)]
+        same = known.setdefault(json.dumps(place, sort_keys=True, default=str), [])
+        grams = _grams(text)
+        first = next((other for other, theirs in same if _alike(grams, theirs)), None)
+        if first is None:
+            same.append((slug, grams))
+        else:
+            found[slug] = first
+    return found
+
+
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    smaller, larger = sorted((len(one), len(other)))
+    if smaller < NEAR * larger:
+        return False  # Too different in length: no need to compare.
+    shared = len(one & other)
+    return shared >= NEAR * (smaller + larger - shared)
+
+
+def _grams(text: str) -> frozenset[str]:
+    """Runs of characters of a text, without case and repeated space."""
+    plain = re.sub(r"\s+", " ", text.lower())
+    return frozenset(plain[at : at + _GRAM] for at in range(max(1, len(plain) - _GRAM + 1)))
+
+
+def _stage(duplicate: bool, empty: float, passed: float) -> Stage:
+    if duplicate:
+        return "duplicate"
+    if empty <= MOST_EMPTY:
+        return "now"
+    return "done" if passed > 0.5 else "later"
