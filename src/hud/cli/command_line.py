@@ -77,11 +77,10 @@ class EvalCommand:
         chosen = ("everything", "full", "task_ids", "group", "resume", "as_json")
         ids = context.params["task_ids"]
         tasks = "--full" if context.params["full"] else "--all"
+        whole = ("everything", "full", "resume", "benchmark")
         if ids is not None:
             tasks = f"--task-ids {shlex.quote(ids)}"
-        elif not (
-            context.params["everything"] or context.params["full"] or context.params["resume"]
-        ):
+        elif not any(context.params[name] for name in whole):
             tasks = f"--task-ids {shlex.quote(first)}"
         return cls(command_line(context, without=chosen), tasks, context.params["group"])
 

@@ -232,12 +232,13 @@ class Run(RunRecord):
         """Start the task: the prompt arrives, and the setup and user steps are recorded."""
         assert self.live.connection is not None
         started = now()
-        self.tools = await self.live.connection.list_tools()
-        if self.depth >= DEEPEST:
-            self.tools = [tool for tool in self.tools if not tool.delegated]
         frame = await self.live.connection.start(
             self.task.id, self.task.args, training_progress=self.training_progress
         )
+        # After the setup half, which may decide what the task offers.
+        self.tools = await self.live.connection.list_tools()
+        if self.depth >= DEEPEST:
+            self.tools = [tool for tool in self.tools if not tool.delegated]
         self.prompt, self.live.bindings = frame.prompt, frame.bindings
         setup = TaskCall(phase="setup", name=self.task.id, arguments=self.task.args)
         shown = {} if frame.state is None else {"state": frame.state}

@@ -28,12 +28,21 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 
 @click.command(
     name="eval",
-    epilog="Without --all (or --full), only the first task is played. AGENT is the slug of a model; claude, openai, "
-    "operator, gemini or gemini_cua, with a model of theirs or the one that --model names; openai_compatible with "
-    "--model; human, to play yourself; or path.py:agent for a script.",
+    epilog="Without --all (or --full), only the first task is played; of a benchmark, all are. AGENT is the slug of a "
+    "model; claude, openai, operator, gemini or gemini_cua, with a model of theirs or the one that --model names; "
+    "openai_compatible with --model; human, to play yourself; nothing, which does nothing; oracle, which plays a "
+    "benchmark's own solutions; or path.py:agent for a script.",
 )
-@click.argument("source", metavar="TASKS", type=click.Path(path_type=Path))
+@click.argument("source", metavar="[TASKS]", required=False)
 @click.argument("agent", required=False)
+@click.option(
+    "--benchmark",
+    metavar="NAME",
+    help="Play a benchmark in place of TASKS; `list` lists them.",
+)
+@click.option(
+    "--split", type=click.Choice(["train", "held-out"]), help="Its tasks.  [default: held-out]"
+)
 @click.option("-m", "--model", help="Model, where AGENT is a kind of agent, or a class in a file.")
 @click.option("--all", "everything", is_flag=True, help="Play every task.")
 @click.option(
@@ -89,8 +98,10 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 @click.pass_context
 def command(
     context: click.Context,
-    source: Path,
+    source: str | None,
     agent: str | None,
+    benchmark: str | None,
+    split: str | None,
     model: str | None,
     everything: bool,
     full: bool,
@@ -114,6 +125,7 @@ def command(
 ) -> int:
     """Play TASKS (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
     from hud.cli.command_line import EvalCommand, pairs
+    from hud.cli.evaluation.benchmarks import print_benchmarks
     from hud.cli.evaluation.player import (
         HUMAN,
         is_paid,
@@ -121,7 +133,15 @@ def command(
         parse_settings,
         player,
     )
+    from hud.cli.evaluation.task_source import chosen, task_source
 
+    if benchmark == "list":
+        print_benchmarks(as_json=as_json)
+        return 0
+    if benchmark is not None:
+        if agent is not None:
+            raise click.UsageError(f"--benchmark stands for TASKS; give the agent alone: {agent}")
+        source, agent = None, source
     if full and not is_scripted(agent):
         max_steps, auto_respond = max_steps or FULL_STEPS, True
     options = {
@@ -132,10 +152,12 @@ def command(
         "tool_timeout_seconds": tool_timeout,
     }
     asked = {name: value for name, value in options.items() if value is not None}
-    who = player(agent, model, {**asked, **parse_settings(settings)})
+    found = task_source(source, benchmark, split)
+    who = player(agent, model, {**asked, **parse_settings(settings)}, oracle=found.oracle)
     if subagents:
         who.subagents = {**who.subagents, **dict(pairs("subagent", "NAME=MODEL", subagents))}
-    tasks = chosen(load(source), task_ids, everything or full or resume is not None)
+    whole = everything or full or resume is not None or benchmark is not None
+    tasks = chosen(found.tasks, task_ids, whole)
     many = len(tasks) * (group or 1)
     if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:
         click.confirm(f"Play {many} runs with {who.model_name}?", abort=True, err=True)
@@ -145,7 +167,7 @@ def command(
         _play(
             tasks,
             who,
-            provider("hosted" if remote else runtime, source),
+            provider("hosted" if remote else runtime, found.path),
             resume=resume,
             group=group,
             max_concurrent=1 if agent == HUMAN else max_concurrent,
@@ -168,35 +190,6 @@ def _warn_of_shells(tasks: Taskset) -> None:
             "faults, not attackers. For commands of an agent, declare env.workspace() (docs/workspace.md).",
             err=True,
         )
-
-
-def load(source: Path) -> Taskset:
-    """Return the tasks in a file or folder or, where there is none of this name, the platform's taskset."""
-    from hud.errors import NotFoundError
-    from hud.eval import Taskset
-
-    if source.exists() or source.suffix in (".py", ".json", ".jsonl"):
-        return Taskset.from_file(source)
-    try:
-        return Taskset.from_api(str(source))
-    except NotFoundError:
-        raise NotFoundError(
-            f"There is no file {source}, and the platform has no taskset of that name."
-        ) from None
-
-
-def chosen(tasks: Taskset, task_ids: str | None, everything: bool) -> Taskset:
-    """Return the tasks that the options name: some, all, or the first."""
-    if task_ids is None:
-        return tasks if everything else tasks.filter([tasks[0].slug])
-    wanted = [part.strip() for part in task_ids.split(",") if part.strip()]
-    slugs = [
-        tasks[int(part)].slug
-        if part.isdigit() and part not in tasks and int(part) < len(tasks)
-        else part
-        for part in wanted
-    ]
-    return tasks.filter(slugs)
 
 
 def provider(runtime: str | None, source: Path) -> Provider | None:

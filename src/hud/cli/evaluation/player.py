@@ -5,6 +5,8 @@ claude, openai, operator, gemini, gemini_cua
                        a provider's agent, with its own model or the one that --model names
 openai_compatible      any server of chat completions; --model names the model there
 human                  a person, at this terminal
+nothing                an agent that does nothing
+oracle                 with --benchmark: the benchmark's own solutions
 path.py:agent          an Agent, a subclass of it, or a script (`def agent(run)`), from a file
 """
 
@@ -24,6 +26,8 @@ from hud.environment.sources.loader import load_file
 from hud.errors import UsageError
 
 HUMAN = "human"
+NOTHING = "nothing"
+ORACLE = "oracle"
 
 
 def parse_settings(given: tuple[str, ...]) -> dict[str, Any]:
@@ -43,8 +47,10 @@ def parse_settings(given: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def player(agent: str | None, model: str | None, config: dict[str, Any]) -> Agent:
-    """Return the agent that the arguments name."""
+def player(
+    agent: str | None, model: str | None, config: dict[str, Any], *, oracle: Agent | None = None
+) -> Agent:
+    """Return the agent that the arguments name; `oracle` is the one of the tasks, where they have one."""
     if agent is None and model is None:
         raise UsageError(
             f"Which agent? Give a model's slug (hud models list), one of {', '.join(KINDS)} and {HUMAN}, "
@@ -62,6 +68,10 @@ def player(agent: str | None, model: str | None, config: dict[str, Any]) -> Agen
         )
     if agent == HUMAN:
         return _human(config)
+    if agent == NOTHING:
+        return _script(agent, ScriptedAgent(lambda run: "", name=NOTHING), config)
+    if agent == ORACLE and oracle is not None:
+        return _script(agent, oracle, config)
     return create_agent(agent or model or "", **config)
 
 
@@ -71,8 +81,8 @@ def is_paid(agent: str | None, model: str | None) -> bool:
 
 
 def is_scripted(agent: str | None) -> bool:
-    """Return True for an agent from a file and for a person: neither has steps or answers of a model."""
-    return agent is not None and (agent == HUMAN or _is_file(agent))
+    """Return True for an agent that has no steps or answers of a model: a script, an agent from a file, a person."""
+    return agent is not None and (agent in (HUMAN, NOTHING, ORACLE) or _is_file(agent))
 
 
 def _is_file(agent: str) -> bool:
@@ -127,9 +137,14 @@ def _from_file(target: str, config: dict[str, Any]) -> Agent:
     required = ScriptedAgent(value)
     if required.is_policy:
         return ScriptedAgent(value, name=name or "agent", **config)
+    return _script(target, ScriptedAgent(value, name=name or "agent"), config)
+
+
+def _script(said: str, script: Agent, config: dict[str, Any]) -> Agent:
+    """Return a script of the whole run; the number of steps is no matter of its own, other settings are refused."""
     if set(config) - {"max_steps"}:
-        raise UsageError(f"{target} is a script of the whole run and takes no {_names(config)}.")
-    return ScriptedAgent(value, name=name or "agent")
+        raise UsageError(f"{said} is a script of the whole run and takes no {_names(config)}.")
+    return script
 
 
 def _accepted(made: type[Agent], config: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""`Benchmark`: tasks that a package ships, by a name, in splits, with a reference agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Literal
+
+from hud.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from hud.agents import Agent
+    from hud.environment import Task
+    from hud.eval import Taskset
+
+Split = Literal["train", "held-out"]
+SPLITS: tuple[Split, ...] = ("train", "held-out")
+
+
+@dataclass(frozen=True)
+class Package:
+    """The distribution that ships a benchmark's tasks, at the one version that its figures hold for."""
+
+    name: str
+    version: str
+    licence: str
+    bare: bool = False
+    """Install it without the dependencies that it declares."""
+    beside: tuple[str, ...] = ()
+    """Requirements of what is used of it, where it is installed bare."""
+
+    @property
+    def installed(self) -> str | None:
+        """Version that is installed, None where it is not."""
+        try:
+            return metadata.version(self.name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    @property
+    def pin(self) -> str:
+        """Requirement, as pip takes it."""
+        return f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark. Looking at it loads no package; `tasks` does."""
+
+    name: str
+    summary: str
+    package: Package
+    sizes: Mapping[Split, int]
+    """Number of tasks in each split."""
+    make_tasks: Callable[[Split], list[Task]]
+    make_oracle: Callable[[], Agent]
+
+    def tasks(self, split: Split | str = "held-out") -> Taskset:
+        """Return the tasks of a split, bound to their environment.
+
+        Raises `UsageError` for an unknown split, and where the package is not installed at its version.
+        """
+        from hud.eval import Taskset
+
+        known = next((one for one in SPLITS if one == split), None)
+        if known is None:
+            raise NotFoundError(
+                f"Benchmark {self.name!r} has no split {split!r}; there are {' and '.join(SPLITS)}."
+            )
+        self.check_installed()
+        return Taskset(f"{self.name} {split}", self.make_tasks(known))
+
+    def oracle(self) -> Agent:
+        """Return the agent that plays the package's own solutions."""
+        self.check_installed()
+        return self.make_oracle()
+
+    def check_installed(self) -> None:
+        """Raise `UsageError` where the package is missing, or is there in another version."""
+        found = self.package.installed
+        if found == self.package.version:
+            return
+        instead = "" if found is None else f", not {found}"
+        raise UsageError(
+            f"Benchmark {self.name!r} needs {self.package.name} {self.package.version}{instead}: "
+            f"hud benchmarks install {self.name}"
+        )

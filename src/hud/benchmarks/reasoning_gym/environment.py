@@ -1,0 +1,28 @@
+"""Environment `reasoning-gym`: one question, one answer, scored by the package."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from hud.benchmarks.benchmark import Split
+from hud.benchmarks.reasoning_gym.items import item
+from hud.benchmarks.reasoning_gym.scoring import score
+from hud.environment import Environment
+from hud.graders import EvaluationResult
+
+FORMAT = (
+    "Give the answer alone, in the form that was asked for. If you write anything else, put the answer between "
+    "<answer> and </answer> at the end."
+)
+
+env = Environment("reasoning-gym")
+
+
+@env.template()
+async def question(generator: str, split: Split, index: int) -> AsyncGenerator[Any, Any]:
+    """Answer one generated question."""
+    asked = item(generator, split, index)
+    answer = yield f"{asked['question']}\n\n{FORMAT}"
+    reward, reason = await score(generator, split, index, str(answer))
+    yield EvaluationResult(reward=reward, content=reason)

@@ -1,0 +1,74 @@
+"""What `hud eval` plays: the tasks in TASKS or of a benchmark, and the file that their environment is made in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from hud.agents import Agent
+    from hud.eval import Taskset
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """Tasks, the path that a runtime of another process loads their environment from, and who solves them."""
+
+    tasks: Taskset
+    path: Path
+    oracle: Agent | None = None
+
+
+def task_source(source: str | None, benchmark: str | None, split: str | None) -> TaskSource:
+    """Return the tasks of a file, a folder or the platform's taskset, or of a benchmark."""
+    if benchmark is not None:
+        return _of_benchmark(benchmark, split or "held-out")
+    if split is not None:
+        raise UsageError("--split goes with --benchmark.")
+    if source is None:
+        raise UsageError(
+            "Which tasks? Give TASKS (.py, .json, .jsonl, a folder, or the platform's taskset), or --benchmark NAME."
+        )
+    return TaskSource(_load(Path(source)), Path(source))
+
+
+def _of_benchmark(name: str, split: str) -> TaskSource:
+    from hud.benchmarks import benchmark
+
+    found = benchmark(name)
+    tasks = found.tasks(split)
+    environment = tasks[0].environment
+    assert environment is not None
+    assert environment.source_file is not None
+    return TaskSource(tasks, Path(environment.source_file), found.oracle())
+
+
+def _load(source: Path) -> Taskset:
+    """Return the tasks in a file or folder or, where there is none of this name, the platform's taskset."""
+    from hud.eval import Taskset
+
+    if source.exists() or source.suffix in (".py", ".json", ".jsonl"):
+        return Taskset.from_file(source)
+    try:
+        return Taskset.from_api(str(source))
+    except NotFoundError:
+        raise NotFoundError(
+            f"There is no file {source}, and the platform has no taskset of that name."
+        ) from None
+
+
+def chosen(tasks: Taskset, task_ids: str | None, everything: bool) -> Taskset:
+    """Return the tasks that the options name: some, all, or the first."""
+    if task_ids is None:
+        return tasks if everything else tasks.filter([tasks[0].slug])
+    wanted = [part.strip() for part in task_ids.split(",") if part.strip()]
+    slugs = [
+        tasks[int(part)].slug
+        if part.isdigit() and part not in tasks and int(part) < len(tasks)
+        else part
+        for part in wanted
+    ]
+    return tasks.filter(slugs)
