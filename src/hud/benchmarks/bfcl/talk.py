@@ -46,8 +46,9 @@ class Talk:
         Raises `ValueError` for arguments that cannot be written as literals, or would compute for ever.
         """
         _check(arguments)
-        written = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        call = f"{name}({written})"
+        # The package puts an instance's name before every known name that a parenthesis follows, in text as well.
+        written = [f"{key}={value!r}".replace("(", r"\x28") for key, value in arguments.items()]
+        call = f"{name}({', '.join(written)})"
         (result,) = self._execute([call], self.model_name, graded=False)
         self.calls[-1].append([call])
         return result

@@ -1,6 +1,6 @@
 """Items that are no tasks: `python -m hud.benchmarks.reasoning_gym.left_out_items` writes left_out_items.json.
 
-To be run (about 20 minutes) when the package's version changes, and for a generator that is added.
+Run it (about 10 minutes) when the package's version changes, and for a generator that is added.
 """
 
 from __future__ import annotations

@@ -1,0 +1,195 @@
+"""`reasoning-gym/NAME`: generated questions, scored by the package behind checks of what it would execute."""
+
+from __future__ import annotations
+
+import pytest
+from tests.benchmarks.played import NOTHING, installed, rewards
+
+from hud.agents import ScriptedAgent
+from hud.benchmarks import SPLITS
+from hud.benchmarks.reasoning_gym.expressions import is_arithmetic, is_expression, is_plain
+from hud.benchmarks.reasoning_gym.generators import GENERATORS, LEFT_OUT
+from hud.eval.recording import NullRecorder
+
+SAMPLE = [
+    "acre", "bf", "chain_sum", "coin_flip", "countdown", "maze", "simple_integration", "spiral_matrix",
+    "string_insertion", "string_splitting", "tower_of_hanoi", "word_sorting",
+]  # fmt: skip
+EVALUATED = [
+    "binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication", "puzzle24",
+    "simple_integration", "spiral_matrix", "string_insertion",
+]  # fmt: skip
+SLOWEST = ["countdown", "knight_swap", "puzzle24"]
+"""Generators that take minutes for their train items."""
+
+
+@pytest.fixture(autouse=True)
+def package():
+    return installed("reasoning-gym/chain_sum").package
+
+
+def tasks(generator, split="held-out", most=None):
+    found = installed(f"reasoning-gym/{generator}").tasks(split)
+    return found.filter([task.slug for task in found][:most])
+
+
+async def scored(generator, answer):
+    """Reward of an answer to the first task, and what the grader said of it."""
+    job = await tasks(generator, most=1).run(
+        ScriptedAgent(lambda run: answer), recorder=NullRecorder()
+    )
+    return job.runs[0].reward, job.runs[0].grade.content
+
+
+def test_every_generator_of_the_package_is_shipped_or_left_out_by_name():
+    from reasoning_gym.factory import DATASETS
+
+    assert GENERATORS.keys() | LEFT_OUT.keys() == DATASETS.keys()
+    assert not GENERATORS.keys() & LEFT_OUT.keys()
+    assert (len(GENERATORS), len(LEFT_OUT)) == (100, 6)
+
+
+@pytest.mark.parametrize("name", sorted(LEFT_OUT.keys() - {"composite"}))
+def test_what_is_left_out_has_no_stored_answer(name):
+    import reasoning_gym
+
+    assert reasoning_gym.create_dataset(name, seed=0, size=1)[0]["answer"] is None
+
+
+@pytest.mark.parametrize("generator", SAMPLE)
+async def test_a_sample_of_stored_answers_scores_1_and_no_answer_0(generator):
+    some = tasks(generator, most=4)
+    assert set(
+        (await rewards(some, installed(f"reasoning-gym/{generator}").oracle())).values()
+    ) == {1.0}
+    assert set((await rewards(some, NOTHING)).values()) == {0.0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("generator", GENERATORS)
+async def test_every_stored_answer_scores_1_and_no_answer_0(generator):
+    oracle = installed(f"reasoning-gym/{generator}").oracle()
+    splits = ["held-out"] if generator in SLOWEST else SPLITS
+    for split in splits:
+        found = tasks(generator, split)
+        assert {k: v for k, v in (await rewards(found, oracle)).items() if v != 1.0} == {}
+    assert {k: v for k, v in (await rewards(found, NOTHING)).items() if v != 0.0} == {}
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [
+        pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.slow])
+        for name in GENERATORS
+        if name not in SLOWEST
+    ],
+)
+async def test_no_held_out_question_is_asked_in_training(generator):
+    from hud.benchmarks.reasoning_gym.items import item
+
+    train, held_out = (
+        [item(**task.args)["question"] for task in tasks(generator, split)] for split in SPLITS
+    )
+    assert not set(train) & set(held_out)
+    assert len(set(held_out)) == len(held_out) > 0
+
+
+@pytest.mark.parametrize("generator", ["chain_sum", "tower_of_hanoi"])
+async def test_left_out_items_are_those_that_the_file_names(generator):
+    from hud.benchmarks.reasoning_gym.generators import ITEMS, indices
+    from hud.benchmarks.reasoning_gym.left_out_items import left_out
+
+    found = await left_out(generator)
+    assert {
+        split: sorted({*range(ITEMS[split])} - {*indices(generator, split)}) for split in SPLITS
+    } == found
+
+
+def test_a_task_is_the_same_in_every_process():
+    from hud.benchmarks.reasoning_gym import items
+
+    first = items.item("zebra_puzzles", "train", 3)
+    items.item.cache_clear()
+    items.data_set.cache_clear()
+    assert items.item("zebra_puzzles", "train", 3) == first
+
+
+async def test_an_answer_may_stand_in_tags_at_the_end_of_other_words():
+    from hud.benchmarks.reasoning_gym.items import item
+
+    right = item(**tasks("chain_sum", most=1)[0].args)["answer"]
+    assert await scored("chain_sum", right) == (1.0, None)
+    said = f"<answer>1</answer>, no: <answer>{right}</answer>"
+    assert await scored("chain_sum", said) == (1.0, None)
+    assert await scored("chain_sum", f"{right}, no: <answer>x</answer>") == (0.0, None)
+
+
+@pytest.mark.parametrize("generator", EVALUATED)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "__import__('pathlib').Path('made').touch()",
+        "[__import__('pathlib').Path('made').touch()]",
+        "exec(chr(111)+chr(112)+chr(101)+chr(110))",
+        "(lambda: open('made', 'w'))()",
+        "9**9**9**9",
+        'f\'{open("made", "w")}\'',
+    ],
+)
+async def test_an_answer_is_never_executed(generator, attack, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    reward, reason = await scored(generator, attack)
+    assert (reward, list(tmp_path.iterdir())) == (0.0, [])
+    assert "form that was asked for" in reason
+
+
+@pytest.mark.parametrize(
+    ("generator", "answer"),
+    [
+        ("puzzle24", "6 + 6 + 6 + 6"),
+        ("simple_integration", "Integral(x, x)"),
+        ("intermediate_integration", "Integral(x*sin(x), x) + C"),
+    ],
+)
+async def test_what_the_packages_scorer_takes_without_the_work_scores_0(generator, answer):
+    assert (await scored(generator, answer))[0] == 0.0
+
+
+async def test_a_literal_still_counts_as_the_package_counts_it():
+    from hud.benchmarks.reasoning_gym.items import item
+
+    right = item(**tasks("string_insertion", most=1)[0].args)["answer"]
+    assert (await scored("string_insertion", repr(list(right))))[0] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "arithmetic", "expression"),
+    [
+        ("1 2 3", True, False, False),
+        ("[1, 'a']", True, False, False),
+        ("ABBA", True, False, False),
+        ("8 + (1 - 6/9)*-2", False, True, True),
+        ("24", True, True, True),
+        ("x**3*cos(x) - 3*x**2 + C", False, False, True),
+        ("(x**2 + 1)**3", False, False, True),
+        ("((x**2)**2)**2", False, False, False),
+        ("x**(50*50)", False, False, False),
+        ("10**13", False, False, True),
+        ("10000000000000", True, False, False),
+        ("sin.func", False, False, False),
+        ("sin(x, evaluate=x)", False, False, False),
+        ("eval(x)", False, False, False),
+        ("'a' * 9", False, False, False),
+        ("True", True, False, False),
+        ("x if x else x", False, False, False),
+        ("(" * 900 + ")" * 900, True, False, False),
+        ("-" * 1999 + "x", False, False, False),
+    ],
+)  # fmt: skip
+def test_forms_of_answers(text, plain, arithmetic, expression):
+    assert (is_plain(text), is_arithmetic(text), is_expression(text)) == (
+        plain,
+        arithmetic,
+        expression,
+    )
