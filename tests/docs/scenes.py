@@ -59,6 +59,9 @@ SCENES = {
         names='from hud.eval import Taskset\ntasks = Taskset.from_file("env.py")',
         answers="answer a door\n" * 4,
     ),
+    "docs/benchmarks.md": Scene(
+        stands={"http://localhost:8000/v1": "$CHAT_URL/v1"},
+    ),
     "docs/capabilities.md": Scene(
         stands={"tcp://127.0.0.1:8765": "tcp://127.0.0.1:$SERVE_PORT"},
         needs="bwrap",

@@ -33,8 +33,6 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     "openai_compatible with --model; human, to play yourself; nothing, which does nothing; oracle, which plays a "
     "benchmark's own solutions; or path.py:agent for a script.",
 )
-@click.argument("source", metavar="[TASKS]", required=False)
-@click.argument("agent", required=False)
 @click.option(
     "--benchmark",
     metavar="NAME",
@@ -43,6 +41,8 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--split", type=click.Choice(["train", "held-out"]), help="Its tasks.  [default: held-out]"
 )
+@click.argument("source", metavar="[TASKS]", required=False)
+@click.argument("agent", required=False)
 @click.option("-m", "--model", help="Model, where AGENT is a kind of agent, or a class in a file.")
 @click.option("--all", "everything", is_flag=True, help="Play every task.")
 @click.option(
