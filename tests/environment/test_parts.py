@@ -29,10 +29,11 @@ class OpenBox(OpenPart):
         self.number = number
         self.broken = None
         self.calls = 0
+        self.mute = False
         self.capability = Capability.ssh("box", url="tcp://127.0.0.1:9")
 
     def tools(self):
-        return {"echo": Echo()}
+        return {} if self.mute else {"echo": Echo()}
 
     async def observe(self):
         self.calls += 1
@@ -77,7 +78,8 @@ def smash() -> str:
 
 
 @env.template()
-async def say(word: str = "tea"):
+async def say(word: str = "tea", mute: bool = False):
+    env.opened(box).mute = mute
     answer = yield f"Say {word}"
     yield float(answer == word)
 
@@ -105,6 +107,19 @@ async def test_a_parts_tools_are_the_runs_tools_and_what_it_shows_is_in_the_trac
     assert (run.reward, run.error) == (1.0, None)
     assert seen == [(["smash", "echo"], ["box"])]
     assert [step.extra for step in run.trace.steps if step.source == "tool"] == [{"files": 1}]
+
+
+@pytest.mark.parametrize("runtime", [None, ForkRuntime], ids=["in process", "forked"])
+async def test_the_setup_half_of_a_task_decides_which_tools_its_agent_has(runtime):
+    seen = []
+    source = runtime and runtime(__file__)
+    try:
+        agent = ScriptedAgent(lambda run: seen.extend(tool.name for tool in run.tools))
+        await Taskset("t", [say(mute=True)]).run(agent, runtime=source)
+    finally:
+        if source is not None:
+            await source.aclose()
+    assert seen == ["smash"]
 
 
 async def test_parts_are_up_before_the_initialize_hooks_and_down_after_the_shutdown_hooks():

@@ -1,4 +1,4 @@
-"""What `hud eval` plays: the tasks in TASKS or of a benchmark, and the file that their environment is made in."""
+"""Source of what `hud eval` plays: tasks of TASKS or of a benchmark, and the file in which their environment is made."""
 
 from __future__ import annotations
 
