@@ -39,9 +39,11 @@ def test_the_list_tells_tasks_splits_licence_and_package(capsys):
     told = capsys.readouterr().out
     assert run(["benchmarks", "list"]) == 0
     assert capsys.readouterr().out == told
-    head, bfcl, gym = (line.split() for line in told.splitlines()[:3])
+    head, bfcl, web, gym = (line.split() for line in told.splitlines()[:4])
     assert head == ["benchmark", "train", "held-out", "package", "licence", "ready"]
     assert bfcl[:5] == ["bfcl-multi-turn", "599", "200", "bfcl-eval", "2026.3.23"]
+    assert web[:6] == ["miniwob", "1,250", "250", "miniwob", "1.1.0", "MIT"]
+    assert "miniwob needs chromium, bubblewrap" in told
     assert gym[:5] == ["reasoning-gym/NAME", "48,613", "9,825", "reasoning-gym", "0.1.25"]
     assert bfcl[5] == gym[5] == "Apache-2.0"
     assert "chain_sum" in told
@@ -107,7 +109,6 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it():
         Package("hud-no-such-distribution", "1.2", "MIT"),
         {"train": 0, "held-out": 1},
         lambda split: [],
-        lambda: pytest.fail("not reached"),
     )
     told = (
         "needs hud-no-such-distribution 1.2: hud benchmarks install chess",
@@ -128,15 +129,22 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it():
         benchmark("bfcl-multi-turn").tasks("test")
 
 
+def test_a_benchmark_without_solutions_says_so(capsys):
+    installed("miniwob")
+    told = refused(capsys, "--benchmark", "miniwob", "oracle")
+    assert "has no oracle: its package has no solutions" in told
+
+
 def test_packages_are_pinned_and_named_by_benchmark_or_family():
-    both = packages(["all"])
-    assert [package.name for package in both] == ["bfcl-eval", "reasoning-gym"]
-    assert packages(["reasoning-gym"]) == packages(["reasoning-gym/maze"]) == both[1:]
-    assert pip_arguments(both[0]) == [
+    all_of_them = packages(["all"])
+    assert [package.name for package in all_of_them] == ["bfcl-eval", "miniwob", "reasoning-gym"]
+    assert packages(["reasoning-gym"]) == packages(["reasoning-gym/maze"]) == all_of_them[2:]
+    assert pip_arguments(all_of_them[0]) == [
         ["--no-deps", "bfcl-eval==2026.3.23"],
         ["mpmath>=1.3,<1.4"],
     ]
-    assert pip_arguments(both[1]) == [["reasoning-gym==0.1.25"]]
+    assert pip_arguments(all_of_them[1]) == [["--no-deps", "miniwob==1.1.0"]]
+    assert pip_arguments(all_of_them[2]) == [["reasoning-gym==0.1.25"]]
     with pytest.raises(NotFoundError):
         packages(["chess"])
 

@@ -54,7 +54,10 @@ class Benchmark:
     sizes: Mapping[Split, int]
     """Number of tasks in each split."""
     make_tasks: Callable[[Split], list[Task]]
-    make_oracle: Callable[[], Agent]
+    make_oracle: Callable[[], Agent] | None = None
+    """None where the package has no solutions."""
+    needs: str = ""
+    """Programs that its environment needs (`scripts/setup-worlds`)."""
 
     def tasks(self, split: Split | str = "held-out") -> Taskset:
         """Return the tasks of a split, bound to their environment.
@@ -72,8 +75,12 @@ class Benchmark:
         return Taskset(f"{self.name} {split}", self.make_tasks(known))
 
     def oracle(self) -> Agent:
-        """Return the agent that plays the package's own solutions."""
+        """Return the agent that plays the package's own solutions; raises `UsageError` where it has none."""
         self.check_installed()
+        if self.make_oracle is None:
+            raise UsageError(
+                f"Benchmark {self.name!r} has no oracle: its package has no solutions."
+            )
         return self.make_oracle()
 
     def check_installed(self) -> None:

@@ -56,6 +56,8 @@ def print_benchmarks(*, as_json: bool) -> None:
                     "package": one.package.name,
                     "version": one.package.version,
                     "licence": one.package.licence,
+                    "oracle": one.make_oracle is not None,
+                    "needs": one.needs,
                     "installed": one.package.installed == one.package.version,
                 }
                 for one in known
@@ -83,6 +85,9 @@ def print_benchmarks(*, as_json: bool) -> None:
     out = console()
     for line in lines_of(names, rows, left=left, shrinks="benchmark"):
         out.print(line, markup=False)
+    for one in known:
+        if one.needs:
+            out.print(f"\n{one.name} needs {one.needs}: scripts/setup-worlds", markup=False)
     for shown, members in families.items():
         if shown.endswith(f"/{NAME}"):
             out.print(f"\n{shown}, with {NAME} one of {len(members)}:", markup=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,13 @@ def parse_settings(given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def player(
-    agent: str | None, model: str | None, config: dict[str, Any], *, oracle: Agent | None = None
+    agent: str | None,
+    model: str | None,
+    config: dict[str, Any],
+    *,
+    oracle: Callable[[], Agent] | None = None,
 ) -> Agent:
-    """Return the agent that the arguments name; `oracle` is the one of the tasks, where they have one."""
+    """Return the agent that the arguments name; `oracle` makes the one of the tasks, where they have one."""
     if agent is None and model is None:
         raise UsageError(
             f"Which agent? Give a model's slug (hud models list), one of {', '.join(KINDS)} and {HUMAN}, "
@@ -71,7 +76,7 @@ def player(
     if agent == NOTHING:
         return _script(agent, ScriptedAgent(lambda run: "", name=NOTHING), config)
     if agent == ORACLE and oracle is not None:
-        return _script(agent, oracle, config)
+        return _script(agent, oracle(), config)
     return create_agent(agent or model or "", **config)
 
 

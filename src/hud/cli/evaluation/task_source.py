@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskSource:
-    """Tasks, the path that a runtime of another process loads their environment from, and who solves them."""
+    """Tasks, the path that a runtime of another process loads their environment from, and what makes their solver."""
 
     tasks: Taskset
     path: Path
-    oracle: Agent | None = None
+    oracle: Callable[[], Agent] | None = None
 
 
 def task_source(source: str | None, benchmark: str | None, split: str | None) -> TaskSource:
@@ -43,7 +44,7 @@ def _of_benchmark(name: str, split: str) -> TaskSource:
     environment = tasks[0].environment
     assert environment is not None
     assert environment.source_file is not None
-    return TaskSource(tasks, Path(environment.source_file), found.oracle())
+    return TaskSource(tasks, Path(environment.source_file), found.oracle)
 
 
 def _load(source: Path) -> Taskset:
