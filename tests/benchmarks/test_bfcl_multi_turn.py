@@ -200,11 +200,26 @@ async def test_mathematics_without_end_is_refused(bfcl):
     async def attack(run):
         said.append(await call(run, "power", base=9, exponent=10**9))
         said.append(await call(run, "logarithm", value=2, base=10, precision=10**9))
+        said.append(await call(run, "add", a=float("inf"), b=1))
         said.append(await call(run, "power", base=2, exponent=10))
+        said.append(await call(run, "add", a=10**400, b=1))
 
-    await played(bfcl.tasks().filter([task.slug]), attack)
-    assert [result.is_error for result in said] == [True, True, False]
-    assert "1024" in said[2].text
+    (run,) = await played(bfcl.tasks().filter([task.slug]), attack)
+    assert [result.is_error for result in said] == [True, True, True, False, False]
+    assert "1024" in said[3].text
+    assert (run.error, run.reward) == (None, 0.0)
+
+
+async def test_a_state_that_cannot_be_compared_is_a_wrong_one(bfcl):
+    """Folders nested beyond what Python compares must not void the run that made them."""
+
+    async def dig(run):
+        for _ in range(2000):
+            await call(run, "mkdir", dir_name="d")
+            await call(run, "cd", folder="d")
+
+    (run,) = await played(bfcl.tasks().filter(["multi_turn_base_3"]), dig)
+    assert (run.error, run.reward) == (None, 0.0)
 
 
 async def test_the_tools_have_schemas(bfcl):

@@ -56,7 +56,7 @@ class FunctionTool:
         try:
             given = parse_arguments(arguments, self.spec.name)
             return ToolResult.of_text(self.talk.call(self.spec.name, given))
-        except (UsageError, ValueError) as error:
+        except (UsageError, ValueError, RecursionError) as error:
             return ToolResult.of_text(f"{self.spec.name}: {error}", is_error=True)
 
 

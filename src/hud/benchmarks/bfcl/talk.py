@@ -67,13 +67,19 @@ class Talk:
         for name in (self.model_name, f"{self.model_name}_ground_truth"):
             self._bring_up(name, graded=True)
         unreached = len(self.dialogue.turns) - len(self.calls)
-        found: dict[str, Any] = multi_turn_checker(
-            [*self.calls, *([] for _ in range(unreached))],
-            self.dialogue.solution,
-            self.dialogue.entry,
-            self.dialogue.id.rpartition("_")[0],
-            self.model_name,
-        )
+        try:
+            found: dict[str, Any] = multi_turn_checker(
+                [*self.calls, *([] for _ in range(unreached))],
+                self.dialogue.solution,
+                self.dialogue.entry,
+                self.dialogue.id.rpartition("_")[0],
+                self.model_name,
+            )
+        except Exception as error:
+            # Solutions are compared without one: the agent left a state behind that cannot be compared, such as
+            # folders nested too deeply.
+            problem = f"The state could not be compared: {type(error).__name__}: {error}"
+            return {"valid": False, "error_type": "incomparable_state", "error_message": problem}
         return found
 
     def _bring_up(self, model_name: str, *, graded: bool) -> None:
@@ -107,9 +113,7 @@ def _check(arguments: dict[str, Any]) -> None:
     for name, value in arguments.items():
         if not name.isidentifier():
             raise ValueError(f"{name!r} is no name of an argument")
-        if not isinstance(value, int | float):
-            continue
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{name} must be a finite number")
-        if abs(value) > LARGEST_WORK.get(name, math.inf):
+        if isinstance(value, int | float) and abs(value) > LARGEST_WORK.get(name, math.inf):
             raise ValueError(f"{name} must be at most {LARGEST_WORK[name]:,}")
