@@ -47,6 +47,8 @@ def install(package: Package) -> None:
         typed = " && ".join(f"uv pip install {shlex.join(arguments)}" for arguments in calls)
         raise UsageError(f"{sys.executable} has no pip; with uv: {typed}")
     for arguments in calls:
-        command = [sys.executable, "-m", "pip", "install", "--quiet", *arguments]
+        # pip would list the dependencies that a bare package declares and is not used with.
+        quietly = ["--quiet", "--no-warn-conflicts"]
+        command = [sys.executable, "-m", "pip", "install", *quietly, *arguments]
         if subprocess.run(command, check=False).returncode != 0:
             raise HudError(f"{package.pin} could not be installed: {shlex.join(command)}")
