@@ -59,7 +59,7 @@ class Benchmark:
     needs: str = ""
     """Programs that its environment needs (`scripts/setup-worlds`)."""
 
-    def tasks(self, split: Split | str = "held-out") -> Taskset:
+    def tasks(self, split: str = "held-out") -> Taskset:
         """Return the tasks of a split, bound to their environment.
 
         Raises `UsageError` for an unknown split, and where the package is not installed at its version.
