@@ -6,7 +6,7 @@ import pytest
 
 from hud.agents import ScriptedAgent
 from hud.benchmarks import Benchmark, benchmark
-from hud.eval.recording import NullRecorder
+from hud.eval import NullRecorder
 
 NOTHING = ScriptedAgent(lambda run: "", name="nothing")
 

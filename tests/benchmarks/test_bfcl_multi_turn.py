@@ -10,7 +10,7 @@ from tests.benchmarks.played import NOTHING, installed, rewards
 
 from hud.agents import ScriptedAgent
 from hud.benchmarks.bfcl.benchmarks import CATEGORIES, LEFT_OUT, entries, scenarios
-from hud.eval.recording import NullRecorder
+from hud.eval import NullRecorder
 from hud.trace import ToolCall
 
 TRAVEL = "multi_turn_long_context_171"

@@ -10,7 +10,7 @@ from tests.benchmarks.played import NOTHING, installed, rewards
 
 from hud.agents import ScriptedAgent
 from hud.benchmarks.miniwob.benchmarks import LEFT_OUT, PACKAGE, PAGES, SEEDS
-from hud.eval.recording import NullRecorder
+from hud.eval import NullRecorder
 
 pytestmark = pytest.mark.skipif(
     any(shutil.which(name) is None for name in ("chromium", "bwrap")),

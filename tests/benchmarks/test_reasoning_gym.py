@@ -9,7 +9,7 @@ from hud.agents import ScriptedAgent
 from hud.benchmarks import SPLITS
 from hud.benchmarks.reasoning_gym.expressions import is_arithmetic, is_expression, is_plain
 from hud.benchmarks.reasoning_gym.generators import GENERATORS, LEFT_OUT
-from hud.eval.recording import NullRecorder
+from hud.eval import NullRecorder
 
 SAMPLE = [
     "acre", "bf", "chain_sum", "coin_flip", "countdown", "maze", "simple_integration", "spiral_matrix",
