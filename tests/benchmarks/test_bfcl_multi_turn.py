@@ -10,7 +10,7 @@ from tests.benchmarks.played import NOTHING, installed, rewards
 
 from hud.agents import ScriptedAgent
 from hud.benchmarks.bfcl.benchmarks import CATEGORIES, LEFT_OUT, entries, scenarios
-from hud.eval import NullRecorder
+from hud.eval import NullRecorder, Taskset
 from hud.trace import ToolCall
 
 TRAVEL = "multi_turn_long_context_171"
@@ -74,7 +74,6 @@ def test_a_scenario_and_a_world_are_on_one_side_of_the_split(bfcl):
 
 async def test_the_entry_that_is_left_out_cannot_be_solved_by_its_own_solution(bfcl):
     from hud.benchmarks.bfcl.environment import conversation
-    from hud.eval import Taskset
 
     tasks = Taskset("left out", [conversation(entry=entry) for entry in LEFT_OUT])
     assert set((await rewards(tasks, bfcl.oracle())).values()) == {0.0}
