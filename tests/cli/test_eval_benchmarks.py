@@ -44,7 +44,7 @@ def test_the_list_tells_tasks_splits_licence_and_package(capsys):
     assert bfcl[:5] == ["bfcl-multi-turn", "599", "200", "bfcl-eval", "2026.3.23"]
     assert web[:6] == ["miniwob", "1,250", "250", "miniwob", "1.1.0", "MIT"]
     assert "miniwob needs chromium, bubblewrap" in told
-    assert gym[:5] == ["reasoning-gym/NAME", "48,613", "9,825", "reasoning-gym", "0.1.25"]
+    assert gym[:5] == ["reasoning-gym/NAME", "48,113", "9,725", "reasoning-gym", "0.1.25"]
     assert bfcl[5] == gym[5] == "Apache-2.0"
     assert "chain_sum" in told
     assert "rush_hour" not in told
