@@ -88,7 +88,7 @@ def goes_round_the_gate(registry: Registry, model: ModelRecord, checkpoint: str 
 def find_candidate(
     registry: Registry, model: ModelRecord, source: ModelRecord, reference: str
 ) -> CheckpointRecord:
-    """Return the checkpoint of `source` that may become the head of `model`."""
+    """Return the checkpoint of `source` that may become the head of `model`. Raises `UsageError` for any other."""
     if source.id != model.id:
         same = ("training", "lora_rank", "lora_alpha", "lora_targets")
         alike = all(getattr(source.config, one) == getattr(model.config, one) for one in same)
