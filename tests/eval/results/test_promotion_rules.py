@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.promotion_power import simulated
 from hud.errors import UsageError
 from hud.eval.results.promotion import Gate, decide, subsets_of
 
@@ -107,17 +108,6 @@ def test_a_stricter_gate_promotes_nothing_that_a_looser_one_holds(pairs, least):
     strict = decide(head, candidate, Gate(min_gain=least, critical=("tag=x",)), subsets)
     assert not strict.promoted or decide(head, candidate).promoted
     assert all(reason.endswith((".", "least")) for reason in strict.reasons)
-
-
-def simulated(rng, tasks, gain=0.0, skew=0.0):
-    """Rewards of five runs of each task by a head, and by a candidate with other chances of success."""
-    chance = rng.beta(1, 1, size=tasks)
-    change = gain + (skew * (rng.exponential(1.0, tasks) - 1.0))
-    other = np.clip(chance + change, 0, 1)
-    return tuple(
-        {f"t{place}": (rng.random(5) < one).astype(float).tolist() for place, one in enumerate(p)}
-        for p in (chance, other)
-    )
 
 
 @pytest.mark.slow
