@@ -4,10 +4,10 @@ import random
 
 import numpy as np
 import pytest
+from benchmarks.promotion_power import simulated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.promotion_power import simulated
 from hud.errors import UsageError
 from hud.eval.results.promotion import Gate, decide, subsets_of
 
