@@ -28,15 +28,16 @@ _PASSWORD_LETTERS, _PASSWORD_LENGTH = string.ascii_letters + string.digits, 8
 """VNC knows no longer ones."""
 _ANY_HOST = 0xFFFF
 # The socket is the only way in, and no program on the display gives x11vnc orders. Without VNC's tricks with windows
-# that move: what is seen is sent as it is.
+# that move: what is seen is sent as it is. No shared memory: programs are in an IPC namespace of their own, and GTK ends
+# where the server cannot attach theirs.
 _SCRIPT = """
 Xvfb ":$1" -screen 0 "$2x24" -auth "$HOME/.Xauthority" -nolisten tcp -nolisten local -noreset -dpi 96 \\
-    -s 0 -dpms -br </dev/null >/dev/null &
+    -s 0 -dpms -br -extension MIT-SHM </dev/null >/dev/null &
 server=$!
 until [ -S "/tmp/.X11-unix/X$1" ]; do kill -0 $server || exit 1; sleep 0.05; done
 exec x11vnc -display ":$1" -rfbport "$3" -localhost -no6 -noipv6 -passwdfile "$HOME/password" -forever -shared \\
     -quiet -norc -noremote -novncconnect -nocmds -nosel -noxrecord -nowireframe -nowirecopyrect -noscrollcopyrect \\
-    -nodpms -wait 15 -defer 10
+    -nodpms -noshm -wait 15 -defer 10
 """
 
 
