@@ -1,4 +1,4 @@
-"""Benchmarks: tasks that nobody here wrote, shipped in packages and played like any other.
+"""Benchmarks: tasks that packages ship, this one and others, played like any other.
 
     from hud.benchmarks import benchmark
 

@@ -44,6 +44,10 @@ class Package:
         return f"{self.name}=={self.version}"
 
 
+OPENHUD = Package("openhud", metadata.version("openhud"), "MIT")
+"""The package of benchmarks that come with openhud itself."""
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """One benchmark. Looking at it loads no package; `tasks` does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from hud.benchmarks import bfcl, miniwob, reasoning_gym
+from hud.benchmarks import autonomy, bfcl, miniwob, reasoning_gym
 from hud.benchmarks.benchmark import Benchmark
 from hud.errors import NotFoundError
 from hud.eval.tasksets.suggestions import did_you_mean
@@ -12,7 +12,12 @@ from hud.eval.tasksets.suggestions import did_you_mean
 
 @functools.cache
 def _known() -> dict[str, Benchmark]:
-    found = [*bfcl.benchmarks(), *miniwob.benchmarks(), *reasoning_gym.benchmarks()]
+    found = [
+        *autonomy.benchmarks(),
+        *bfcl.benchmarks(),
+        *miniwob.benchmarks(),
+        *reasoning_gym.benchmarks(),
+    ]
     return {benchmark.name: benchmark for benchmark in found}
 
 

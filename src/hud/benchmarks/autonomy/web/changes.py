@@ -1,0 +1,113 @@
+"""Changes between two states of a database, as a multiset that does not depend on the ids of new rows.
+
+Tables have an integer primary key `id`, or none. A row that was there is known by its id; a row that was added is
+known by its content, in which a reference to another added row is replaced by that row's content.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: a row added or removed, or one cell of a row changed."""
+
+    table: str
+    what: Literal["added", "removed", "changed"]
+    row: Hashable
+    """Id of a row that was there; content of a row that was added, or that has no id."""
+    column: str = ""
+    value: Hashable = None
+    """New value of a changed cell."""
+
+
+def changes(
+    before: sqlite3.Connection, after: sqlite3.Connection, unjudged: Collection[str]
+) -> Counter[Change]:
+    """Return the changes that lead from one state to another; `unjudged` names tables, and columns as `table.column`."""
+    found: Counter[Change] = Counter()
+    for table in _tables(before):
+        if table in unjudged:
+            continue
+        columns = [name for name in _columns(before, table) if f"{table}.{name}" not in unjudged]
+        if "id" in columns:
+            found.update(_of_rows(before, after, table, columns))
+        else:
+            old, new = (Counter(_rows(db, table, columns)) for db in (before, after))
+            found.update(Change(table, "removed", row) for row in (old - new).elements())
+            found.update(Change(table, "added", row) for row in (new - old).elements())
+    return found
+
+
+def _of_rows(
+    before: sqlite3.Connection, after: sqlite3.Connection, table: str, columns: list[str]
+) -> list[Change]:
+    place = columns.index("id")
+    old, new = ({row[place]: row for row in _rows(db, table, columns)} for db in (before, after))
+    found = [Change(table, "removed", key) for key in old.keys() - new.keys()]
+    for key, row in new.items():
+        if key not in old:
+            found.append(Change(table, "added", _content(before, after, table, columns, row)))
+            continue
+        for column, was, now in zip(columns, old[key], row, strict=True):
+            if was != now:
+                value = _resolved(before, after, table, column, now)
+                found.append(Change(table, "changed", key, column, value))
+    return found
+
+
+def _content(
+    before: sqlite3.Connection,
+    after: sqlite3.Connection,
+    table: str,
+    columns: list[str],
+    row: tuple[Hashable, ...],
+) -> Hashable:
+    """Content of an added row, without its id."""
+    return tuple(
+        (column, _resolved(before, after, table, column, value))
+        for column, value in zip(columns, row, strict=True)
+        if column != "id"
+    )
+
+
+def _resolved(
+    before: sqlite3.Connection,
+    after: sqlite3.Connection,
+    table: str,
+    column: str,
+    value: Hashable,
+) -> Hashable:
+    """Value of a cell; where it refers to an added row, the content of that row."""
+    target = _references(after, table).get(column)
+    if value is None or target is None:
+        return value
+    known = before.execute(f"SELECT 1 FROM {target} WHERE id = ?", (value,)).fetchone()
+    if known is not None:
+        return value
+    columns = _columns(after, target)
+    rows = after.execute(f"SELECT * FROM {target} WHERE id = ?", (value,)).fetchall()
+    return tuple(_content(before, after, target, columns, tuple(row)) for row in rows)
+
+
+def _tables(db: sqlite3.Connection) -> list[str]:
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    return [name for (name,) in db.execute(query)]
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+
+
+def _references(db: sqlite3.Connection, table: str) -> dict[str, str]:
+    """Return the tables that the columns of a table refer to."""
+    return {row[3]: row[2] for row in db.execute(f"PRAGMA foreign_key_list({table})")}
+
+
+def _rows(db: sqlite3.Connection, table: str, columns: list[str]) -> list[tuple[Hashable, ...]]:
+    return [tuple(row) for row in db.execute(f"SELECT {', '.join(columns)} FROM {table}")]

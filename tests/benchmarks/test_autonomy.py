@@ -1,0 +1,155 @@
+"""`autonomy-10`: goals and grades of all categories, and the web applications over HTTP; the scripts in a browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections import Counter
+
+import httpx
+import pytest
+from tests.benchmarks.played import NOTHING, rewards
+
+from hud.benchmarks import benchmark
+from hud.benchmarks.autonomy.applications import WEB
+from hud.benchmarks.autonomy.benchmarks import CATEGORIES, SEEDS
+from hud.benchmarks.autonomy.web.application import credentials
+from hud.benchmarks.autonomy.web.changes import changes
+from hud.benchmarks.autonomy.web.grading import graded
+
+SEED = SEEDS["held-out"][0]
+WEB_KINDS = [(name, kind.name) for name, app in WEB.items() for kind in app.kinds]
+MOST_PAGES = 60
+in_a_browser = pytest.mark.skipif(
+    any(shutil.which(name) is None for name in ("chromium", "bwrap")),
+    reason="needs Chromium and bubblewrap (scripts/setup-worlds)",
+)
+
+
+def served(app, db):
+    """A client of an application over a database; `Client.get` follows redirections."""
+    site = app.make_pages().serve(db, accounts=app.user is not None)
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(site), base_url="http://127.0.0.1", follow_redirects=True
+    )
+
+
+def tables(app):
+    """Names of the tables that are graded."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    return [name for (name,) in app.database(SEED).execute(query) if name not in app.unjudged]
+
+
+async def sign_in(app, db, client):
+    if app.user is not None:
+        login, password = credentials(app, db)
+        page = await client.post("/sign-in", data={"login": login, "password": password})
+        assert "Sign out" in page.text
+
+
+def test_every_task_has_a_slug_of_its_own_in_one_split():
+    autonomy = benchmark("autonomy-10")
+    slugs = {split: [task.slug for task in autonomy.tasks(split)] for split in autonomy.sizes}
+    assert {split: len(found) for split, found in slugs.items()} == autonomy.sizes
+    assert max(Counter(slug for found in slugs.values() for slug in found).values()) == 1
+    for category in CATEGORIES:
+        assert len(category.scripts) >= 2, category.name
+
+
+@pytest.mark.parametrize(("name", "kind"), WEB_KINDS)
+def test_a_goal_is_drawn_from_its_seed_and_graded_on_the_state(name, kind):
+    app = WEB[name]
+    goal, again, other = (app.goal(kind, seed) for seed in (SEED, SEED, SEED + 1))
+    assert goal.instruction == again.instruction != other.instruction
+    before, expected = app.database(SEED), app.database(SEED)
+    goal.apply(expected)
+    assert graded(before, expected, before, app.unjudged).reward == 0.0
+    assert graded(before, expected, expected, app.unjudged).reward == 1.0
+    damaged = app.database(SEED)
+    goal.apply(damaged)
+    damaged.execute(f"DELETE FROM {tables(app)[-1]}")
+    assert graded(before, expected, damaged, app.unjudged).reward == 0.0
+
+
+@pytest.mark.parametrize("name", WEB)
+async def test_pages_are_read_without_a_change(name):
+    app = WEB[name]
+    db = app.database(SEED)
+    async with served(app, db) as client:
+        await sign_in(app, db, client)
+        waiting, seen = ["/"], set()
+        while waiting and len(seen) < MOST_PAGES:
+            path = waiting.pop(0)
+            if path in seen:
+                continue
+            seen.add(path)
+            page = await client.get(path)
+            assert page.status_code == 200, path
+            found = re.findall(r'href="([^"]+)"', page.text)
+            waiting += [str(page.url.join(one.replace("&amp;", "&")).raw_path, "ascii") for one in found if not one.startswith("data:")]  # fmt: skip
+    assert len(seen) > 10
+    assert not changes(app.database(SEED), db, ())
+
+
+@pytest.mark.parametrize("name", [name for name, app in WEB.items() if app.user is not None])
+async def test_pages_are_for_users_who_are_signed_in(name):
+    app = WEB[name]
+    async with served(app, app.database(SEED)) as client:
+        assert "Password" in (await client.get("/")).text
+        page = await client.post("/sign-in", data={"login": app.user, "password": "guess"})
+        assert (page.status_code, "do not match" in page.text) == (422, True)
+
+
+async def test_tickets_are_changed_by_forms_that_are_checked():
+    app = WEB["tickets"]
+    db = app.database(SEED)
+    async with served(app, db) as client:
+        await sign_in(app, db, client)
+        page = await client.post("/tickets/5/close", data={"resolution": "duplicate", "duplicate_of": "5"})  # fmt: skip
+        assert "Give the number of the other ticket." in page.text
+        await client.post("/tickets/5/close", data={"resolution": "duplicate", "duplicate_of": "4"})
+        assert (await client.post("/tickets/5/edit", data={"title": "x"})).status_code == 400
+        assert not changes(app.database(SEED), db, ())
+        confirmed = {"resolution": "duplicate", "duplicate_of": "4", "confirmed": "yes"}
+        page = await client.post("/tickets/5/close", data=confirmed)
+        assert "Ticket 5 is closed." in page.text
+        assert "is closed." not in (await client.get("/tickets/5")).text
+    assert dict(db.execute("SELECT status, resolution, duplicate_of FROM tickets WHERE id = 5").fetchone()) == {
+        "status": "closed", "resolution": "duplicate", "duplicate_of": 4,
+    }  # fmt: skip
+
+
+def test_added_rows_are_known_by_their_content_and_not_by_their_ids():
+    schema = """
+        CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT);
+        CREATE TABLE items (id INTEGER PRIMARY KEY, order_id INTEGER REFERENCES orders, name TEXT);
+    """
+    before, one, other = (sqlite3.connect(":memory:") for _ in range(3))
+    for db in (before, one, other):
+        db.executescript(schema)
+    one.executescript(
+        "INSERT INTO orders VALUES (1, 'a'), (2, 'b'); INSERT INTO items VALUES (1, 1, 'x'), (2, 2, 'y')"
+    )
+    other.executescript(
+        "INSERT INTO orders VALUES (7, 'b'), (8, 'a'); INSERT INTO items VALUES (4, 7, 'y'), (5, 8, 'x')"
+    )
+    assert changes(before, one, ()) == changes(before, other, ())
+    other.execute("UPDATE items SET order_id = 7")
+    assert changes(before, one, ()) != changes(before, other, ())
+    assert not changes(before, other, ("orders", "items"))
+
+
+@in_a_browser
+async def test_doing_nothing_scores_0():
+    tasks = benchmark("autonomy-10").tasks().filter([f"tickets-triage-{SEED}"])
+    assert set((await rewards(tasks, NOTHING)).values()) == {0.0}
+
+
+@in_a_browser
+@pytest.mark.slow
+async def test_scripts_reach_the_goals_of_the_web_applications():
+    autonomy = benchmark("autonomy-10")
+    slugs = [f"{name}-{kind.name}-{SEED}" for name, app in WEB.items() for kind in app.kinds[:3]]
+    tasks = autonomy.tasks().filter(slugs)
+    assert await rewards(tasks, autonomy.oracle(), max_concurrent=2) == dict.fromkeys(slugs, 1.0)
