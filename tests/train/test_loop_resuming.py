@@ -79,7 +79,7 @@ SCRIPT = textwrap.dedent(
             await client.post("/v2/models/create", {"name": "m", "texts": texts, "sizes": sizes})
         config = TrainConfig(
             model="m", steps=5, group=4, tasks_per_step=2, lr=1e-2, max_tokens=12, max_concurrent=1,
-            max_turns=1, eval_every=2, keep=2, dynamic_sampling=1,
+            max_turns=1, eval_every=2, keep=2, dynamic_sampling=1, curriculum="signal",
         )
         report = await train(config, tasks=tasks, held_out=tasks, reporter=Watch())
         head = await client.get(f"/v2/models/m/checkpoints/{report.head}")

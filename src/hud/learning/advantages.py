@@ -108,9 +108,9 @@ def compute_advantages(
     )
 
 
-def has_signal(rewards: Sequence[float], options: AdvantageOptions) -> bool:
-    """Return whether any run of a group has an advantage, from the rewards that count in it."""
-    return any(_of_group(list(rewards), options, None))
+def gradient_weight(rewards: Sequence[float], options: AdvantageOptions) -> float:
+    """Return the mean squared advantage of a group, from the rewards that count in it; 0: a group without signal."""
+    return float(np.mean(np.square(_of_group(list(rewards), options, None))))
 
 
 def reward_metrics(rewards: Sequence[float]) -> dict[str, float]:

@@ -79,6 +79,9 @@ class TrainConfig(BaseModel):
     """Tasks whose groups have signal that a step learns from."""
     dynamic_sampling: int = Field(default=1, ge=0)
     """Draws of new tasks in a step for groups without signal. 0: none."""
+    curriculum: Literal["uniform", "signal"] = "uniform"
+    """Order of the tasks. `uniform`: every task before any twice. `signal`: by expected gradient weight, learned from the run's own
+    groups."""
 
     lr: float = Field(default=1e-4, gt=0)
     """Peak learning rate."""

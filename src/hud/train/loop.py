@@ -29,6 +29,7 @@ from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
+from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.sampling import Models, Rollouts, load_tasks
 from hud.train.rollouts.stream import RolloutStream
 from hud.train.supervised.warm_up import WarmUpReport, warm_up
@@ -166,7 +167,8 @@ class _Loop:
         self.learners = [*joined, policy]
         """Subagents' models that learn too, then the policy: a step is done when the policy's update is."""
         self.config, self.run = policy.config, policy.run
-        self.tasks, self.held_out = tasks, held_out
+        self.curriculum = Curriculum(self.config, tasks, self.run.played)
+        self.held_out = held_out
         self.rollouts, self.reporter, self.stop = rollouts, rollouts.reporter, rollouts.stop
         self.promotions = promotions
         """With `promote = "gate"`: the gate to the model's head."""
@@ -229,6 +231,9 @@ class _Loop:
         checkpoint = None
         with _timed(seconds, "update"):
             await self._count(step, batch)
+            if config.curriculum == "signal":
+                self.curriculum.record(step, batch.weights)
+                await self.run.add_played(self.curriculum.played)
             for learner in self.learners:
                 if learner is not policy and not learner.has_taken(step):
                     played = subagents[learner.config.model]
@@ -264,8 +269,8 @@ class _Loop:
                 await learner.begin_step()
             self.models = await self._models(step)
             if not self.config.max_lag:
-                return self.rollouts.groups(self.models, self.tasks, step, job, batch)
-            self.stream = RolloutStream(self.rollouts, self.models, self.tasks, job, step)
+                return self.rollouts.groups(self.models, self.curriculum, step, job, batch)
+            self.stream = RolloutStream(self.rollouts, self.models, self.curriculum, job, step)
             self.stream.start(self.run.head)
         return self.stream.groups(batch)
 

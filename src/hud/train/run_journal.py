@@ -19,6 +19,7 @@ from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.contributor import Contributor
 from hud.train.monitoring.progress import Score, scores_of
+from hud.train.rollouts.curriculum import PlayedGroup, played_groups
 
 
 @dataclass
@@ -44,6 +45,8 @@ class TrainingRun:
     folder: Path = Path()
     start: str | None = None
     """The model's head when the run began."""
+    played: list[PlayedGroup] = field(default_factory=list)
+    """With `curriculum = "signal"`: recent groups of the steps before `next_step`."""
 
     def checkpoint_before(self, step: int) -> str | None:
         """Return the checkpoint that a step began with."""
@@ -77,6 +80,12 @@ class TrainingRun:
         shown = [one.as_dict() for one in self.scores]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"scores": shown}})
         self._append({"held_out": score.as_dict()})
+
+    async def add_played(self, played: list[PlayedGroup]) -> None:
+        """Record the groups that the curriculum of the next steps depends on; before the step is done, so that none is lost."""
+        self.played = played
+        rows = [list(one) for one in played]
+        await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"played": rows}})
 
     async def add_job(self, job_id: str) -> None:
         """Record the job that the rollouts of this run are in from now on."""
@@ -204,4 +213,5 @@ def _resumed(
         nodes=path,
         resumed=True,
         start=state.get("start"),
+        played=[one for one in played_groups(state.get("played")) if one.step < next_step],
     )

@@ -16,6 +16,7 @@ from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter
 from hud.train.rollouts.batch import RolloutBatch
+from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.stream import RolloutStream
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
@@ -96,7 +97,8 @@ class Scripted:
 
 
 def stream_of(player):
-    stream = RolloutStream(player, {}, list(words(say)), Job("j", "training"), 0)
+    tasks = Curriculum(player.config, list(words(say)))
+    stream = RolloutStream(player, {}, tasks, Job("j", "training"), 0)
     stream.start("start")
     return stream
 

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from hud.eval.run import Run
 from hud.graders.shaping import FADE
-from hud.learning.advantages import has_signal
+from hud.learning.advantages import gradient_weight
 from hud.learning.groups import counted_runs, failure_of
 from hud.train.config import TrainConfig
 
@@ -29,6 +29,8 @@ class RolloutBatch:
     """Every run that has a reward, also of groups that are left out."""
     subagent_runs: list[Run] = field(default_factory=list)
     """Runs that these called, and that those called, whichever model played them."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Gradient weight of the groups that were measured, by the task's slug; 0: no signal."""
     no_signal: int = 0
     broken: int = 0
     """Groups left out because of failures that were not the agent's."""
@@ -55,10 +57,12 @@ class RolloutBatch:
             rewards = _rewards(group, config)
             if rewards is None or (whole and len(group) < config.group):
                 self.broken += 1
-            elif not has_signal(rewards, config.advantages):
-                self.no_signal += 1
-            else:
+                continue
+            weight = self.weights[group[0].slug] = gradient_weight(rewards, config.advantages)
+            if weight:
                 self.groups.append(group)
+            else:
+                self.no_signal += 1
 
     def of_subagent(self, model: str, config: TrainConfig) -> RolloutBatch:
         """Return the subagents' runs that a model played, as a batch.

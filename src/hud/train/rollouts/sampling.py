@@ -24,7 +24,7 @@ from hud.inference.models import chat_model
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
-from hud.train.rollouts.seeds import draw_tasks
+from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.subagents import agent_of, refuse_efforts, subagents_of
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ class Rollouts:
         return {self.config.model: policy, **heads}
 
     async def groups(
-        self, models: Models, tasks: list[Task], step: int, job: Job, batch: RolloutBatch
+        self, models: Models, curriculum: Curriculum, step: int, job: Job, batch: RolloutBatch
     ) -> AsyncIterator[list[list[Run]]]:
         """Play a step with `models` into `batch`, and yield the groups with signal, all at once; nothing where it is stopped."""
         config = self.config
         agent = self._agent(
             models, config.temperature, (config.seed, step), config.progress_of(step)
         )
-        waiting = draw_tasks(tasks, config.seed, step, config.tasks_per_step)
+        waiting = curriculum.draw(step)
         for _ in range(1 + config.dynamic_sampling):
             chosen = list(islice(waiting, config.tasks_per_step - len(batch.groups)))
             if not chosen or self.stop.stopping:

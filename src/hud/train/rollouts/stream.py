@@ -20,9 +20,9 @@ from hud.eval.job import Job
 from hud.eval.run import Run
 from hud.trace import AgentStep
 from hud.train.rollouts.batch import RolloutBatch
+from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.group_order import begins_another, next_group
 from hud.train.rollouts.sampling import Models, Rollouts
-from hud.train.rollouts.seeds import draw_tasks
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -41,11 +41,16 @@ class RolloutStream:
     """The groups of a training run, played ahead of it. Begins with `start`, ends with `close`."""
 
     def __init__(
-        self, rollouts: Rollouts, models: Models, tasks: list[Task], job: Job, first_step: int
+        self,
+        rollouts: Rollouts,
+        models: Models,
+        curriculum: Curriculum,
+        job: Job,
+        first_step: int,
     ) -> None:
         """`models` must answer with the head's weights at the time of each request."""
         self.rollouts, self.config = rollouts, rollouts.config
-        self.models, self.tasks, self.job = models, tasks, job
+        self.models, self.curriculum, self.job = models, curriculum, job
         self.version = first_step
         """Steps done."""
         self._first = first_step
@@ -126,7 +131,7 @@ class RolloutStream:
     def _tasks_from(self, first_step: int) -> Iterator[Task]:
         step = first_step
         while True:
-            drawn = draw_tasks(self.tasks, self.config.seed, step, self.config.tasks_per_step)
+            drawn = self.curriculum.draw(step)
             for _ in range(self.config.tasks_per_step):
                 yield next(drawn)
             step += 1

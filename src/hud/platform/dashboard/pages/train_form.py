@@ -32,7 +32,8 @@ GROUPS = {
         "loss_config", "reward_scale", "baseline", "divide_by_std", "failed_runs", "dynamic_sampling", "zero_advantages",
     ),
     "Sampling": (
-        "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "seed",
+        "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "curriculum",
+        "seed",
     ),
     "Held-out scores and checkpoints": ("eval_group", "eval_temperature", "keep", "keep_every"),
 }  # fmt: skip

@@ -1,0 +1,124 @@
+"""The tasks of a step, in the order in which they are played: what a step needs, then those that replace groups without signal.
+
+`uniform` visits every task before any twice. `signal` draws tasks by their expected gradient weight, estimated from the groups
+that the run has played. Knows tasks and the spread of rewards; knows neither weights nor runs.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hud.train.config import TrainConfig
+from hud.train.rollouts.seeds import draw_tasks, seed_of
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+
+FLOOR = 0.2
+"""Share of the draws that is uniform: no task is ever left out."""
+HALF_LIFE = 8
+"""Steps after which a group counts half: the policy that played it has changed."""
+MEMORY = 5 * HALF_LIFE
+"""Steps after which a group is forgotten; it would count for 3%."""
+PRIOR = 1.0
+"""Groups' worth of the mean over tasks of the same kind, in the estimate of each task."""
+
+
+class PlayedGroup(NamedTuple):
+    """Signal of one group."""
+
+    step: int
+    slug: str
+    weight: float
+    """Mean squared advantage of its runs; 0: no signal."""
+
+
+def played_groups(given: Any) -> list[PlayedGroup]:
+    """Return groups from a training run's state: rows of `[step, slug, weight]`."""
+    return [PlayedGroup(int(step), str(slug), float(weight)) for step, slug, weight in given or ()]
+
+
+class Curriculum:
+    """Draws the tasks of a training run; the same draws for the same seed, step and groups played before it."""
+
+    def __init__(
+        self, config: TrainConfig, tasks: Sequence[Task], played: Sequence[PlayedGroup] = ()
+    ) -> None:
+        """`played` are the groups of the steps before, where the run is resumed."""
+        self.config, self.tasks = config, tasks
+        self.played = list(played)
+        self._kinds = {task.slug: _kind(task) for task in tasks}
+
+    def draw(self, step: int) -> Iterator[Task]:
+        """Yield every task once, in the order in which a step plays them."""
+        config = self.config
+        if config.curriculum == "uniform":
+            return draw_tasks(self.tasks, config.seed, step, config.tasks_per_step)
+        return self._by_signal(step)
+
+    def record(self, step: int, weights: Mapping[str, float]) -> None:
+        """Add the groups of a step, by slug; groups older than `MEMORY` steps are forgotten."""
+        recent = (one for one in self.played if step - one.step < MEMORY)
+        self.played = [*recent, *(PlayedGroup(step, *one) for one in weights.items())]
+
+    def estimates(self, step: int) -> list[float]:
+        """Return the expected gradient weight of each task at a step; 1.0 for all before any group was played.
+
+        The decayed mean of its own groups and of `PRIOR` groups like the mean of its kind: tasks with equal columns. That
+        mean is drawn to the mean of all tasks likewise.
+        """
+        if not self.played:
+            return [1.0] * len(self.tasks)
+        overall, kinds, own = _Mean(), dict[str, _Mean](), dict[str, _Mean]()
+        for one in self.played:
+            share = 0.5 ** ((step - one.step) / HALF_LIFE)
+            kind = self._kinds.get(one.slug)
+            if kind is None:
+                continue  # A run may go on with other tasks.
+            for mean in (
+                overall,
+                kinds.setdefault(kind, _Mean()),
+                own.setdefault(one.slug, _Mean()),
+            ):
+                mean.add(one.weight, share)
+        found = []
+        for task in self.tasks:
+            kind_mean = kinds.get(self._kinds[task.slug], _Mean()).toward(overall.toward(0.0))
+            found.append(own.get(task.slug, _Mean()).toward(kind_mean))
+        return found
+
+    def _by_signal(self, step: int) -> Iterator[Task]:
+        """Yield tasks without replacement, each time by probability (Efraimidis and Spirakis, 2006)."""
+        estimates, count = self.estimates(step), len(self.tasks)
+        total = sum(estimates)
+        rng = random.Random(seed_of("signal", self.config.seed, step))
+        ranked = []
+        for place, one in enumerate(estimates):
+            chance = FLOOR / count + (1 - FLOOR) * one / total if total > 0 else 1 / count
+            ranked.append((-math.log(1.0 - rng.random()) / chance, place))
+        for _, place in sorted(ranked):
+            yield self.tasks[place]
+
+
+class _Mean:
+    """A weighted mean."""
+
+    def __init__(self) -> None:
+        self.total = self.weight = 0.0
+
+    def add(self, value: float, weight: float) -> None:
+        self.total += weight * value
+        self.weight += weight
+
+    def toward(self, prior: float) -> float:
+        """Return the mean with `PRIOR` observations of a prior value."""
+        return (self.total + PRIOR * prior) / (self.weight + PRIOR)
+
+
+def _kind(task: Task) -> str:
+    """Return what tasks of one kind have in common: environment, template and columns."""
+    columns = sorted((task.columns or {}).items())
+    return repr((task.env, task.id, columns))
