@@ -25,10 +25,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from hud.cli.train_panel import Lines
-
 from hud import Taskset
 from hud.cli.main import report as explain
+from hud.cli.training.panel import Lines
 from hud.client import connect
 from hud.eval import Job, StopSignal
 from hud.eval.results.intervals import with_interval
