@@ -25,7 +25,7 @@ env = Environment("letters")
 @env.template()
 async def say(word: str):
     answer = yield f"say {word}"
-    yield 1.0 if len(answer) > 20 else 0.0
+    yield 1.0 if len(answer) > 5 else 0.0
 
 
 tasks = [say(word=word) for word in ("red", "blue")]
