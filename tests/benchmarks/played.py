@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hud.agents import ScriptedAgent
+from hud.agents.scripted import NOTHING
 from hud.benchmarks import Benchmark, benchmark
 from hud.eval import NullRecorder
 
-NOTHING = ScriptedAgent(lambda run: "", name="nothing")
+__all__ = ["NOTHING", "installed", "rewards"]
 
 
 def installed(name: str) -> Benchmark:

@@ -192,3 +192,32 @@ def test_any_server_of_chat_completions_plays(world, capsys):
         found = played(capsys, world, "openai_compatible", "--model", "mine", *place)
     assert (found["reward"], server.refused) == (1.0, [])
     assert found["statistics"]["cost_usd"] is None
+
+
+def test_the_address_of_a_server_with_one_model_is_enough(world, capsys):
+    turns = openai_chat.call(("look", "c1", {})), openai_chat.say("door"), openai_chat.say("door")
+    with beside(openai_chat.OpenAIChat(*turns)) as server:
+        place = ("--model", f"{server.url}/v1", "-c", f"api_key={openai_chat.KEY}")
+        found = played(capsys, world, *place)
+        assert played(capsys, world, "openai_compatible", *place)["reward"] == 1.0
+    assert (found["reward"], server.refused) == (1.0, [])
+    assert server.requests[0]["model"] == "mine"
+    assert found["name"].endswith("mine")
+
+
+def test_of_several_models_of_a_server_one_is_named(world, capsys):
+    with beside(openai_chat.OpenAIChat(openai_chat.say("door"), models=("a", "b"))) as server:
+        place = (world, "--model", f"{server.url}/v1", "-c", f"api_key={openai_chat.KEY}")
+        assert "serves a, b; name one: -c model=NAME" in refused(capsys, *place)
+        assert played(capsys, *place, "-c", "model=b")["reward"] == 1.0
+    assert [body["model"] for body in server.requests] == ["b"]
+
+
+def test_an_address_without_models_is_told(world, capsys):
+    with beside(openai_chat.OpenAIChat(models=())) as server:
+        assert "answered 404 and no list of models" in refused(capsys, world, "--model", server.url)
+        assert "serves none" in refused(capsys, world, "--model", f"{server.url}/v1")
+        place = ("--model", f"{server.url}/v1", "-c", "base_url=http://x/v1")
+        assert "leave base_url out" in refused(capsys, world, *place)
+    assert run(["eval", world, "--model", f"{server.url}/v1"]) == 1
+    assert "cannot be reached" in capsys.readouterr().err

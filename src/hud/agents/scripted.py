@@ -109,3 +109,7 @@ def _positional_parameters(script: Callable[..., Any]) -> int:
             f"{getattr(script, '__name__', script)!r} takes {len(required)} arguments."
         )
     return len(required)
+
+
+NOTHING = ScriptedAgent(lambda run: "", name="nothing")
+"""Ends its run at once, with an empty answer."""

@@ -140,6 +140,13 @@ class LoopbackProvider:
         """Return the body of a 400."""
         return {"error": {"message": problem, "type": "invalid_request_error", "code": None}}
 
+    def listing(self, request: web.Request) -> web.Response:
+        """Return the answer to a GET."""
+        return web.json_response(self.refusal(f"Invalid URL (GET {request.path})"), status=404)
+
+    async def handle_get(self, request: web.Request) -> web.Response:
+        return self.listing(request)
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
         self.requests.append(body)
@@ -193,6 +200,7 @@ class LoopbackProvider:
     async def __aenter__(self) -> LoopbackProvider:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_post("/{path:.*}", self.handle)
+        app.router.add_get("/{path:.*}", self.handle_get)
         self.runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)

@@ -53,10 +53,11 @@ def call(*calls: tuple[str, str, Any], **more: Any) -> dict[str, Any]:
 
 
 class OpenAIChat(LoopbackProvider):
-    """`POST /v1/chat/completions`."""
+    """`POST /v1/chat/completions`, and `GET /v1/models`."""
 
-    def __init__(self, *script: Any) -> None:
+    def __init__(self, *script: Any, models: tuple[str, ...] = ("mine",)) -> None:
         super().__init__(*script)
+        self.models = models
         self.numbers = itertools.count(1)
 
     def _split(self, turn: dict[str, Any]) -> tuple[dict[str, Any], str, dict[str, Any]]:
@@ -112,6 +113,12 @@ class OpenAIChat(LoopbackProvider):
 
     def error_event(self, error: dict[str, Any]) -> bytes:
         return _event({"error": error})
+
+    def listing(self, request: web.Request) -> web.Response:
+        if request.path != "/v1/models":
+            return super().listing(request)
+        rows = [{"id": name, "object": "model"} for name in self.models]
+        return web.json_response({"object": "list", "data": rows})
 
     def check(self, request: web.Request, body: dict[str, Any]) -> None:
         demand(request.path == "/v1/chat/completions", f"Invalid URL (POST {request.path})")

@@ -30,7 +30,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     name="eval",
     epilog="Without --all (or --full), only the first task is played; of a benchmark, all are. AGENT is the slug of a "
     "model; claude, openai, operator, gemini or gemini_cua, with a model of theirs or the one that --model names; "
-    "openai_compatible with --model; human, to play yourself; nothing, which does nothing; oracle, which plays a "
+    "openai_compatible with --model, or --model http://host/v1 alone; human, to play yourself; nothing, which does nothing; oracle, which plays a "
     "benchmark's own solutions; or path.py:agent for a script.",
 )
 @click.option(
@@ -43,7 +43,12 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.argument("source", metavar="[TASKS]", required=False)
 @click.argument("agent", required=False)
-@click.option("-m", "--model", help="Model, where AGENT is a kind of agent, or a class in a file.")
+@click.option(
+    "-m",
+    "--model",
+    help="Model, where AGENT is a kind of agent, or a class in a file; or the address of a server of chat completions, "
+    "http://host/v1, whose one model plays (of several: -c model=NAME).",
+)
 @click.option("--all", "everything", is_flag=True, help="Play every task.")
 @click.option(
     "--full",

@@ -4,6 +4,7 @@ SLUG                   a model of this machine, of the platform that HUD_API_URL
 claude, openai, operator, gemini, gemini_cua
                        a provider's agent, with its own model or the one that --model names
 openai_compatible      any server of chat completions; --model names the model there
+--model http://host/v1 the same without AGENT: the server's one model, or that of -c model=NAME
 human                  a person, at this terminal
 nothing                an agent that does nothing
 oracle                 with --benchmark: the benchmark's own solutions
@@ -22,12 +23,13 @@ from typing import Any
 from hud import settings
 from hud.agents import Agent, HumanAgent, ScriptedAgent, create_agent
 from hud.agents.agent_kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
+from hud.agents.scripted import NOTHING
 from hud.cli.command_line import pairs
 from hud.environment.sources.loader import load_file
 from hud.errors import UsageError
+from hud.inference.model_listing import only_model
 
 HUMAN = "human"
-NOTHING = "nothing"
 ORACLE = "oracle"
 
 
@@ -65,6 +67,8 @@ def player(
         if model is not None:
             config = {**config, "model": model}
         return _from_file(agent, config)
+    if model is not None and _is_address(model) and agent in (None, SERVED):
+        return _at_address(model, config)
     if agent in KINDS:
         return _of_kind(agent, model, config)
     if agent is not None and model is not None:
@@ -73,8 +77,8 @@ def player(
         )
     if agent == HUMAN:
         return _human(config)
-    if agent == NOTHING:
-        return _script(agent, ScriptedAgent(lambda run: "", name=NOTHING), config)
+    if agent == NOTHING.name:
+        return _script(agent, NOTHING, config)
     if agent == ORACLE and oracle is not None:
         return _script(agent, oracle(), config)
     return create_agent(agent or model or "", **config)
@@ -87,7 +91,19 @@ def is_paid(agent: str | None, model: str | None) -> bool:
 
 def is_scripted(agent: str | None) -> bool:
     """Return True for an agent that has no steps or answers of a model: a script, an agent from a file, a person."""
-    return agent is not None and (agent in (HUMAN, NOTHING, ORACLE) or _is_file(agent))
+    return agent is not None and (agent in (HUMAN, NOTHING.name, ORACLE) or _is_file(agent))
+
+
+def _is_address(model: str) -> bool:
+    return model.startswith(("http://", "https://"))
+
+
+def _at_address(url: str, config: dict[str, Any]) -> Agent:
+    """Return the agent that plays with a model of the server at `url`."""
+    if config.get("base_url"):
+        raise UsageError(f"--model {url} is the server's address; leave base_url out of --config.")
+    name = config.get("model") or only_model(url, config.get("api_key") or settings.load().api_key)
+    return _of_kind(SERVED, name, {**config, "base_url": url})
 
 
 def _is_file(agent: str) -> bool:

@@ -1,0 +1,43 @@
+"""Names of the models that a server of chat completions serves: `GET {base_url}/models`."""
+
+from __future__ import annotations
+
+import httpx
+
+from hud.errors import HudError, UsageError
+from hud.inference.endpoints import credentials
+
+SECONDS = 30.0
+MOST_SHOWN = 20
+
+
+def served_models(base_url: str, api_key: str | None = None) -> list[str]:
+    """Return the ids of the served models, in the server's order.
+
+    Raises `HudError` where the server cannot be reached, and `UsageError` where it answers with anything but a list.
+    """
+    url = f"{base_url.rstrip('/')}/models"
+    try:
+        response = httpx.get(url, headers=credentials("openai", api_key), timeout=SECONDS)
+    except httpx.HTTPError as error:
+        raise HudError(f"{url} cannot be reached: {error or type(error).__name__}") from None
+    except httpx.InvalidURL as error:
+        raise UsageError(f"{url} is no address: {error}") from None
+    try:
+        rows = response.raise_for_status().json()["data"]
+        return [str(row["id"]) for row in rows]
+    except (httpx.HTTPStatusError, ValueError, KeyError, TypeError):
+        raise UsageError(
+            f"GET {url} answered {response.status_code} and no list of models. Is the address complete (.../v1), "
+            "and the key (HUD_API_KEY, or api_key)? Or name the model: -c model=NAME"
+        ) from None
+
+
+def only_model(base_url: str, api_key: str | None = None) -> str:
+    """Return the one model that a server serves; raises `UsageError`, with their names, where there is not one."""
+    found = served_models(base_url, api_key)
+    if len(found) == 1:
+        return found[0]
+    more = f" and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
+    named = f"{', '.join(found[:MOST_SHOWN])}{more}" if found else "none"
+    raise UsageError(f"{base_url} serves {named}; name one: -c model=NAME")
