@@ -153,3 +153,49 @@ def test_what_is_installed_is_not_installed_again(capsys):
     installed("bfcl-multi-turn")
     assert run(["benchmarks", "install", "bfcl-multi-turn"]) == 0
     assert capsys.readouterr().out == "bfcl-eval 2026.3.23 is installed (Apache-2.0).\n"
+
+
+def test_a_score_is_printed_with_what_it_stands_on(capsys):
+    installed("bfcl-multi-turn")
+    arguments = ("--benchmark", "bfcl-multi-turn", "oracle", "--task-ids", "0,1")
+    arguments = (*arguments, "--runtime", "local")
+    assert run(["eval", *arguments]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    stands = "percentile 1.000 [1.000, 1.000] reference-anchored, no human baseline yet"
+    assert stands in told
+    assert run(["jobs", "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)
+    assert job["benchmark"] == "bfcl-multi-turn"
+    assert run(["jobs", job["id"]]) == 0
+    assert stands in " ".join(capsys.readouterr().out.split())
+    found = played(capsys, *arguments)
+    assert found["percentile"]["label"] == "reference-anchored, no human baseline yet"
+    assert run(["eval", *arguments, "--resume", job["id"]]) == 0
+    assert stands in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_baseline_is_measured_and_shown(capsys, home):
+    installed("bfcl-multi-turn")
+    chosen = ("bfcl-multi-turn", "--task-ids", "0,1")
+    assert run(["baseline", "measure", *chosen]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["nothing", "expert", "Results:"]
+    assert (home / "baselines" / "bfcl-multi-turn.json").exists()
+    assert run(["baseline", "show", *chosen]) == 0
+    told = capsys.readouterr().out
+    assert told.splitlines()[1].split() == [
+        *("multi_turn_base_3", "0", "–", "–"),
+        *("nothing", "0,", "expert", "1"),
+    ]
+    assert "reference-anchored, no human baseline yet." in told
+    assert run(["baseline", "show", *chosen, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["tasks"]
+    assert [row["people"] for row in rows] == [0, 0]
+
+
+def test_a_person_is_asked_at_a_terminal_alone(capsys):
+    installed("bfcl-multi-turn")
+    assert run(["baseline", "record", "bfcl-multi-turn", "--as", "ab"]) == 2
+    told = capsys.readouterr()
+    assert "recorded for 'ab'" in told.out
+    assert "A person plays at a terminal" in told.err

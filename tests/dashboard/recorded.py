@@ -22,6 +22,7 @@ def record(
     model="tiny",
     checkpoint=None,
     taskset_id=None,
+    benchmark=None,
     age=0.0,
     open_job=False,
     team=LOCAL_TEAM,
@@ -36,6 +37,7 @@ def record(
     begun = {
         "name": name,
         "taskset_id": taskset_id,
+        "benchmark": benchmark,
         "group_size": max((len(runs) for runs in tasks.values()), default=1),
         "pid": os.getpid(),
         "process_started": process_started(os.getpid()),

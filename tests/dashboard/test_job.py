@@ -54,6 +54,17 @@ async def test_its_page_tells_rewards_signal_and_failures(web, platform):
     assert 'aria-label="Run 1: not measured: environment"' in page
 
 
+async def test_a_job_of_a_benchmark_shows_its_percentile_and_what_that_stands_on(web, platform):
+    tasks = {"multi_turn_base_3": [1.0], "multi_turn_base_7": [0.0]}
+    job = record(platform, "bfcl", tasks, benchmark="bfcl-multi-turn")
+    told = await data(web, job)
+    assert (told["percentile"]["mean"], told["job"]["benchmark"]) == (0.5, "bfcl-multi-turn")
+    assert "reference-anchored, no human baseline yet" in (await web.get(f"/jobs/{job}")).text
+    other = record(platform, "triage", {"a": [1.0]})
+    assert (await data(web, other))["percentile"] is None
+    assert "Percentile" not in (await web.get(f"/jobs/{other}")).text
+
+
 async def test_tasks_are_sorted_by_any_measure_and_chosen(web, platform):
     job = record(
         platform, "triage", {"b": [0.0, 0.0], "a": [0.0, 1.0], "c": [{**FAULT, "error": "x"}]}

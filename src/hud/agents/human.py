@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from hud.agents.agent import Agent, RunView
-from hud.agents.human_moves import HUMAN, Moves
+from hud.agents.human_moves import HUMAN, HUMAN_SECONDS, Moves
 from hud.agents.native.attach import attach
 from hud.errors import UsageError
 from hud.trace import ImageContent, StopReason, ToolResult, ToolSpec, now
@@ -55,6 +55,8 @@ class HumanAgent(Agent):
         self.timeout_seconds = timeout_seconds
         self.tool_timeout_seconds = tool_timeout_seconds
         self.name = name
+        self.left = False
+        """True once there are no more lines to read."""
         self._turn = asyncio.Lock()
         self._reading: Future[str] | None = None
 
@@ -116,14 +118,22 @@ class _Sitting:
 
     async def to_end(self) -> StopReason:
         """Take orders until there is an answer."""
+        shown = now()
         self.agent.say(f"\n{self.run.prompt_text}\n")
         self._show_tools()
         self.agent.say(HELP)
+        try:
+            return await self._orders()
+        finally:
+            self.run.trace.extra[HUMAN_SECONDS] = (now() - shown).total_seconds()
+
+    async def _orders(self) -> StopReason:
         while True:
             started = now()
             try:
                 line = (await self.agent.line()).strip()
             except EOFError:
+                self.agent.left = True
                 line = "quit"
             word, _, rest = line.partition(" ")
             if word == "quit":

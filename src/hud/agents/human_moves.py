@@ -10,6 +10,8 @@ from hud.trace import AgentStep, ToolCall, ToolResult, new_id
 
 HUMAN = "human"
 """Name of people where models have names."""
+HUMAN_SECONDS = "human_seconds"
+"""Key of a trace's `extra`: from when the task was shown to the person to its end."""
 
 
 class Moves:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Literal
 
@@ -49,6 +49,15 @@ OPENHUD = Package("openhud", metadata.version("openhud"), "MIT")
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A solver that anchors the scores of a benchmark while too few people did its tasks."""
+
+    make: Callable[[], Agent]
+    standing: float
+    """Percentile of people that it is declared to have: 0 nothing, 1 an expert."""
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """One benchmark. Looking at it loads no package; `tasks` does."""
 
@@ -62,6 +71,16 @@ class Benchmark:
     """None where the package has no solutions."""
     needs: str = ""
     """Programs that its environment needs (`scripts/setup-worlds`)."""
+    novices: Mapping[str, Reference] = field(default_factory=dict)
+    """Scripts that do the tasks less well than the oracle, with standings between 0 and 1."""
+
+    @property
+    def references(self) -> dict[str, Reference]:
+        """Reference solvers by name: `nothing`, the novices, and `expert`, which is the oracle."""
+        found = {"nothing": Reference(_nothing, 0.0), **self.novices}
+        if self.make_oracle is not None:
+            found["expert"] = Reference(self.oracle, 1.0)
+        return found
 
     def tasks(self, split: str = "held-out") -> Taskset:
         """Return the tasks of a split, bound to their environment.
@@ -76,7 +95,7 @@ class Benchmark:
                 f"Benchmark {self.name!r} has no split {split!r}; there are {' and '.join(SPLITS)}."
             )
         self.check_installed()
-        return Taskset(f"{self.name} {split}", self.make_tasks(known))
+        return Taskset(f"{self.name} {split}", self.make_tasks(known), benchmark=self.name)
 
     def oracle(self) -> Agent:
         """Return the agent that plays the package's own solutions; raises `UsageError` where it has none."""
@@ -97,3 +116,9 @@ class Benchmark:
             f"Benchmark {self.name!r} needs {self.package.name} {self.package.version}{instead}: "
             f"hud benchmarks install {self.name}"
         )
+
+
+def _nothing() -> Agent:
+    from hud.agents.scripted import NOTHING
+
+    return NOTHING

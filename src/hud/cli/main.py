@@ -34,6 +34,10 @@ COMMANDS = {
     "trace": ("evaluation.trace", "Show everything that happened in one run."),
     "export": ("evaluation.export", "Write the runs of a job as trajectories.jsonl."),
     "benchmarks": ("evaluation.benchmarks", "List and install benchmarks that packages ship."),
+    "baseline": (
+        "evaluation.baseline",
+        "Record and show how people do a benchmark's tasks.",
+    ),
     "train": ("training.train", "Train a model on its own rollouts."),
     "plan": ("training.plan", "What a training run would need, and how fast it would be."),
     "models": ("models.group", "Models, their checkpoints and heads."),

@@ -45,6 +45,7 @@ class EventRecorder(ABC):
         payload = {
             "name": _text(job.name),
             "taskset_id": job.taskset_id,
+            "benchmark": _text(job.benchmark),
             "group_size": job.group,
             "pid": pid,
             "process_started": None if pid is None else process_started(pid),

@@ -32,6 +32,8 @@ class Job:
     group: int = 1
     """Runs of each task."""
     taskset_id: str | None = None
+    benchmark: str | None = None
+    """Name of the benchmark that its tasks are of."""
     called_by: str | None = None
     """The job whose runs called these as their subagents."""
     interrupted: bool = False
@@ -45,6 +47,7 @@ class Job:
         *,
         group: int = 1,
         taskset_id: str | None = None,
+        benchmark: str | None = None,
         recorder: Recorder | None = None,
     ) -> Job:
         """Open a job; pass it to `run(..., job=job)` as often as you like, then `await job.finish()`.
@@ -58,6 +61,7 @@ class Job:
             name=name,
             group=group,
             taskset_id=taskset_id,
+            benchmark=benchmark,
             recorder=recorder if recorder is not None else default_recorder(),
         )
         job.recorder.job_started(job)

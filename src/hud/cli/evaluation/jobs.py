@@ -52,7 +52,9 @@ async def _list(limit: int, as_json: bool) -> None:
 
 
 async def _show(reference: str, limit: int, as_json: bool) -> None:
-    from hud.cli.evaluation.report import failure_lines
+    from hud.benchmarks.baseline import baseline_score
+    from hud.cli.evaluation.report import failure_lines, percentile
+    from hud.cli.evaluation.resuming import summary
     from hud.cli.output import console, count, print_json
     from hud.cli.platform_requests import pages
     from hud.client import connect
@@ -71,6 +73,9 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
         f"{with_interval(job['reward'], job['low'], job['high'])}",
         markup=False,
     )
+    scored = baseline_score(job["benchmark"], [summary(run) for run in runs])
+    if scored is not None and job["runs"] == len(runs):
+        out.print(" ".join(percentile(scored)), markup=False)
     for line in _table(runs):
         out.print(line, markup=False)
     failed = [

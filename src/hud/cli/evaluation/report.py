@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hud import settings
+from hud.benchmarks.baseline import BaselineScore, baseline_score
 from hud.cli.command_line import EvalCommand
 from hud.cli.output import console, count, number, seconds, some, wrapped
 from hud.eval import Job, JobStatistics, RunSummary, job_statistics
@@ -16,7 +17,18 @@ from hud.eval.results.intervals import with_interval
 
 def statistics(job: Job, finished: Sequence[RunSummary]) -> JobStatistics:
     """Return the statistics of a job, with what was finished before it was resumed."""
-    return job_statistics([*finished, *(run.summary() for run in job.runs)])
+    return job_statistics(_summaries(job, finished))
+
+
+def _summaries(job: Job, finished: Sequence[RunSummary]) -> list[RunSummary]:
+    return [*finished, *(run.summary() for run in job.runs)]
+
+
+def percentile(scored: BaselineScore) -> tuple[str, str]:
+    """Return the row of a job's score against the baseline of its benchmark, with what it stands on."""
+    found = scored.interval
+    mean = with_interval(scored.mean, *((found.low, found.high) if found else (None, None)))
+    return "percentile", f"{mean}  {scored.label}"
 
 
 def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
@@ -38,11 +50,14 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
         for run in job.runs
     ]
     numbers = statistics(job, finished)
+    scored = baseline_score(job.benchmark, _summaries(job, finished))
     return {
         "job_id": job.id,
         "name": job.name,
         "group": job.group,
         "reward": numbers.mean_reward,
+        "benchmark": job.benchmark,
+        "percentile": None if scored is None else {**asdict(scored), "label": scored.label},
         "interrupted": job.interrupted,
         "statistics": {**asdict(numbers), "no_signal": numbers.no_signal},
         "runs": runs,
@@ -54,7 +69,11 @@ def print_job(job: Job, finished: Sequence[RunSummary], again: EvalCommand) -> N
     out = console()
     numbers = statistics(job, finished)
     out.print()
-    for name, value in figures(numbers, job.group):
+    rows = figures(numbers, job.group)
+    scored = baseline_score(job.benchmark, _summaries(job, finished))
+    if scored is not None:
+        rows.insert(1, percentile(scored))
+    for name, value in rows:
         out.print(f"{name:<12} {value}", markup=False)
     for note in notes(job, numbers):
         out.print(note, markup=False)

@@ -21,7 +21,10 @@ async def open_job(
     """
     if resume is None:
         name = f"{tasks.name} · {model}" if model else tasks.name
-        return await Job.start(name, group=group or 1, taskset_id=tasks.taskset_id), []
+        job = await Job.start(
+            name, group=group or 1, taskset_id=tasks.taskset_id, benchmark=tasks.benchmark
+        )
+        return job, []
     record = await connect().get(f"/v2/jobs/{resume}")
     rows = [row async for row in pages(f"/v2/jobs/{record['id']}/traces")]
     finished = [summary(row) for row in rows if row["slug"] in tasks]
@@ -35,6 +38,7 @@ async def open_job(
         name=record["name"],
         group=group or record["group_size"] or 1,
         taskset_id=tasks.taskset_id,
+        benchmark=tasks.benchmark,
         recorder=recorder(),
     )
     job.recorder.job_started(job)

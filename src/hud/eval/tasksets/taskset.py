@@ -29,10 +29,12 @@ class Taskset:
         tasks: Iterable[Task] = (),
         *,
         taskset_id: str | None = None,
+        benchmark: str | None = None,
     ) -> None:
         self.name = name or "tasks"
         self.tasks = list(tasks)
         self.taskset_id = taskset_id
+        self.benchmark = benchmark
         twice = [slug for slug, count in Counter(map(slug_of, self.tasks)).items() if count > 1]
         if twice:
             raise UsageError(
@@ -147,7 +149,11 @@ class Taskset:
             job
             if job is not None
             else await Job.start(
-                self.name, group=group, taskset_id=self.taskset_id, recorder=recorder
+                self.name,
+                group=group,
+                taskset_id=self.taskset_id,
+                benchmark=self.benchmark,
+                recorder=recorder,
             )
         )
         try:
@@ -173,7 +179,7 @@ class Taskset:
         return opened
 
     def _part(self, tasks: Iterable[Task]) -> Taskset:
-        return Taskset(self.name, tasks, taskset_id=self.taskset_id)
+        return Taskset(self.name, tasks, taskset_id=self.taskset_id, benchmark=self.benchmark)
 
 
 def slug_of(task: Task) -> str:

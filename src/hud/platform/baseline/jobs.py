@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from hud.agents.human_moves import HUMAN
+from hud.agents.human_moves import HUMAN, HUMAN_SECONDS
 from hud.client.presence import process_started
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
@@ -108,7 +108,7 @@ def _score(run: Mapping[str, Any]) -> dict[str, Any]:
     names = ("trace_id", "job_id", "status", "reward", "error")
     return {
         **{name: run[name] for name in names},
-        "seconds": extra.get("human_seconds"),
+        "seconds": extra.get(HUMAN_SECONDS),
         "user_id": extra.get("user_id"),
         "started_at": None if run["started_at"] is None else run["started_at"].isoformat(),
     }

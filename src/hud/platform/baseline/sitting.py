@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from hud.agents.agent import Agent, RunView
-from hud.agents.human_moves import HUMAN, Moves
+from hud.agents.human_moves import HUMAN, HUMAN_SECONDS, Moves
 from hud.agents.native.attach import attach
 from hud.errors import ConflictError, HudError
 from hud.trace import ImageContent, ToolResult, ToolSpec, now
@@ -155,7 +155,7 @@ class BrowserPlayer(Agent):
                 sitting.state = "grading"  # Nothing to grade; it only has to come to its end.
                 raise
             finally:
-                run.trace.extra["human_seconds"] = (now() - sitting.ready_at).total_seconds()
+                run.trace.extra[HUMAN_SECONDS] = (now() - sitting.ready_at).total_seconds()
                 if not order.done.done():
                     order.done.set_result(None)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
+from hud.benchmarks.baseline import baseline_score
 from hud.errors import UsageError
 from hud.eval.results.failures import FailedRun, causes
 from hud.eval.results.statistics import job_statistics
@@ -47,6 +48,21 @@ def numbers(runs: Sequence[Run]) -> dict[str, Any]:
         "seconds": found.seconds,
         "models": sorted({run["model"] for run in runs if run["model"]}),
         "checkpoints": sorted({run["checkpoint"] for run in runs if run["checkpoint"]}),
+    }
+
+
+def percentile(benchmark: str | None, runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Return the job's score against its benchmark's baseline, with what it stands on; None for other tasks."""
+    scored = baseline_score(benchmark, [summary(run) for run in runs])
+    if scored is None:
+        return None
+    found = scored.interval
+    return {
+        "benchmark": benchmark,
+        "mean": scored.mean,
+        "low": None if found is None else found.low,
+        "high": None if found is None else found.high,
+        "label": scored.label,
     }
 
 

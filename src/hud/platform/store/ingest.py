@@ -328,13 +328,14 @@ def _columns(table: sa.Table) -> dict[str, _Column]:
 
 def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     kept = ("name", "group_size", "pid", "process_started", "host")
+    benchmark = payload.get("benchmark")  # Journals of earlier versions have none.
     row = {
         **{name: payload[name] for name in kept},
         "id": identifier,
         "team_id": team,
         "taskset_id": plain(payload["taskset_id"]) if payload["taskset_id"] else None,
         "status": "running",
-        "extra": "{}",
+        "extra": orjson.dumps({"benchmark": benchmark} if benchmark else {}).decode(),
         "created_at": payload["at"],
     }
     return _checked(tables.jobs, row)

@@ -199,6 +199,7 @@ def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict
     return {
         **{name: getattr(row, name) for name in _JOB},
         "taskset_name": tasksets.get(row.taskset_id, row.name),
+        "benchmark": row.extra.get("benchmark"),
         "status": outcome(status, sums.runs, sums.failed),
         "created_at": row.created_at.isoformat(),
         "ended_at": row.ended_at.isoformat() if row.ended_at else None,

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Form, Request, Response
 
+from hud.agents.human_moves import HUMAN_SECONDS
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.access import Identity
 from hud.platform.baseline.jobs import scores
@@ -217,7 +218,7 @@ def _over(store: Store, who: Identity, sitting_id: str) -> Data:
     names = ("id", "slug", "status", "reward", "error", "content", "job_id")
     return {
         **{name: run[name] for name in names},
-        "seconds": extra.get("human_seconds"),
+        "seconds": extra.get(HUMAN_SECONDS),
         "taskset": taskset,
         "next": following[place] if place < len(following) else None,
         "subscores": _subscores(run["grade"]),

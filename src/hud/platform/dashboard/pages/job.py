@@ -44,6 +44,7 @@ def job(
     return {
         "job": found,
         "numbers": job_report.numbers(runs),
+        "percentile": job_report.percentile(found["benchmark"], runs),
         "distribution": job_report.distribution(runs),
         "tasks": arranged[offset : offset + TASKS_PER_PAGE],
         **paged(len(arranged), TASKS_PER_PAGE, offset),
