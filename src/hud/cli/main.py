@@ -26,6 +26,7 @@ from hud.errors import HudError, StoreError, UsageError
 COMMANDS = {
     "init": ("environments.init", "Write a working starter environment."),
     "eval": ("evaluation.eval", "Play tasks with an agent and grade what it does."),
+    "audit": ("evaluation.audit", "Show the rewards that tasks give without the work."),
     "jobs": ("evaluation.jobs", "List evaluations, or show one."),
     "signal": (
         "evaluation.signal",

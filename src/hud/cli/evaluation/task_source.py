@@ -21,6 +21,8 @@ class TaskSource:
     tasks: Taskset
     path: Path
     oracle: Callable[[], Agent] | None = None
+    """Raises `UsageError` where a benchmark has none."""
+    has_oracle: bool = False
 
 
 def task_source(source: str | None, benchmark: str | None, split: str | None) -> TaskSource:
@@ -44,7 +46,9 @@ def _of_benchmark(name: str, split: str) -> TaskSource:
     environment = tasks[0].environment
     assert environment is not None
     assert environment.source_file is not None
-    return TaskSource(tasks, Path(environment.source_file), found.oracle)
+    return TaskSource(
+        tasks, Path(environment.source_file), found.oracle, found.make_oracle is not None
+    )
 
 
 def _load(source: Path) -> Taskset:
