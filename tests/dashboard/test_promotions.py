@@ -111,6 +111,28 @@ async def test_a_broken_critical_subset_is_held_and_force_is_recorded(web, platf
     assert answer.json()["round_the_gate"]
 
 
+@pytest.mark.parametrize(
+    ("earned", "action", "shown"),
+    [
+        (0.8, "head promoted", "Promoted by the gate: "),
+        (0.2, "head forced", "Forced past the gate, which held it: Not shown to be better"),
+        (None, "head moved", "It serves"),
+    ],
+)
+async def test_the_page_s_button_records_what_the_gate_says(web, platform, earned, action, shown):
+    model = make_model(platform)
+    node = checkpoint(platform, model)
+    record_rewards(platform, model, None, tasks(0.2))
+    if earned is not None:
+        record_rewards(platform, model, node, tasks(earned))
+    await web.post("/models/m/head", data={"checkpoint": node})
+    assert shown in (await web.get("/models/m")).text
+    assert action in (await web.get("/people/audit")).text
+    assert ((await listed(web))[node]["promotion"] is None) == (earned is None)
+    await web.post("/models/m/head", data={"checkpoint": "base"})
+    assert "head moved" in (await web.get("/people/audit")).text, "a roll back asks no gate"
+
+
 async def test_a_fork_s_checkpoint_becomes_one_of_the_model_s_own(web, platform, scene):
     model, _, jobs = scene
     registry = platform.registry.of(model.team_id)

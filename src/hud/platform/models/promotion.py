@@ -1,4 +1,4 @@
-"""Promotion: a checkpoint becomes the head on the evidence of two recorded jobs, which the gate judges.
+"""Promotion: a checkpoint becomes the head on the evidence of recorded runs, which the gate judges.
 
 The candidate is a checkpoint of the model itself, or of a fork of it; a fork's is added to the model's own tree.
 """
@@ -14,6 +14,7 @@ from hud.eval.results.pairing import Rewards, rewards_by_attempt
 from hud.eval.results.promotion import Decision, Gate, decide
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.store import records
+from hud.platform.store.checkpoint_rewards import rewards_of
 from hud.platform.store.job_runs import job_runs, summary
 from hud.train.monitoring.candidates import is_candidate
 
@@ -30,8 +31,8 @@ _Played = tuple[str, str | None]
 class Evidence:
     """Jobs by which a candidate is judged, and the conditions."""
 
-    jobs: tuple[str, str]
-    """Of the head, and of the candidate: the same tasks on the same seeds."""
+    jobs: tuple[str, ...] = ()
+    """Of the head, and of the candidate: the same tasks on the same seeds. Empty: all that is recorded of both."""
     gate: Gate = field(default_factory=Gate)
     subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -55,6 +56,15 @@ def judge(
     first = _rewards(registry, model, evidence.jobs[0], of_head, "the head")
     second = _rewards(registry, model, evidence.jobs[1], {(source.slug, node.id)}, node.name)
     return decide(first, second, evidence.gate, evidence.subsets)
+
+
+def judge_recorded(registry: Registry, model: ModelRecord, checkpoint: str | None) -> Decision:
+    """Decide about a checkpoint of `model`, None for its base, by all that is recorded of it and of the head."""
+    head, candidate = (
+        rewards_of(registry.store, model.team_id, model.slug, one, None)
+        for one in (model.head_checkpoint_id, checkpoint)
+    )
+    return decide(head, candidate)
 
 
 def record_of(

@@ -9,16 +9,15 @@ from typing import Annotated, Any
 from fastapi import Form, Query
 from fastapi.responses import Response
 
-from hud.eval.results.promotion import decide
+from hud.platform.access.audit import Action
 from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
 from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import is_named
-from hud.platform.models.promotion import PROMOTION
+from hud.platform.models.promotion import PROMOTION, Evidence, judge_recorded, record_of
 from hud.platform.models.records import CheckpointRecord, ModelRecord
+from hud.platform.models.registry import Registry
 from hud.platform.serving.calls import MoveHead
-from hud.platform.store import Store
-from hud.platform.store.checkpoint_rewards import rewards_of
 from hud.train.monitoring.plots import loss_per_token
 
 router = Pages()
@@ -89,7 +88,7 @@ def model(
         "everything": everything,
         "height": HEIGHT,
         "width": width_of(rows),
-        "selected": _selected(registry.store, found, nodes, selected, scores),
+        "selected": _selected(registry, found, nodes, selected, scores),
         "asked": bool(checkpoint),
         "runs": [
             {name: run[name] for name in ("id", "status", "next_step", "created_at")}
@@ -130,18 +129,37 @@ async def set_head(
     model_id: str,
     checkpoint: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Make a checkpoint what serves: promote it, or roll back to it."""
+    """Make a checkpoint what serves: promote it, or roll back to it. What is recorded of both is noted with it."""
 
-    def look() -> tuple[ModelRecord, str | None]:
-        found = launching.registry.model(model_id)
+    def look() -> tuple[ModelRecord, str | None, dict[str, Any] | None]:
+        registry = launching.registry
+        found = registry.model(model_id)
         launching.refuse_trained(found)
-        return found, launching.registry.tree.find(found, checkpoint)
+        target = registry.tree.find(found, checkpoint)
+        return found, target, _promotion(registry, found, target)
 
-    found, target = await asyncio.to_thread(look)
+    found, target, promotion = await asyncio.to_thread(look)
     await engine.call(found, MoveHead(checkpoint=target))
+    if target is not None and promotion is not None:
+        await asyncio.to_thread(launching.registry.tree.annotate, target, {PROMOTION: promotion})
+    action: Action = "head moved"
+    if promotion is not None:
+        action = "head forced" if promotion["forced"] else "head promoted"
     moved = {"model_id": found.id, "before": found.head_checkpoint_id, "after": target}
-    await asyncio.to_thread(audit.note, "head moved", found.slug, **moved)
+    await asyncio.to_thread(audit.note, action, found.slug, **moved)
     return see(f"/models/{found.slug}")
+
+
+def _promotion(registry: Registry, model: ModelRecord, target: str | None) -> dict[str, Any] | None:
+    """Return the record of a promotion; None for a roll back, and where nothing is recorded that could be judged."""
+    head = model.head_checkpoint_id
+    if target is None or target == head or is_behind(registry.tree.nodes(model), target, head):
+        return None
+    found = judge_recorded(registry, model, target)
+    if found.verdict == "unknown":
+        return None
+    node = registry.tree.get(target)
+    return record_of(found, Evidence(), model, node, forced=not found.promoted)
 
 
 def model_shown(model: ModelRecord, slugs: Mapping[str, str]) -> dict[str, Any]:
@@ -208,7 +226,7 @@ def is_behind(nodes: list[CheckpointRecord], target: str | None, head: str | Non
 
 
 def _selected(
-    store: Store,
+    registry: Registry,
     model: ModelRecord,
     nodes: list[CheckpointRecord],
     selected: str | None,
@@ -220,10 +238,7 @@ def _selected(
     is_head = selected == head
     verdict = None
     if not is_head:
-        theirs, own = (
-            rewards_of(store, model.team_id, model.slug, one, None) for one in (head, selected)
-        )
-        found = decide(theirs, own)
+        found = judge_recorded(registry, model, selected)
         verdict = {
             "name": found.verdict,
             "sentence": found.sentence,
