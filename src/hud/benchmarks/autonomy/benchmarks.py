@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hud.benchmarks.autonomy.applications import WEB, files
+from hud.benchmarks.autonomy.applications import WEB, editor, files
 from hud.benchmarks.autonomy.category import Category
 from hud.benchmarks.autonomy.web.application import web_category
 from hud.benchmarks.benchmark import OPENHUD, SPLITS, Benchmark, Split
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from hud.environment import Task
 
 SEEDS: dict[Split, range] = {"train": range(20), "held-out": range(1_000_000, 1_000_002)}
-CATEGORIES: tuple[Category, ...] = (*map(web_category, WEB.values()), files.category())
+CATEGORIES: tuple[Category, ...] = (
+    *map(web_category, WEB.values()),
+    files.category(),
+    editor.category(),
+)
 
 
 def benchmarks() -> list[Benchmark]:
