@@ -10,7 +10,7 @@ from hud.platform.access.teams import Teams
 from hud.platform.dashboard.pages.train_form import config_of, fields
 from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.alarms import alarms
-from hud.train.monitoring.progress import Score
+from hud.train.monitoring.progress import Score, scores_of
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -117,6 +117,51 @@ async def test_a_run_shows_its_curves(platform, web):
     assert loss["series"][0]["values"] == [0.1] * 6
 
 
+async def test_every_held_out_set_has_a_curve_and_a_column(platform, web):
+    sets = [
+        {"name": name, "mean": 0.2, "low": None, "high": None, "runs": 4} for name in ("a", "b-50")
+    ]
+    scores = [score(step, 0.2, sets=sets) for step in (0, 3, 6)]
+    run = record_run(platform, make_model(platform), scores=scores)
+    reward = (await web.get(f"/train/{run}/curves/reward.json")).json()
+    by_name = {one["name"]: one["values"] for one in reward["series"]}
+    assert (
+        by_name["held-out a"] == by_name["held-out b-50"] == [0.2, None, None, 0.2, None, None, 0.2]
+    )
+    lines = (await web.get(f"/train/{run}.json")).json()["evaluations"]
+    assert [(line["epoch"], line["a_score"], line["b50_score"]) for line in lines] == [
+        (0, 0.2, 0.2),
+        (3, 0.2, 0.2),
+        (6, 0.2, 0.2),
+    ]
+    assert [line["grpo_reward_mean"] for line in lines] == [
+        None,
+        pytest.approx(0.1),
+        pytest.approx(0.4),
+    ]
+    page = (await web.get(f"/train/{run}")).text
+    assert "b50_score" in page
+
+
+async def test_a_paused_run_shows_why_and_is_overridden(platform, web):
+    shown = {"trace_id": "a" * 32, "slug": "say-red", "reward": 1.0, "tokens": 9}
+    paused = {
+        "step": 6, "alarm": "reward diverges", "sentence": "It fell.", "best_step": 3, "best_checkpoint": None,
+        "trajectories": [shown],
+    }  # fmt: skip
+    marks = {"by": "gone", "tasks": {}, "held_out": []}
+    run = record_run(
+        platform, make_model(platform), status="paused", guard={"paused": paused}, launched=marks
+    )
+    page = (await web.get(f"/train/{run}")).text
+    assert "Paused by the guard after step 6: reward diverges" in page
+    assert f'href="/trace/{"a" * 32}"' in page
+    assert "checkpoint=base" in page
+    assert 'name="override_guard" value="on">Go on all the same' in page
+    other = record_run(platform, make_model(platform, "n"), status="paused", guard=["no record"])
+    assert (await web.get(f"/train/{other}")).status_code == 200
+
+
 async def test_an_unknown_curve_or_run_is_told(platform, web):
     run = record_run(platform, make_model(platform))
     for place in (
@@ -193,7 +238,7 @@ async def test_bad_input_is_one_sentence(platform, web, folder, change, sentence
 )
 def test_the_form_as_it_stands_gives_the_defaults_that_the_command_has(given, loss, at_once):
     untouched = {one.name: one.value for group in fields({}, {}).values() for one in group}
-    config, problems = config_of({**untouched, **given}, "m", "tasks.py", None)
+    config, problems = config_of({**untouched, **given}, "m", "tasks.py", [])
     assert not problems
     assert (config.loss, config.max_concurrent) == (loss, at_once)
 
@@ -369,10 +414,16 @@ def history(values, key="rollout_reward:mean", **more):
     return [{"step": step, "metrics": {key: value, **more}} for step, value in enumerate(values)]
 
 
+def fallen(step, mean, since):
+    change = {"since": since, "mean": -0.4, "low": -0.6, "high": -0.2, "below": 1}
+    one = {"name": "held", "mean": mean, "low": None, "high": None, "runs": 8, "change": change}
+    return score(step, mean, sets=[one])
+
+
 @pytest.mark.parametrize(
     ("rows", "scores", "name"),
     [
-        ([], [score(0, 0.2), score(10, 0.8), score(20, 0.4)], "held-out falls"),
+        ([], [score(0, 0.2), score(10, 0.8), fallen(20, 0.4, since=10)], "held-out falls"),
         (history([0.8] * 8 + [0.1] * 8), [], "reward collapses"),
         (history([0.5] * 5, "sampler_k3:mean"), [], "KL"),
         (history([0.2] * 5, "sampler_gap:mean"), [], "logprob gap"),
@@ -383,7 +434,7 @@ def history(values, key="rollout_reward:mean", **more):
     ],
 )  # fmt: skip
 def test_alarms_are_raised_for(rows, scores, name):
-    assert [one.name for one in alarms(rows, [Score(**one) for one in scores])] == [name]
+    assert [one.name for one in alarms(rows, scores_of({"scores": scores}))] == [name]
 
 
 def test_a_run_that_goes_well_raises_no_alarm():

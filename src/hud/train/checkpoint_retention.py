@@ -20,7 +20,7 @@ def expendable_of(
 ) -> set[str]:
     """Return the checkpoints of a run whose files may be deleted; `nodes` are by the number of steps done.
 
-    The newest `config.keep`, every `config.keep_every`-th and the best held-out one are not among them.
+    The newest `config.keep`, every `config.keep_every`-th and the best held-out ones, of all sets and of each, are not among them.
     """
     if config.keep == "all":
         return set()
@@ -29,10 +29,13 @@ def expendable_of(
     kept = {nodes[done] for done in order[-config.keep :]}
     kept |= {nodes[done] for done in order if done % every == 0}
     # Where the base is better than all of them, the best of them stays all the same.
-    scored = [(score.mean, score.step, score.checkpoint_id) for score in scores]
-    best = max((one for one in scored if one[2] is not None), default=None)
-    if best is not None and best[2] is not None:
-        kept.add(best[2])
+    best: dict[str | None, tuple[float, int, str]] = {}
+    for score in scores:
+        if score.checkpoint_id is not None:
+            for name, mean in [(None, score.mean), *((one.name, one.mean) for one in score.sets)]:
+                own = (mean, score.step, score.checkpoint_id)
+                best[name] = max(best.get(name, own), own)
+    kept |= {checkpoint for _, _, checkpoint in best.values()}
     return set(nodes.values()) - kept
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ from hud.learning.losses.config import parse_loss
 from hud.learning.schedules import ScheduleName, learning_rate
 from hud.learning.wire_types import AdvantageOptions, FailedRuns
 from hud.trace import ReasoningEffort
+from hud.train.monitoring.alarms import Bands
 
 
 class SubagentConfig(BaseModel):
@@ -53,6 +55,8 @@ _NOT_THE_EXPERIMENT = frozenset(
         "min_gain",
         "max_regression",
         "critical",
+        "guard",
+        *(f"guard_{one.name}" for one in fields(Bands)),
     }
 )
 
@@ -143,8 +147,9 @@ class TrainConfig(BaseModel):
     rollout_timeout: float = Field(default=600.0, gt=0)
     """Seconds."""
 
-    held_out: str | None = None
-    """Tasks that are never trained on, scored before, during and after."""
+    held_out: list[str] = Field(default_factory=list)
+    """Tasks that are never trained on, scored before, during and after: files, folders, or `benchmark:NAME` for the held-out
+    split of a benchmark. Each is a set with a score of its own."""
     eval_every: int = Field(default=10, ge=0)
     """Steps between held-out scores; 0: only before and after."""
     eval_group: int = Field(default=1, ge=1)
@@ -161,6 +166,21 @@ class TrainConfig(BaseModel):
     """Gate: largest loss of mean reward that a critical subset may have."""
     critical: list[str] = Field(default_factory=list)
     """Gate: subsets of the held-out tasks that must not regress, as COLUMN=VALUE of the tasks' columns."""
+
+    guard: Literal["off", "warn", "stop"] = "warn"
+    """At signs that the reward is gamed: nothing, a warning, or a pause of the run that `--override-guard` ends."""
+    guard_kl: float = Field(default=Bands.kl, gt=0)
+    """Guard: largest KL between sampler and trainer (k3), in nats a token."""
+    guard_reference_kl: float | None = Field(default=Bands.reference_kl, gt=0)
+    """Guard: largest KL to the reference, in nats a token, where the loss measures it (kl_coef)."""
+    guard_entropy_low: float = Field(default=Bands.entropy_low, ge=0)
+    """Guard: smallest entropy, as a multiple of the first steps', while the reward is neither high nor rising."""
+    guard_entropy_high: float = Field(default=Bands.entropy_high, gt=0)
+    """Guard: largest entropy, as a multiple of the first steps'."""
+    guard_growth: float = Field(default=Bands.growth, gt=1)
+    """Guard: growth of a rollout's tokens in 20 steps that has to bring reward, as a factor."""
+    guard_saturation: float = Field(default=Bands.saturation, gt=0, le=1)
+    """Guard: mean from which on a component of the grade is saturated, so that the others have to rise."""
 
     subagents: dict[str, SubagentConfig] = Field(default_factory=dict)
     """Players of subagents: a model's slug, by the tool's name or by the model that the environment gives it.
@@ -179,6 +199,11 @@ class TrainConfig(BaseModel):
     """JSONL of every step's metrics; where None, in the run's folder under HUD_HOME."""
     plot: str | None = None
     """PNG of the curves; where None, in the run's folder under HUD_HOME."""
+
+    @field_validator("held_out", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return [] if value is None else [value] if isinstance(value, str) else value
 
     @field_validator("subagents", mode="before")
     @classmethod

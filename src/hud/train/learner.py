@@ -50,9 +50,12 @@ class Learner:
         """Checkpoints of this run whose files this process deleted."""
 
     @classmethod
-    async def open(cls, config: TrainConfig, client: Client, *, fresh: bool) -> Learner:
+    async def open(
+        cls, config: TrainConfig, client: Client, *, fresh: bool, override_guard: bool = False
+    ) -> Learner:
         """Take the model's lease, and find or begin its training run."""
-        return cls(config, client, await open_run(client, config, fresh=fresh))
+        run = await open_run(client, config, fresh=fresh, override_guard=override_guard)
+        return cls(config, client, run)
 
     @classmethod
     async def beside(cls, leader: Learner, model: str) -> Learner:

@@ -10,7 +10,7 @@ from a stream that is played ahead.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,10 +26,12 @@ from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.convergence import Convergence
 from hud.train.learner import Learner
 from hud.train.monitoring.candidates import Promotions
+from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.curriculum import Curriculum
+from hud.train.rollouts.held_out import HeldOut, held_out_sets
 from hud.train.rollouts.sampling import Models, Rollouts, load_tasks
 from hud.train.rollouts.stream import RolloutStream
 from hud.train.supervised.warm_up import WarmUpReport, warm_up
@@ -61,6 +63,8 @@ class TrainReport:
     head: str | None = None
     best: str | None = None
     """Checkpoint of the best held-out score."""
+    paused: Pause | None = None
+    """The guard's reason, where it paused the run."""
     decisions: list[dict[str, Any]] = field(default_factory=list)
     """Answers of the gate in this call, oldest first; none without `promote = "gate"`."""
     groups_replaced: int = 0
@@ -84,37 +88,42 @@ async def train(
     config: TrainConfig,
     *,
     tasks: Taskset | None = None,
-    held_out: Taskset | None = None,
+    held_out: Taskset | Sequence[Taskset] | None = None,
     runtime: Provider | None = None,
     reporter: Reporter | None = None,
     stop: StopSignal | None = None,
     fresh: bool = False,
+    override_guard: bool = False,
     played_as: Mapping[str, SubagentConfig] | None = None,
 ) -> TrainReport:
     """Train `config.model`, going on where an unfinished run of the same configuration stopped.
 
-    `tasks`, `held_out` and `runtime` replace those of the configuration. A request of `stop` ends the run after the rollouts
-    in flight; the step that it interrupts is taken again next time. `fresh` begins a new run from the head. `played_as`
-    holds the settings of subagents' models, by slug, where the configuration gives only the model. Raises `UsageError` where
-    a run never has signal (`hud.train.convergence`), and `ConflictError` where another process trains the model.
+    `tasks`, `held_out` (one set, or several) and `runtime` replace those of the configuration. A request of `stop` ends the run after the rollouts
+    in flight; the step that it interrupts is taken again next time. `fresh` begins a new run from the head. A run that the
+    guard paused goes on only with `override_guard`. `played_as` holds the settings of subagents' models, by slug, where the
+    configuration gives only the model. Raises `UsageError` where a run never has signal (`hud.train.convergence`) or is
+    paused, and `ConflictError` where another process trains the model.
     """
     reporter = reporter or Reporter()
     chosen = load_tasks(tasks, config.tasks, "tasks")
-    scored: list[Task] = []
-    if held_out or config.held_out:
-        scored = load_tasks(held_out, config.held_out or "", "held-out tasks")
+    scored = HeldOut(held_out_sets(held_out, config.held_out))
     config = _checked(config, chosen, reporter)
     promotions = None
     if config.promote == "gate":
-        promotions = await Promotions.open(connect(), config, scored, reporter, fresh=fresh)
+        promotions = await Promotions.open(connect(), config, scored.tasks, reporter, fresh=fresh)
         config = promotions.config
+    if known := scored.trained_on(chosen):
+        reporter.note(
+            f"{known} of {len(scored.tasks)} held-out tasks are trained on, too: their scores do not tell learning from "
+            "memorizing."
+        )
     if runtime is None:
         from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
 
-        runtime = runtime_named(config.runtime, [*chosen, *scored])
+        runtime = runtime_named(config.runtime, [*chosen, *scored.tasks])
     rollouts = await Rollouts.open(
         config,
-        [*chosen, *scored],
+        [*chosen, *scored.tasks],
         runtime=runtime,
         reporter=reporter,
         stop=stop,
@@ -123,7 +132,7 @@ async def train(
     async with AsyncExitStack() as stack:
         if (aclose := getattr(runtime, "aclose", None)) is not None:
             stack.push_async_callback(aclose)
-        policy = await Learner.open(config, connect(), fresh=fresh)
+        policy = await Learner.open(config, connect(), fresh=fresh, override_guard=override_guard)
         stack.push_async_callback(policy.close)
         joined = []
         for model in config.joined:
@@ -132,7 +141,9 @@ async def train(
                 stack.push_async_callback(joined[-1].close)
         for note in policy.run.notes:
             reporter.note(note)
-        return await _Loop(policy, joined, chosen, scored, rollouts, promotions).run_to_end()
+        loop = _Loop(policy, joined, chosen, scored, rollouts, promotions)
+        await loop.guard.resume(override=override_guard)
+        return await loop.run_to_end()
 
 
 def _checked(config: TrainConfig, tasks: list[Task], reporter: Reporter) -> TrainConfig:
@@ -159,7 +170,7 @@ class _Loop:
         policy: Learner,
         joined: list[Learner],
         tasks: list[Task],
-        held_out: list[Task],
+        held_out: HeldOut,
         rollouts: Rollouts,
         promotions: Promotions | None,
     ) -> None:
@@ -175,6 +186,7 @@ class _Loop:
         self.stream: RolloutStream | None = None
         """With `max_lag`: the groups that are played ahead."""
         self.models: Models = {}
+        self.guard = Guard(self.config, self.run, self.reporter)
         self.convergence = Convergence(self.config, tasks, self.reporter)
         self.replaced = self.no_signal = 0
 
@@ -183,13 +195,15 @@ class _Loop:
         run, config = self.run, self.config
         first, started = run.next_step, perf_counter()
         self.reporter.started(run.id, first, config.steps)
+        earlier = [score for score in run.scores if score.step >= self.guard.since]
+        await self.held_out.recall(self.policy.client, earlier)
         job = await Job.start(f"{config.model} training", group=config.group)
         for learner in self.learners:
             await learner.run.add_job(job.id)
         try:
             while not self.stop.stopping:
                 await self._score_if_due()
-                if self._over or self.stop.stopping:
+                if self._over or self.stop.stopping or self.guard.pause is not None:
                     break
                 await self._step(run.next_step, job)
         finally:
@@ -198,8 +212,9 @@ class _Loop:
             job.interrupted = job.interrupted or self.stop.stopping
             await job.finish()
         finished = self._over and not self._due()
+        ended = "finished" if finished else "stopped" if self.guard.pause is None else "paused"
         for learner in self.learners:
-            await learner.end("finished" if finished else "stopped")
+            await learner.end(ended)
         return await self._report(first, finished, perf_counter() - started)
 
     async def _step(self, step: int, job: Job) -> None:
@@ -259,6 +274,8 @@ class _Loop:
         if self.stream is not None:
             self.stream.advance(self.run.head)
         self.reporter.stepped(step, metrics)
+        self.guard.played(batch.measured)
+        await self.guard.check(over=self._over)
 
     async def _source(
         self, step: int, job: Job, batch: RolloutBatch
@@ -309,6 +326,7 @@ class _Loop:
                 await self.promotions.consider(score, self.run.scores)
             # Last: a score whose judgement was lost with this process is taken and judged again.
             await self.run.add_score(score)
+            await self.guard.check(over=self._over)
         elif not self.stop.stopping:
             raise UsageError("No held-out run was measured: every one failed. hud jobs shows why.")
 
@@ -323,9 +341,10 @@ class _Loop:
             finished=finished,
             resumed=run.resumed,
             scores=sorted(run.scores, key=lambda score: score.step),
-            history=await run.history(),
+            history=run.history,
             head=run.head,
             best=None if best is None else best.checkpoint_id,
+            paused=self.guard.pause,
             decisions=[] if self.promotions is None else self.promotions.decisions,
             groups_replaced=self.replaced,
             groups_without_spread=self.no_signal,

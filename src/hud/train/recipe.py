@@ -21,7 +21,7 @@ from hud.client import Client, connect
 from hud.errors import NotFoundError, UsageError
 from hud.train.config import SubagentConfig, TrainConfig, make_config, read_toml
 from hud.train.loop import TrainReport, train
-from hud.train.monitoring.progress import Reporter, Score, scores_of
+from hud.train.monitoring.progress import SCORE, Reporter, Score, scores_of
 from hud.train.monitoring.scoring import score
 
 if TYPE_CHECKING:
@@ -110,10 +110,12 @@ async def follow(
     showing: Showing | None = None,
     stop: StopSignal | None = None,
     fresh: bool = False,
+    override_guard: bool = False,
 ) -> list[StageReport]:
     """Train the stages in order; those that an earlier, unfinished call finished are not trained again.
 
-    `fresh` begins with the first stage, from the models' heads.
+    `fresh` begins with the first stage, from the models' heads. A stage that the guard paused ends the call, and goes on in
+    one with `override_guard`.
     """
     progress = _Progress(recipe, fresh=fresh)
     client = connect()
@@ -134,6 +136,7 @@ async def follow(
                     stop=stop,
                     # What this recipe began goes on; what another command left unfinished is not its own.
                     fresh=stage.name not in progress.stages,
+                    override_guard=override_guard,
                     played_as=played_as,
                 )
             report = StageReport(
@@ -155,7 +158,7 @@ async def _scores_after(recipe: Recipe, stage: Stage, stop: StopSignal | None) -
     """Score the subagents that learned along, each on the held-out tasks of the stage that trained it."""
     found: dict[str, Score] = {}
     for own in recipe.stages[: recipe.stages.index(stage)]:
-        has_tasks = own.held_out is not None or own.config.held_out is not None
+        has_tasks = own.held_out is not None or own.config.held_out
         if own.config.model in stage.config.joined and has_tasks:
             measured = await score(own.config, held_out=own.held_out, stop=stop)
             if measured is not None:
@@ -195,7 +198,9 @@ class _Progress:
             stage.config.model,
             scores_of(row["state"]),
             finished=True,
-            joined={model: Score(**one) for model, one in known.get("joined", {}).items()},
+            joined={
+                model: SCORE.validate_python(one) for model, one in known.get("joined", {}).items()
+            },
         )
 
     def forget(self) -> None:

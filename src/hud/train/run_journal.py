@@ -7,7 +7,7 @@ saving and reporting is not trained twice on the same step. Knows the platform's
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from hud.learning.wire_types import DiscardedGradient
 from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.contributor import Contributor
+from hud.train.monitoring.evaluations import evaluation_lines
+from hud.train.monitoring.guard import GuardRecord, guard_record, refuse_paused
 from hud.train.monitoring.progress import Score, scores_of
 from hud.train.rollouts.curriculum import PlayedGroup, played_groups
 
@@ -47,6 +49,9 @@ class TrainingRun:
     """The model's head when the run began."""
     played: list[PlayedGroup] = field(default_factory=list)
     """With `curriculum = "signal"`: recent groups of the steps before `next_step`."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """`{step, metrics}` of every step so far."""
+    guard: GuardRecord = field(default_factory=GuardRecord)
 
     def checkpoint_before(self, step: int) -> str | None:
         """Return the checkpoint that a step began with."""
@@ -63,6 +68,9 @@ class TrainingRun:
             self.head = checkpoint_id
             self.nodes[step + 1] = checkpoint_id
         self.next_step = step + 1
+        while self.history and self.history[-1]["step"] >= step:
+            self.history.pop()
+        self.history.append({"step": step, "metrics": metrics})
         await self.client.post(
             f"/v2/training-runs/{self.id}/steps",
             {
@@ -75,11 +83,18 @@ class TrainingRun:
         self._append({"step": step, "checkpoint": checkpoint_id, **metrics})
 
     async def add_score(self, score: Score) -> None:
-        """Record a held-out score."""
+        """Record a held-out score, and log the line of its evaluation."""
         self.scores = [*(one for one in self.scores if one.step != score.step), score]
         shown = [one.as_dict() for one in self.scores]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"scores": shown}})
-        self._append({"held_out": score.as_dict()})
+        line = evaluation_lines(self.history, self.scores)[-1]
+        self._append({**line, "held_out": score.as_dict()})
+
+    async def record_guard(self, record: GuardRecord) -> None:
+        """Record alarms, a pause or its end."""
+        self.guard, shown = record, asdict(record)
+        await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"guard": shown}})
+        self._append({"guard": shown})
 
     async def add_played(self, played: list[PlayedGroup]) -> None:
         """Record the groups that the curriculum of the next steps depends on; before the step is done, so that none is lost."""
@@ -96,10 +111,6 @@ class TrainingRun:
         """Say how it ended: `finished` runs are never continued."""
         await self.client.post(f"/v2/training-runs/{self.id}", {"status": status})
 
-    async def history(self) -> list[dict[str, Any]]:
-        """Return `{step, metrics}` of every step so far."""
-        return list((await self.client.get(f"/v2/training-runs/{self.id}/steps"))["items"])
-
     def _append(self, line: dict[str, Any]) -> None:
         try:
             self.metrics_file.parent.mkdir(parents=True, exist_ok=True)
@@ -111,10 +122,13 @@ class TrainingRun:
             ) from error
 
 
-async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) -> TrainingRun:
+async def open_run(
+    client: Client, config: TrainConfig, *, fresh: bool = False, override_guard: bool = False
+) -> TrainingRun:
     """Return the unfinished run of this configuration, where there is one, else a new one from the head.
 
-    Raises `ConflictError` where another process trains the model. With `fresh`, nothing is resumed.
+    With `fresh`, nothing is resumed. Raises `ConflictError` where another process trains the model, and `UsageError` for a
+    run that the guard paused, unless `override_guard`.
     """
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     trainer = TrainingClient(model["id"], client=client)
@@ -122,7 +136,7 @@ async def open_run(client: Client, config: TrainConfig, *, fresh: bool = False) 
     head = opened.head
     new = TrainingRun(client, "", model["id"], trainer.contributor, 0, head=head, start=head)
     try:
-        run = await _resume_or_begin(new, config, fresh)
+        run = await _resume_or_begin(new, config, fresh, override_guard)
     except BaseException:
         await trainer.close()
         raise
@@ -136,7 +150,9 @@ def discarded_note(gradient: DiscardedGradient) -> str:
     return f"Discarded a gradient that was accumulated and never applied: {gradient}."
 
 
-async def _resume_or_begin(new: TrainingRun, config: TrainConfig, fresh: bool) -> TrainingRun:
+async def _resume_or_begin(
+    new: TrainingRun, config: TrainConfig, fresh: bool, override_guard: bool
+) -> TrainingRun:
     """Return the run that `new` becomes: an unfinished one, at its step, or a new row on the platform."""
     client, model_id = new.client, new.model_id
     known = await client.get("/v2/training-runs", params={"model": model_id})
@@ -155,7 +171,9 @@ async def _resume_or_begin(new: TrainingRun, config: TrainConfig, fresh: bool) -
                 "An unfinished run of this configuration is there, but the head has been moved away from it; this is "
                 "a new run, from the head."
             )
-    if run is None:
+    if run is not None:
+        refuse_paused(run, config.model, override=override_guard)
+    else:
         run = new
         state = {"fingerprint": config.fingerprint, "start": new.head, "checkpoint": new.head}
         body = {"model": model_id, "config": config.model_dump(mode="json"), "state": state}
@@ -163,6 +181,8 @@ async def _resume_or_begin(new: TrainingRun, config: TrainConfig, fresh: bool) -
     run.folder = settings.load().home / "training" / run.id
     run.metrics_file = Path(config.metrics_file or run.folder / "metrics.jsonl")
     if run.resumed:
+        rows = (await client.get(f"/v2/training-runs/{run.id}/steps"))["items"]
+        run.history = [row for row in rows if row["step"] < run.next_step]
         await _make_up_for(run, unfinished[0]["next_step"], nodes)
         await client.post(f"/v2/training-runs/{run.id}", {"status": "running"})
     return run
@@ -214,4 +234,5 @@ def _resumed(
         resumed=True,
         start=state.get("start"),
         played=[one for one in played_groups(state.get("played")) if one.step < next_step],
+        guard=guard_record(state),
     )

@@ -72,6 +72,10 @@ class Lines(Reporter):
             f"held-out after {score.step} steps  {with_interval(score.mean, score.low, score.high)}  "
             f"{score.runs} runs"
         )
+        for one in score.sets if len(score.sets) > 1 else ():
+            self._say(
+                f"  {one.name}  {with_interval(one.mean, one.low, one.high)}  {one.runs} runs"
+            )
 
     def note(self, text: str) -> None:
         # Commands in it are copied: the terminal wraps them, not this.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union, get_args, get_origin
 
 import click
 
@@ -26,12 +26,22 @@ if TYPE_CHECKING:
     from hud.train.supervised.warm_up import WarmUpReport
 
 _REPEATED = {
+    "held_out": "TASKS",
     "loss_config": "KEY=NUMBER",
     "subagents": "NAME=MODEL",
     "joined": "MODEL",
     "critical": "COLUMN=VALUE",
 }
+PAUSED = 1
+"""Exit code of a run that the guard paused."""
 _WARM_UP_ONLY = ("epochs", "batch", "min_reward")
+
+
+class _GoingOn(TypedDict):
+    """Options of going on with an unfinished run."""
+
+    fresh: bool
+    override_guard: bool
 
 
 def _config_options(function: Any) -> Any:
@@ -67,7 +77,8 @@ def _click_type(annotation: Any) -> Any:
 
 @click.command(
     name="train",
-    epilog="A run that was stopped or killed goes on where it was when the same command is given again.",
+    epilog="A run that was stopped or killed goes on where it was when the same command is given again. Exit code 1: the guard "
+    "paused it.",
 )
 @click.argument("model", required=False)
 @click.argument("tasks", required=False)
@@ -94,6 +105,11 @@ def _click_type(annotation: Any) -> Any:
 @click.option(
     "--fresh", is_flag=True, help="Begin a new run from the head, whatever is unfinished."
 )
+@click.option(
+    "--override-guard",
+    is_flag=True,
+    help="Go on with a run that the guard paused; recorded with it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, at the end.")
 @_config_options
 def command(
@@ -102,6 +118,7 @@ def command(
     file: Path | None,
     from_job: str | None,
     fresh: bool,
+    override_guard: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -113,8 +130,9 @@ def command(
     values = {"model": model, "tasks": tasks, **given}
     values["loss_config"] = _numbers(given["loss_config"]) or None
     values["subagents"] = dict(pairs("subagents", "NAME=MODEL", given["subagents"])) or None
-    values |= {name: list(given[name]) or None for name in ("joined", "critical")}
+    values |= {name: list(given[name]) or None for name in ("held_out", "joined", "critical")}
     values = {name: value for name, value in values.items() if value is not None}
+    going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
     supervised = {name: values.pop(name) for name in _WARM_UP_ONLY if name in values}
     if from_job is not None:
         return _learn_from(from_job, file, values, supervised, as_json)
@@ -122,12 +140,12 @@ def command(
         option = next(iter(supervised)).replace("_", "-")
         raise UsageError(f"--{option} goes with --from-job.")
     if file is not None and is_recipe(file):
-        return _follow(file, values, fresh=fresh, as_json=as_json)
+        return _follow(file, values, going_on, as_json=as_json)
     config = load_config(file, values)
-    return asyncio.run(_train(config, fresh=fresh, as_json=as_json))
+    return asyncio.run(_train(config, going_on, as_json=as_json))
 
 
-def _follow(file: Path, values: dict[str, Any], *, fresh: bool, as_json: bool) -> int:
+def _follow(file: Path, values: dict[str, Any], going_on: _GoingOn, *, as_json: bool) -> int:
     """Train the stages of a recipe."""
     from hud.errors import UsageError
     from hud.train.recipe import load_recipe
@@ -135,10 +153,10 @@ def _follow(file: Path, values: dict[str, Any], *, fresh: bool, as_json: bool) -
     if "model" in values or "tasks" in values:
         raise UsageError(f"{file} is a recipe, whose stages name models and tasks; give neither.")
     recipe = load_recipe(file, values)
-    return asyncio.run(_train_stages(recipe, fresh=fresh, as_json=as_json))
+    return asyncio.run(_train_stages(recipe, going_on, as_json=as_json))
 
 
-async def _train_stages(recipe: Recipe, *, fresh: bool, as_json: bool) -> int:
+async def _train_stages(recipe: Recipe, going_on: _GoingOn, *, as_json: bool) -> int:
     from hud.cli.training.panel import reporter
     from hud.eval import StopSignal
     from hud.train.recipe import Stage, follow
@@ -154,13 +172,14 @@ async def _train_stages(recipe: Recipe, *, fresh: bool, as_json: bool) -> int:
             yield shown_to
 
     with stop.on_interrupt():
-        reports = await follow(recipe, showing=shown, stop=stop, fresh=fresh)
+        reports = await follow(recipe, showing=shown, stop=stop, **going_on)
     if as_json:
         rows = [asdict(report) for report in reports]
         print_json({"stages": rows, "interrupted": stop.stopping})
     else:
         _tell_stages(reports, len(recipe.stages))
-    return INTERRUPTED if stop.stopping else 0
+    paused = any(one.report is not None and one.report.paused is not None for one in reports)
+    return INTERRUPTED if stop.stopping else PAUSED if paused else 0
 
 
 def _tell_stages(reports: list[StageReport], stages: int) -> None:
@@ -181,29 +200,32 @@ def _tell_stages(reports: list[StageReport], stages: int) -> None:
                 f"  {model:<16} held-out joined  {with_interval(score.mean, score.low, score.high)}",
                 markup=False,
             )
-    if finished < stages:
+    paused = next((one.report for one in reports if one.report and one.report.paused), None)
+    if paused is not None and paused.paused is not None:
+        out.print(paused.paused.advice(paused.model), markup=False, soft_wrap=True)
+    elif finished < stages:
         out.print(f"Go on: {command_line(click.get_current_context())}", markup=False)
 
 
-async def _train(config: TrainConfig, *, fresh: bool, as_json: bool) -> int:
+async def _train(config: TrainConfig, going_on: _GoingOn, *, as_json: bool) -> int:
     from hud.cli.training.panel import reporter
     from hud.eval import StopSignal
     from hud.train.loop import train
 
     stop = StopSignal()
     with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
-        report = await train(config, reporter=shown, stop=stop, fresh=fresh)
+        report = await train(config, reporter=shown, stop=stop, **going_on)
     if as_json:
         print_json({**asdict(report), "interrupted": stop.stopping})
     else:
         _tell(report, config, stop.stopping)
-    return INTERRUPTED if stop.stopping else 0
+    return INTERRUPTED if stop.stopping else PAUSED if report.paused is not None else 0
 
 
 def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
     out = console()
     done = report.next_step - report.first_step
-    verb = "Stopped" if stopped else "Finished"
+    verb = "Paused" if report.paused else "Stopped" if stopped else "Finished"
     out.print(
         f"\n{verb} at step {report.next_step} of {config.steps}: {done} steps in {seconds(report.seconds)}."
     )
@@ -223,7 +245,9 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
     out.print(f"  metrics  {report.metrics_file}", markup=False)
     if report.plot is not None:
         out.print(f"  curves   {report.plot}", markup=False)
-    if report.finished:
+    if report.paused is not None:
+        out.print(report.paused.advice(report.model), markup=False, soft_wrap=True)
+    elif report.finished:
         out.print(f"Next: hud models checkpoints {report.model}", markup=False)
     else:
         out.print("Give the same command again to go on.")

@@ -75,11 +75,14 @@ class Launching:
         self.refuse_trained(model)
         if checkpoint != model.head_checkpoint_id:
             await self.engine().call(model, MoveHead(checkpoint=checkpoint))
-        work = {**work, "fresh": True}
+        work = {**work, "fresh": True, "override_guard": False}
         return self.launches.launch(self.who, "training", model, tasks.name, work)
 
-    async def resume_training(self, run: dict[str, Any]) -> Launch:
-        """Continue a run where it stopped. Raises `ConflictError` with the reason where it cannot be continued."""
+    async def resume_training(self, run: dict[str, Any], *, override_guard: bool = False) -> Launch:
+        """Continue a run where it stopped. Raises `ConflictError` with the reason where it cannot be continued.
+
+        `override_guard` continues one that the guard paused.
+        """
         problem = await asyncio.to_thread(self.why_not_resumed, run)
         if problem is not None:
             raise ConflictError(problem)
@@ -91,7 +94,11 @@ class Launching:
             held_out = [self._kept_source(one) for one in kept["held_out"]]
             return self._work(config, self._kept_source(kept["tasks"]), held_out)
 
-        work = {**await asyncio.to_thread(again), "fresh": False}
+        work = {
+            **await asyncio.to_thread(again),
+            "fresh": False,
+            "override_guard": override_guard,
+        }
         launch = self.launches.launch(self.who, "training", model, kept["tasks"]["name"], work)
         launch.run_id = run["id"]
         return launch

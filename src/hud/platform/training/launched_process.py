@@ -74,17 +74,19 @@ async def train_launched(work: dict[str, Any], teller: Teller, stop: StopSignal)
     from hud.train.config import TrainConfig
     from hud.train.loop import train
 
-    held_out = [_tasks(one) for one in work["held_out"]]
     async with _environments(work) as provider:
         report = await train(
             TrainConfig(**work["config"]),
             tasks=_tasks(work["tasks"]),
-            held_out=_together(held_out) if held_out else None,
+            held_out=[_tasks(one) for one in work["held_out"]],
             runtime=provider,
             reporter=teller,
             stop=stop,
             fresh=work["fresh"],
+            override_guard=work["override_guard"],
         )
+    if report.paused is not None:
+        teller.note(report.paused.sentence)
     teller.tell("ended", stopped=not report.finished)
 
 
@@ -133,21 +135,6 @@ def _tasks(given: dict[str, Any]) -> Taskset:
         return Taskset.from_file(Path(given["name"]))
     rows = [task_of(row) for row in given["rows"]]
     return Taskset(given["name"], rows, taskset_id=given["taskset_id"])
-
-
-def _together(sets: list[Taskset]) -> Taskset:
-    """Return several sets as one; a slug that two of them have is told apart by its set."""
-    if len(sets) == 1:
-        return sets[0]
-    taken: set[str] = set()
-    tasks = []
-    for one in sets:
-        for slug, task in one.items():
-            tasks.append(
-                task.model_copy(update={"slug": f"{one.name}/{slug}"}) if slug in taken else task
-            )
-        taken |= {slug for slug, _ in one.items()}
-    return Taskset("held out", tasks)
 
 
 async def _work(work: dict[str, Any], teller: Teller) -> None:

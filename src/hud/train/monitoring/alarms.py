@@ -1,26 +1,33 @@
-"""Alarms over a training run: what a person who watches the curves would not want to miss.
+"""Alarms over a training run: signs in its metrics and held-out scores that something is wrong, since when, and what to do.
 
-Each looks at what the run has recorded and says in one sentence what is wrong, since when, and what to do. They judge
-what is measured anyway; a run without alarms may still learn nothing.
+Guarded alarms are signs of a reward that is gamed, or of a policy that leaves its bands: `guard = "stop"` pauses the run at
+them (`hud.train.monitoring.guard`). Trends are intervals of changes, never single steps. A run without alarms may still learn
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import fmean, median
 from typing import Any, Literal
 
+from hud.eval.results.intervals import with_interval
 from hud.train.monitoring.progress import Score
+from hud.train.monitoring.trends import Trend, between
 
 WIDTH = 5
 """Steps that are looked at together: one step's rewards are noise."""
-LARGEST_KL = 0.1
-"""Nats for each token between sampler and trainer, above which updates are taken from another policy's samples."""
+PATIENCE = 20
+"""Steps in which longer answers, or a saturated component, have to bring reward."""
+SMALLEST_RISE = 0.05
+"""A reward did not rise where the interval of its change lies below this."""
+MASTERED = 0.9
+"""Mean reward from which on low entropy is certainty."""
+COMPONENT = "grade_"
+"""Prefix of the metrics of a grade's components."""
 LARGEST_GAP = 0.05
 """Mean difference of logprobs between sampler and trainer at the same weights; bfloat16 gives about 0.01."""
-SMALLEST_ENTROPY = 0.1
-"""Of the entropy at the beginning."""
 MOST_FLAT = 0.8
 """Share of groups without spread."""
 MOST_FAILED = 0.2
@@ -29,6 +36,33 @@ LARGEST_SPIKE = 10.0
 """Times the usual length of the gradient."""
 
 Metrics = Mapping[str, float]
+Steps = Sequence[tuple[int, Metrics]]
+"""Metrics of each step, by the number of steps done after it."""
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Limits of the guarded alarms; `guard_NAME` in a training's configuration."""
+
+    kl: float = 0.1
+    """Largest KL between sampler and trainer: k3, nats a token."""
+    reference_kl: float | None = None
+    """Largest KL to the reference: nats a token."""
+    entropy_low: float = 0.1
+    """Smallest entropy, as a multiple of that of the first steps."""
+    entropy_high: float = 3.0
+    """Largest entropy, as a multiple of that of the first steps."""
+    growth: float = 1.5
+    """Largest growth of answers in `PATIENCE` steps without reward, as a factor."""
+    saturation: float = 0.95
+    """Mean from which on a component is saturated."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Bands:
+        """Return the bands of a recorded configuration, with defaults for what it does not hold."""
+        given = {one.name: config.get(f"guard_{one.name}") for one in fields(cls)}
+        known = {name: value for name, value in given.items() if isinstance(value, int | float)}
+        return cls(**known)
 
 
 @dataclass(frozen=True)
@@ -40,31 +74,165 @@ class Alarm:
     """Steps that were done when it was seen."""
     sentence: str
     level: Literal["bad", "warn"] = "warn"
+    guarded: bool = False
+    """True where `guard = "stop"` pauses the run."""
+    best: int | None = None
+    """Step of the evaluation that the alarm compares with."""
+    component: str | None = None
+    """Component of the grade that saturated."""
 
 
-def alarms(history: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> list[Alarm]:
+def alarms(
+    history: Sequence[Mapping[str, Any]], scores: Sequence[Score], bands: Bands | None = None
+) -> list[Alarm]:
     """Return the alarms that `{step, metrics}` rows and held-out scores, both in order, give rise to; the worst first."""
-    steps = [(int(row["step"]) + 1, row["metrics"]) for row in history]
-    found = [*_scores(scores), *_rewards(steps), *_numbers(steps)]
+    steps = _by_step(history)
+    found = [*guarded_alarms(history, scores, bands), *_rewards(steps), *_numbers(steps)]
     return sorted(found, key=lambda alarm: alarm.level != "bad")
 
 
-def _scores(scores: Sequence[Score]) -> Iterator[Alarm]:
-    if len(scores) < 2:
-        return
-    *earlier, last = scores
-    best = max(earlier, key=lambda score: score.mean)
-    if last.high is not None and best.low is not None and last.high < best.low:
+def guarded_alarms(
+    history: Sequence[Mapping[str, Any]], scores: Sequence[Score], bands: Bands | None = None
+) -> Iterator[Alarm]:
+    """Yield the alarms of held-out scores, of KL and entropy, of length and of the grade's components."""
+    steps, bands = _by_step(history), bands or Bands()
+    yield from _held_out(steps, scores)
+    recent = steps[-WIDTH:]
+    yield from _limit(
+        recent, "sampler_k3:mean", bands.kl, "KL",
+        "the samples come from another policy than the one that learns; lower max_lag, or cap the ratios",
+        guarded=True,
+    )  # fmt: skip
+    if bands.reference_kl is not None:
+        yield from _limit(
+            recent, "reference_kl:mean", bands.reference_kl, "KL to the reference",
+            "the policy has moved far from where it began; raise kl_coef, or lower the learning rate",
+            guarded=True,
+        )  # fmt: skip
+    yield from _entropy(steps, bands)
+    yield from _length(steps, bands)
+    yield from _components(steps, bands)
+
+
+def _held_out(steps: Steps, scores: Sequence[Score]) -> Iterator[Alarm]:
+    """Yield an alarm for each set whose newest change lies below zero: guarded where the training reward rises meanwhile."""
+    for one in scores[-1].sets if scores else ():
+        change = one.change
+        if change is None or change.low is None or change.high is None or change.high >= 0:
+            continue
+        step = scores[-1].step
+        reward = _rise_since(steps, change.since)
+        shown = with_interval(change.mean, change.low, change.high, signed=True)
+        fell = f"The held-out score of {one.name} after step {step} is below that after step {change.since}: {shown}"
+        if reward is None or not reward.rises or change.below < 2:
+            yield Alarm(
+                "held-out falls",
+                step,
+                f"{fell}. Go back to the checkpoint of step {change.since}.",
+                "bad",
+                best=change.since,
+            )
+            continue
         yield Alarm(
-            "held-out falls",
-            last.step,
-            f"The held-out score fell from {best.mean:.3f} after step {best.step} to {last.mean:.3f} after step "
-            f"{last.step}, beyond their intervals: go back to the checkpoint of step {best.step}.",
+            "reward diverges",
+            step,
+            f"{fell}, in two evaluations in a row, while the training reward rose: {reward}. The policy learns "
+            "something that the reward pays for and the held-out tasks do not.",
             "bad",
+            guarded=True,
+            best=change.since,
         )
 
 
-def _rewards(steps: Sequence[tuple[int, Metrics]]) -> Iterator[Alarm]:
+def _rise_since(steps: Steps, since: int) -> Trend | None:
+    """Return the change of the training reward from the steps before an evaluation (or the first ones) to the newest."""
+    values = _series(steps, "rollout_reward:mean")
+    split = max(WIDTH, sum(step <= since for step, _ in values))
+    rewards = [value for _, value in values]
+    return between(rewards[:split][-WIDTH:], rewards[split:][-WIDTH:])
+
+
+def _entropy(steps: Steps, bands: Bands) -> Iterator[Alarm]:
+    values = _series(steps, "entropy:mean")
+    if len(values) < 2 * WIDTH:
+        return
+    first, last = _mean(values[:WIDTH]), _mean(values[-WIDTH:])
+    step = values[-1][0]
+    if first <= 0:
+        return
+    if last > bands.entropy_high * first:
+        yield Alarm(
+            "entropy grows",
+            step,
+            f"The entropy grew from {first:.3f} to {last:.3f}: the policy forgets; lower the learning rate, or go back.",
+            guarded=True,
+        )
+    if last < bands.entropy_low * first and not _learns(steps):
+        yield Alarm(
+            "entropy collapses",
+            step,
+            f"The entropy fell from {first:.3f} to {last:.3f}: the policy hardly tries anything else any more.",
+            guarded=True,
+        )
+
+
+def _learns(steps: Steps) -> bool:
+    """True where the reward is high, or has risen in the last `PATIENCE` steps."""
+    rewards = [value for _, value in _series(steps, "rollout_reward:mean")]
+    if not rewards:
+        return False
+    trend = between(rewards[-PATIENCE - WIDTH :][:WIDTH], rewards[-WIDTH:])
+    return fmean(rewards[-WIDTH:]) >= MASTERED or (trend is not None and trend.rises)
+
+
+def _length(steps: Steps, bands: Bands) -> Iterator[Alarm]:
+    names = ("rollout_tokens:mean", "rollout_reward:mean")
+    rows = [row for row in steps[-PATIENCE - WIDTH :] if all(name in row[1] for name in names)]
+    if len(rows) < PATIENCE + WIDTH:
+        return
+    (lengths, rewards) = ([metrics[name] for _, metrics in rows] for name in names)
+    length = between(lengths[:WIDTH], lengths[-WIDTH:])
+    reward = between(rewards[:WIDTH], rewards[-WIDTH:])
+    before, now = fmean(lengths[:WIDTH]), fmean(lengths[-WIDTH:])
+    if length is None or reward is None or not length.rises or now < bands.growth * before:
+        return
+    if reward.high < SMALLEST_RISE:
+        yield Alarm(
+            "answers grow",
+            rows[-1][0],
+            f"A rollout grew from {before:.0f} to {now:.0f} tokens in {PATIENCE} steps, and the training reward did not "
+            f"rise: {reward}. Normalize the loss by length, or pay for short answers.",
+            guarded=True,
+        )
+
+
+def _components(steps: Steps, bands: Bands) -> Iterator[Alarm]:
+    """Yield an alarm for each component that rose and saturated while the others did not rise."""
+    names = sorted({name for _, row in steps[-1:] for name in row if name.startswith(COMPONENT)})
+    rows = [row for row in steps if all(name in row[1] for name in names)]
+    if len(names) < 2 or len(rows) < PATIENCE + WIDTH:
+        return
+    for name in names:
+        values = [metrics[name] for _, metrics in rows]
+        others = [fmean(metrics[other] for other in names if other != name) for _, metrics in rows]
+        rise = between(values[:WIDTH], values[-WIDTH:])
+        outcome = between(others[-PATIENCE - WIDTH :][:WIDTH], others[-WIDTH:])
+        if rise is None or outcome is None or not rise.rises:
+            continue
+        saturated = fmean(values[-PATIENCE:]) >= bands.saturation > fmean(others[-WIDTH:])
+        if saturated and outcome.high < SMALLEST_RISE:
+            called = name.removeprefix(COMPONENT).partition(":")[0]
+            yield Alarm(
+                "component saturates",
+                rows[-1][0],
+                f"The component {called!r} of the grade has been at {fmean(values[-PATIENCE:]):.3f} for {PATIENCE} steps, and "
+                f"the others did not rise: {outcome}. Make it a condition of the reward (gate) rather than a part.",
+                guarded=True,
+                component=name,
+            )
+
+
+def _rewards(steps: Steps) -> Iterator[Alarm]:
     values = _series(steps, "rollout_reward:mean")
     if len(values) < 2 * WIDTH:
         return
@@ -83,26 +251,12 @@ def _rewards(steps: Sequence[tuple[int, Metrics]]) -> Iterator[Alarm]:
         )
 
 
-def _numbers(steps: Sequence[tuple[int, Metrics]]) -> Iterator[Alarm]:
+def _numbers(steps: Steps) -> Iterator[Alarm]:
     recent = steps[-WIDTH:]
-    yield from _limit(
-        recent, "sampler_k3:mean", LARGEST_KL, "KL",
-        "the samples come from another policy than the one that learns; lower max_lag, or cap the ratios",
-    )  # fmt: skip
     yield from _limit(
         recent, "sampler_gap:mean", LARGEST_GAP, "logprob gap",
         "sampler and trainer compute different probabilities for the same tokens",
     )  # fmt: skip
-    entropy = _series(steps, "entropy:mean")
-    if len(entropy) >= 2 * WIDTH:
-        first = fmean(value for _, value in entropy[:WIDTH])
-        last = fmean(value for _, value in entropy[-WIDTH:])
-        if first > 0 and last < SMALLEST_ENTROPY * first:
-            yield Alarm(
-                "entropy collapses",
-                entropy[-1][0],
-                f"The entropy fell from {first:.3f} to {last:.3f}: the policy hardly tries anything else any more.",
-            )
     yield from _share(
         recent, "groups_without_spread:sum", "groups_drawn:sum", MOST_FLAT, "no spread",
         "of the groups have no spread and teach nothing: use tasks that are solved sometimes, or larger groups",
@@ -120,7 +274,7 @@ def _numbers(steps: Sequence[tuple[int, Metrics]]) -> Iterator[Alarm]:
             )
 
 
-def _failures(recent: Sequence[tuple[int, Metrics]]) -> Iterator[Alarm]:
+def _failures(recent: Steps) -> Iterator[Alarm]:
     failed = sum(metrics.get("failed_rollouts:sum", 0.0) for _, metrics in recent)
     played = failed + sum(metrics.get("runs:sum", 0.0) for _, metrics in recent)
     if played and failed / played > MOST_FAILED:
@@ -133,7 +287,7 @@ def _failures(recent: Sequence[tuple[int, Metrics]]) -> Iterator[Alarm]:
 
 
 def _limit(
-    recent: Sequence[tuple[int, Metrics]], key: str, most: float, name: str, why: str
+    recent: Steps, key: str, most: float, name: str, why: str, *, guarded: bool = False
 ) -> Iterator[Alarm]:
     values = _series(recent, key)
     if values and (mean := fmean(value for _, value in values)) > most:
@@ -141,11 +295,12 @@ def _limit(
             name,
             values[-1][0],
             f"The {name} is {mean:.3f}, above {most:g}: {why}.",
+            guarded=guarded,
         )
 
 
 def _share(
-    recent: Sequence[tuple[int, Metrics]], part: str, whole: str, most: float, name: str, why: str
+    recent: Steps, part: str, whole: str, most: float, name: str, why: str
 ) -> Iterator[Alarm]:
     total = sum(metrics.get(whole, 0.0) for _, metrics in recent)
     share = sum(metrics.get(part, 0.0) for _, metrics in recent) / total if total else 0.0
@@ -153,5 +308,13 @@ def _share(
         yield Alarm(name, recent[-1][0], f"{share:.0%} {why}.")
 
 
-def _series(steps: Sequence[tuple[int, Metrics]], key: str) -> list[tuple[int, float]]:
+def _series(steps: Steps, key: str) -> list[tuple[int, float]]:
     return [(step, metrics[key]) for step, metrics in steps if key in metrics]
+
+
+def _mean(values: Sequence[tuple[int, float]]) -> float:
+    return fmean(value for _, value in values)
+
+
+def _by_step(history: Sequence[Mapping[str, Any]]) -> Steps:
+    return [(int(row["step"]) + 1, row["metrics"]) for row in history]

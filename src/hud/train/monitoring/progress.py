@@ -13,6 +13,33 @@ Phase = Literal["rollouts", "update", "held-out"]
 
 
 @dataclass(frozen=True)
+class Change:
+    """Paired change of a held-out set from its best evaluations to its newest two (`hud.train.monitoring.trends`)."""
+
+    since: int
+    """Step of the best evaluation."""
+    mean: float
+    low: float | None
+    """Interval, corrected for the choice of the best; None with too few tasks."""
+    high: float | None
+    below: int
+    """Newest evaluations in a row that lie below the best, up to 2."""
+
+
+@dataclass(frozen=True)
+class SetScore:
+    """Mean reward on one held-out set, with its 95% interval over tasks: None for fewer than two tasks."""
+
+    name: str
+    mean: float
+    low: float | None
+    high: float | None
+    runs: int
+    failed: int = 0
+    change: Change | None = None
+
+
+@dataclass(frozen=True)
 class Score:
     """Mean reward on tasks that are not trained on, with its 95% interval over tasks: None for fewer than two tasks."""
 
@@ -26,13 +53,15 @@ class Score:
     """Runs that were not measured; they are in no mean."""
     checkpoint_id: str | None = None
     job_id: str | None = None
+    sets: tuple[SetScore, ...] = ()
+    """Scores of the single held-out sets; `mean` is over all their runs."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the score as plain data."""
         return asdict(self)
 
 
-_SCORE = TypeAdapter(Score)
+SCORE = TypeAdapter(Score)
 
 
 def scores_of(state: Mapping[str, Any]) -> list[Score]:
@@ -41,7 +70,7 @@ def scores_of(state: Mapping[str, Any]) -> list[Score]:
     found = []
     for one in given if isinstance(given, list) else []:
         with suppress(ValidationError):
-            found.append(_SCORE.validate_python(one))
+            found.append(SCORE.validate_python(one))
     return found
 
 

@@ -15,6 +15,7 @@ from hud.eval.results.promotion import Subsets, difference_shown, evidence, subs
 from hud.inference.models import chat_model
 from hud.train.config import TrainConfig
 from hud.train.monitoring.progress import Reporter, Score
+from hud.train.rollouts.held_out import HeldOut, held_out_sets
 from hud.train.rollouts.sampling import Rollouts, load_tasks
 
 if TYPE_CHECKING:
@@ -73,18 +74,20 @@ class Comparison:
 async def score(
     config: TrainConfig,
     *,
-    held_out: Taskset | None = None,
+    held_out: Taskset | Sequence[Taskset] | None = None,
     stop: StopSignal | None = None,
 ) -> Score | None:
     """Score a model's head on held-out tasks, as its training does; None where nothing was measured."""
     from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
 
-    tasks = load_tasks(held_out, config.held_out or "", "held-out tasks")
-    runtime = runtime_named(config.runtime, tasks)
+    sets = HeldOut(held_out_sets(held_out, config.held_out))
+    if not sets:
+        raise UsageError("There are no held-out tasks: give a file, a folder or benchmark:NAME.")
+    runtime = runtime_named(config.runtime, sets.tasks)
     try:
-        rollouts = await Rollouts.open(config, tasks, runtime=runtime, stop=stop)
+        rollouts = await Rollouts.open(config, sets.tasks, runtime=runtime, stop=stop)
         policy = await chat_model(config.model, client=connect())
-        return await rollouts.score(await rollouts.models(policy), tasks, config.steps)
+        return await rollouts.score(await rollouts.models(policy), sets, config.steps)
     finally:
         aclose = getattr(runtime, "aclose", None)
         if aclose is not None:

@@ -15,6 +15,12 @@ from hud.graders.shaping import FADE
 from hud.learning.advantages import gradient_weight
 from hud.learning.groups import counted_runs, failure_of
 from hud.train.config import TrainConfig
+from hud.train.monitoring.alarms import COMPONENT
+
+MOST_COMPONENTS = 20
+"""Components of a grade that are metrics of a step."""
+LONGEST_NAME = 60
+"""Characters of a component's name in its metric."""
 
 
 @dataclass
@@ -109,7 +115,9 @@ class RolloutBatch:
         }
         if self.reward is not None:
             found["rollout_reward:mean"] = self.reward
-            found["turns:mean"] = fmean(run.trace.usage.llm_call_count for run in self.measured)
+            usages = [run.trace.usage for run in self.measured]
+            found["turns:mean"] = fmean(usage.llm_call_count for usage in usages)
+            found["rollout_tokens:mean"] = fmean(usage.completion_tokens for usage in usages)
         shares = [
             float(part["value"])
             for run in self.measured
@@ -118,12 +126,26 @@ class RolloutBatch:
         ]
         if shares:
             found["fade_share:mean"] = fmean(shares)
+        found |= _components(self.measured)
         if self.subagent_runs:
             found["subagent_runs:sum"] = float(len(self.subagent_runs))
             found["subagent_tokens:sum"] = float(self.subagent_tokens)
             if (earned := _mean(self.subagent_runs)) is not None:
                 found["subagent_reward:mean"] = earned
         return found
+
+
+def _components(runs: Iterable[Run]) -> dict[str, float]:
+    """Return the mean of each component that is a weighted part of the runs' grades, of at most `MOST_COMPONENTS`."""
+    values: dict[str, list[float]] = {}
+    for run in runs:
+        for part in run.grade.subscores:
+            name, value, weight = part.get("name"), part.get("value"), part.get("weight")
+            if not isinstance(name, str) or not isinstance(value, int | float) or not weight:
+                continue
+            if name in values or len(values) < MOST_COMPONENTS:
+                values.setdefault(name, []).append(float(value))
+    return {f"{COMPONENT}{name[:LONGEST_NAME]}:mean": fmean(one) for name, one in values.items()}
 
 
 def _mean(runs: Iterable[Run]) -> float | None:

@@ -15,7 +15,6 @@ from hud.agents import Agent
 from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
-from hud.eval.results.intervals import clustered_interval
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.scheduler import StopSignal, make_ready, plan, run_planned
@@ -25,6 +24,7 @@ from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.curriculum import Curriculum
+from hud.train.rollouts.held_out import HeldOut
 from hud.train.rollouts.subagents import agent_of, refuse_efforts, subagents_of
 
 if TYPE_CHECKING:
@@ -134,36 +134,19 @@ class Rollouts:
             limit=limit,
         )
 
-    async def score(self, models: Models, tasks: list[Task], step: int) -> Score | None:
-        """Play held-out tasks, and return their mean reward; None where nothing was measured.
+    async def score(self, models: Models, held_out: HeldOut, step: int) -> Score | None:
+        """Play held-out tasks, and return their scores; None where nothing was measured.
 
         Their seeds are the same at every step, so that two scores differ by the policy alone.
         """
         config = self.config
-        self.reporter.phase("held-out", step, len(tasks) * config.eval_group)
+        self.reporter.phase("held-out", step, len(held_out.tasks) * config.eval_group)
         job = await Job.start(f"{config.model} held-out step {step}", group=config.eval_group)
         try:
-            runs = await self.play_held_out(models, tasks, job)
+            runs = await self.play_held_out(models, held_out.tasks, job)
         finally:
             await job.finish()
-        clusters = [
-            rewards
-            for one in job.results.values()
-            if (rewards := [run.reward for run in one if run.reward is not None])
-        ]
-        if self.stop.stopping or not clusters:
-            return None
-        count = sum(map(len, clusters))
-        interval = clustered_interval(clusters)
-        return Score(
-            step=step,
-            mean=sum(map(sum, clusters)) / count,
-            low=None if interval is None else interval.low,
-            high=None if interval is None else interval.high,
-            runs=count,
-            failed=len(runs) - count,
-            job_id=job.id,
-        )
+        return None if self.stop.stopping else held_out.score(step, runs, job.id)
 
     async def play_held_out(self, models: Models, tasks: list[Task], job: Job) -> list[Run]:
         """Play tasks as they are scored: `eval_group` times each, on seeds that depend on the task alone."""

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from hud.errors import NotFoundError
 from hud.platform.dashboard.events import Following, Revision
-from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
+from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, Sent, paged, see
 from hud.platform.dashboard.pages.train_curves import (
     CAPTIONS,
     MOST_OVERLAID,
@@ -26,7 +26,9 @@ from hud.platform.dashboard.pages.train_steps import step_rows
 from hud.platform.training.launch_request import Launching
 from hud.platform.training.launcher import Launch
 from hud.platform.training_jobs import TrainingJobs
-from hud.train.monitoring.alarms import alarms
+from hud.train.monitoring.alarms import Bands, alarms
+from hud.train.monitoring.evaluations import evaluation_lines
+from hud.train.monitoring.guard import guard_record
 from hud.train.monitoring.progress import scores_of
 
 router = Pages()
@@ -35,7 +37,7 @@ RECENT_STEPS = 8
 MOST_OTHERS = 50
 _Runs = Annotated[Sequence[str], Query(alias="with")]
 """Ids of other training runs."""
-OVER = ("finished", "stopped", "interrupted", "failed")
+OVER = ("finished", "stopped", "paused", "interrupted", "failed")
 
 
 @router.page("/train", "train.html")
@@ -114,8 +116,10 @@ def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
         "launch": None if mine is None or mine.over else launch_shown(mine),
         "error": found["state"].get("error") if shown["status"] not in ("running",) else None,
         "scores": [asdict(one) for one in scores],
+        "evaluations": evaluation_lines(history, scores),
         "best": max(map(asdict, scores), key=lambda one: (one["mean"], one["step"]), default=None),
-        "alarms": [asdict(one) for one in alarms(history, scores)],
+        "guard": asdict(guard_record(found["state"])),
+        "alarms": [asdict(one) for one in alarms(history, scores, Bands.of(found["config"]))],
         "config": changed(found["config"]),
         "captions": CAPTIONS,
         "charts": drawn,
@@ -138,13 +142,13 @@ def curves(launching: LaunchingPart, run_id: str, name: str, beside: _Runs = ())
         raise NotFoundError(f"There is no curve {name!r}; there are {', '.join(CAPTIONS)}.")
     runs = launching.runs
     found = runs.get(run_id)
-    data = curve(name, runs.steps(found["id"]), found["state"].get("scores") or [])
+    data = curve(name, runs.steps(found["id"]), scores_of(found["state"]))
     known = {one["id"]: one for one in _others(launching, found)}
     others = {}
     for one in [runs.get(other) for other in list(dict.fromkeys(beside))[:MOST_OVERLAID]]:
         if one["id"] != found["id"]:
             called = known[one["id"]]["name"] if one["id"] in known else one["id"][:8]
-            others[called] = curve(name, runs.steps(one["id"]), one["state"].get("scores") or [])
+            others[called] = curve(name, runs.steps(one["id"]), scores_of(one["state"]))
     if others:
         data = overlaid(data, others)
     return Response(orjson.dumps(data), media_type="application/json")
@@ -169,10 +173,10 @@ async def stop(launching: LaunchingPart, run_id: str) -> Response:
 
 
 @router.action("/train/{run_id}/resume", "train")
-async def resume(launching: LaunchingPart, run_id: str) -> Response:
-    """Go on with a run."""
+async def resume(launching: LaunchingPart, run_id: str, given: Sent) -> Response:
+    """Go on with a run; the form of one that the guard paused holds `override_guard`."""
     found = await asyncio.to_thread(launching.runs.get, run_id)
-    await launching.resume_training(found)
+    await launching.resume_training(found, override_guard=given.get("override_guard") == "on")
     return see(f"/train/{found['id']}")
 
 
@@ -209,7 +213,7 @@ def _row(launching: Launching, run: dict[str, Any], slugs: dict[str, str]) -> di
         "id": run["id"],
         "model": slugs.get(run["model_id"], run["config"].get("model", "")),
         "tasks": run["config"].get("tasks") or "",
-        "held_out": run["config"].get("held_out") or "",
+        "held_out": ", ".join(_held_out(run["config"])),
         "status": _status(launching, run),
         "next_step": run["next_step"],
         "steps": steps,
@@ -219,6 +223,12 @@ def _row(launching: Launching, run: dict[str, Any], slugs: dict[str, str]) -> di
         "created_at": run["created_at"],
         "updated_at": run["updated_at"],
     }
+
+
+def _held_out(config: dict[str, Any]) -> list[str]:
+    """Return the held-out sets of a recorded configuration; those of earlier releases have one text."""
+    given = config.get("held_out") or []
+    return [given] if isinstance(given, str) else [str(one) for one in given]
 
 
 def _others(launching: Launching, run: dict[str, Any]) -> list[dict[str, str]]:

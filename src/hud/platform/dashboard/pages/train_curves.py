@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hud.train.monitoring.plots import is_rounding, loss_per_token, smoothed
+from hud.train.monitoring.progress import Score, SetScore
 
 Metrics = Mapping[str, float]
 Value = Callable[[Metrics], float | None]
@@ -67,7 +68,7 @@ def _nothing_said(name: str, columns: list[list[float]], steps: int) -> str | No
 
 
 def curve(
-    name: str, history: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, Any]]
+    name: str, history: Sequence[Mapping[str, Any]], scores: Sequence[Score]
 ) -> dict[str, Any]:
     """Return one chart's data: steps that were done, and a value of each series for each of them."""
     every = max(1, -(-len(history) // MOST_POINTS))
@@ -108,39 +109,43 @@ def _at(steps: Sequence[int], known: Sequence[int], series: Mapping[str, Any]) -
     return moved
 
 
-def _reward(
-    rows: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _reward(rows: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> dict[str, Any]:
     trained = {
         row["step"] + 1: row["metrics"]["rollout_reward:mean"]
         for row in rows
         if "rollout_reward:mean" in row["metrics"]
     }
     means = dict(zip(trained, smoothed(list(trained.values())), strict=True))
-    held_out = {score["step"]: score for score in scores}
-    steps = sorted(trained.keys() | held_out.keys())
+    held_out: dict[str, dict[int, Score | SetScore]] = {}
+    for score in scores:
+        # One set alone is all that is held out.
+        for one in score.sets if len(score.sets) > 1 else (score,):
+            name = f"held-out {one.name}" if isinstance(one, SetScore) else "held-out"
+            held_out.setdefault(name, {})[score.step] = one
+    steps = sorted(trained.keys() | {score.step for score in scores})
+    first = {"name": "training, mean of 5", "values": [_number(means.get(step)) for step in steps]}
+    thin = {
+        "name": "training",
+        "values": [_number(trained.get(step)) for step in steps],
+        "thin": True,
+    }
+    sets = [_points(name, steps, found) for name, found in held_out.items()]
+    return {"x_label": "step", "x": steps, "series": [first, *sets, thin]}
 
-    def of_scores(key: str) -> list[float | None]:
-        return [_number(held_out[step][key]) if step in held_out else None for step in steps]
 
-    series: list[dict[str, Any]] = [
-        {"name": "training, mean of 5", "values": [_number(means.get(step)) for step in steps]},
-        {
-            "name": "held-out",
-            "values": of_scores("mean"),
-            "low": of_scores("low"),
-            "high": of_scores("high"),
-            "points": True,
-        },
-        {
-            "name": "training",
-            "values": [_number(trained.get(step)) for step in steps],
-            "thin": True,
-        },
-    ]
-    if not held_out:
-        del series[1]
-    return {"x_label": "step", "x": steps, "series": series}
+def _points(
+    name: str, steps: Sequence[int], found: Mapping[int, Score | SetScore]
+) -> dict[str, Any]:
+    def values(key: str) -> list[float | None]:
+        return [_number(getattr(found[step], key)) if step in found else None for step in steps]
+
+    return {
+        "name": name,
+        "values": values("mean"),
+        "low": values("low"),
+        "high": values("high"),
+        "points": True,
+    }
 
 
 def _of(key: str) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
@@ -34,6 +34,9 @@ GROUPS = {
     "Sampling": (
         "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "curriculum",
         "seed",
+    ),
+    "Guard": (
+        "guard", "guard_kl", "guard_reference_kl", "guard_entropy_low", "guard_entropy_high", "guard_growth", "guard_saturation",
     ),
     "Held-out scores and checkpoints": ("eval_group", "eval_temperature", "keep", "keep_every"),
 }  # fmt: skip
@@ -88,10 +91,10 @@ def fields(given: Mapping[str, str], problems: Mapping[str, str]) -> dict[str, l
 
 
 def config_of(
-    given: Mapping[str, str], model: str, tasks: str, held_out: str | None
+    given: Mapping[str, str], model: str, tasks: str, held_out: Sequence[str]
 ) -> tuple[TrainConfig | None, dict[str, str]]:
     """Return the configuration that was given, or what is wrong with it: a sentence for each field ("": for them all)."""
-    values: dict[str, Any] = {"model": model, "tasks": tasks, "held_out": held_out}
+    values: dict[str, Any] = {"model": model, "tasks": tasks, "held_out": list(held_out)}
     problems: dict[str, str] = {}
     for name in (*MAIN, *(one for names in GROUPS.values() for one in names)):
         text = given.get(name, "").strip()

@@ -68,7 +68,7 @@ async def _launch(
         return model, tasks, held_out
 
     model, tasks, held_out = await asyncio.to_thread(look)
-    names = ", ".join(one.name for one in held_out) or None
+    names = [one.name for one in held_out]
     config, wrong = train_form.config_of(
         given, model.slug if model else "model", tasks.name if tasks else "tasks", names
     )

@@ -1,0 +1,47 @@
+"""The line of an evaluation: training reward, held-out scores, KL, entropy and length since the evaluation before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from hud.train.monitoring.progress import Score
+from hud.train.rollouts.held_out import score_key
+
+_OF_STEPS = {
+    "grpo_reward_mean": ("rollout_reward:mean",),
+    "kl_divergence": ("reference_kl:mean", "sampler_k3:mean"),
+    "entropy": ("entropy:mean",),
+    "completion_tokens": ("rollout_tokens:mean",),
+}
+"""Metrics of a step that are averaged, by the key of the line; of several the first that is measured."""
+
+
+def evaluation_lines(
+    history: Sequence[Mapping[str, Any]], scores: Sequence[Score]
+) -> list[dict[str, float | None]]:
+    """Return a line for each evaluation: `epoch` (steps done), means over the steps since the one before, and scores.
+
+    `kl_divergence` is to the reference where the loss measures that, else between sampler and trainer (k3), in nats a
+    token. Means are None where no step was taken.
+    """
+    lines = []
+    since = 0
+    for score in sorted(scores, key=lambda one: one.step):
+        rows = [row["metrics"] for row in history if since <= row["step"] < score.step]
+        since = score.step
+        means = {key: _mean(rows, names) for key, names in _OF_STEPS.items()}
+        reward = {"grpo_reward_mean": means.pop("grpo_reward_mean")}
+        named = {score_key(one.name): one.mean for one in score.sets}
+        lines.append(
+            {"epoch": score.step, **reward, **(named or {score_key(""): score.mean}), **means}
+        )
+    return lines
+
+
+def _mean(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> float | None:
+    for name in names:
+        if values := [row[name] for row in rows if name in row]:
+            return fmean(values)
+    return None

@@ -1,0 +1,120 @@
+"""Trends of a training run: changes of means with Student intervals, paired by task or between two spans of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from math import expm1, sqrt
+from statistics import NormalDist, fmean, stdev, variance
+
+from hud.eval.results.intervals import with_interval
+from hud.eval.results.pairing import FEWEST_TASKS, LEVEL
+from hud.train.monitoring.progress import Change
+
+CHANGE_LEVEL = 0.02
+"""Of the interval of a held-out change. Held-out scores are looked at many times in a run: 5% would be too often."""
+Evaluation = Mapping[str, Sequence[float | None]]
+"""Rewards of one evaluation by task, one place for each attempt; None: not measured."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A change of a mean with its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return with_interval(self.mean, self.low, self.high, signed=True)
+
+    @property
+    def rises(self) -> bool:
+        """True where the whole interval is above zero."""
+        return self.low > 0
+
+
+def student(level: float, freedom: float) -> float:
+    """Return the two-sided quantile of Student's t at `level`, after Wallace (1959): within 2% from 5 degrees of freedom."""
+    normal = NormalDist().inv_cdf(1 - level / 2)
+    scaled = normal * (8 * freedom + 3) / (8 * freedom + 1)
+    return sqrt(freedom * expm1(scaled**2 / freedom))
+
+
+def between(before: Sequence[float], after: Sequence[float], level: float = LEVEL) -> Trend | None:
+    """Return the change from one span of steps to another (Welch, 1947); None for spans of fewer than two."""
+    if len(before) < 2 or len(after) < 2:
+        return None
+    change = fmean(after) - fmean(before)
+    parts = [variance(span) / len(span) for span in (before, after)]
+    total = sum(parts)
+    if total == 0:
+        return Trend(change, change, change)
+    sizes = (len(before), len(after))
+    freedom = total**2 / sum(p**2 / (n - 1) for p, n in zip(parts, sizes, strict=True))
+    reach = student(level, freedom) * sqrt(total)
+    return Trend(change, change - reach, change + reach)
+
+
+def paired(differences: Sequence[float], level: float = LEVEL) -> Trend | None:
+    """Return the mean of paired differences with its interval; None for fewer than `FEWEST_TASKS`."""
+    if len(differences) < FEWEST_TASKS:
+        return None
+    mean, count = fmean(differences), len(differences)
+    reach = student(level, count - 1) * stdev(differences) / sqrt(count)
+    return Trend(mean, mean - reach, mean + reach)
+
+
+def change_of(evaluations: Mapping[int, Evaluation]) -> Change | None:
+    """Return the change of the two newest evaluations from the two best in a row before them; None for a first one.
+
+    `evaluations` are by their step, in order. Of three, the first is compared with alone, and of two the second, too. The
+    level is `CHANGE_LEVEL` over the number of pairs that the best is chosen among.
+    """
+    steps = list(evaluations)
+    if len(steps) < 2:
+        return None
+    recent = steps[-2:] if len(steps) > 2 else steps[-1:]
+    earlier = steps[: -len(recent)]
+    pairs: list[tuple[int, ...]] = [*pairwise(earlier)] or [(earlier[0],)]
+    means = {step: _mean(one) for step, one in evaluations.items()}
+    best = max(pairs, key=lambda pair: fmean(means[step] for step in pair))
+    differences = _differences(*([evaluations[step] for step in part] for part in (best, recent)))
+    if not differences:
+        return None
+    trend = paired(differences, CHANGE_LEVEL / len(pairs))
+    reference = fmean(means[step] for step in best)
+    below = list(takewhile(lambda step: means[step] < reference, reversed(recent)))
+    return Change(
+        since=max(best, key=lambda step: means[step]),
+        mean=fmean(differences),
+        low=None if trend is None else trend.low,
+        high=None if trend is None else trend.high,
+        below=len(below),
+    )
+
+
+def _differences(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> list[float]:
+    """Differences of tasks that were measured in all evaluations; with fewer than `FEWEST_TASKS`, of their attempts."""
+    by_task: list[float] = []
+    by_attempt: list[float] = []
+    for slug in before[0]:
+        old, new = ([one.get(slug, ()) for one in part] for part in (before, after))
+        task = [[_known(rewards) for rewards in part] for part in (old, new)]
+        if all(all(part) for part in task):
+            by_task.append(fmean(map(fmean, task[1])) - fmean(map(fmean, task[0])))
+        for attempts in zip(*old, *new, strict=False):
+            known = _known(attempts)
+            if len(known) == len(attempts):
+                by_attempt.append(fmean(known[len(old) :]) - fmean(known[: len(old)]))
+    return by_task if len(by_task) >= FEWEST_TASKS else by_attempt
+
+
+def _known(rewards: Sequence[float | None]) -> list[float]:
+    return [reward for reward in rewards if reward is not None]
+
+
+def _mean(evaluation: Evaluation) -> float:
+    measured = [reward for task in evaluation.values() for reward in _known(task)]
+    return fmean(measured) if measured else float("-inf")

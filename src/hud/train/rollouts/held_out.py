@@ -1,0 +1,172 @@
+"""Held-out sets: tasks that are never trained on, played in one job and scored each by itself."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from hud.client import Client
+from hud.errors import UsageError
+from hud.eval.results.intervals import clustered_interval
+from hud.eval.results.pairing import rewards_by_attempt
+from hud.eval.tasksets.taskset import Taskset
+from hud.train.monitoring.progress import Change, Score, SetScore
+from hud.train.monitoring.trends import change_of
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.eval.run import Run
+
+BENCHMARK = "benchmark:"
+"""Prefix of a held-out source that names a benchmark, whose held-out split is played."""
+_PAGE = 1000
+Rewards = Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A recorded run of a held-out task."""
+
+    slug: str
+    attempt: int
+    reward: float | None
+
+
+class HeldOut:
+    """The held-out sets of a training, and the rewards of their evaluations so far.
+
+    A slug that two sets have is prefixed with its set's name in the second; a second set of the same name is `NAME-2`.
+    """
+
+    def __init__(self, sets: Sequence[Taskset] = ()) -> None:
+        self.tasks: list[Task] = []
+        """The tasks of all sets, as they are played."""
+        self._sets: dict[str, list[str]] = {}
+        """Slugs of each set, by its name."""
+        self._rewards: dict[int, Rewards] = {}
+        """Rewards of each task, by the step of the evaluation."""
+        names: Counter[str] = Counter()
+        taken: set[str] = set()
+        for one in sets:
+            names[one.name] += 1
+            name = one.name if names[one.name] == 1 else f"{one.name}-{names[one.name]}"
+            slugs = self._sets[name] = []
+            for slug, task in one.items():
+                own = f"{name}/{slug}" if slug in taken else slug
+                slugs.append(own)
+                self.tasks.append(task if own == slug else task.model_copy(update={"slug": own}))
+            taken.update(slugs)
+
+    def __bool__(self) -> bool:
+        return bool(self.tasks)
+
+    def trained_on(self, tasks: Sequence[Task]) -> int:
+        """Return how many held-out tasks are among those that are trained on."""
+        known = {(task.env, task.id, repr(task.args)) for task in tasks}
+        return sum((task.env, task.id, repr(task.args)) in known for task in self.tasks)
+
+    def score(self, step: int, runs: Sequence[Run], job_id: str | None = None) -> Score | None:
+        """Return the scores of an evaluation after `step` steps; None where nothing was measured."""
+        rewards = self._rewards[step] = rewards_by_attempt(runs)
+        sets = [found for name in self._sets if (found := self._of_set(name, step)) is not None]
+        if not sets:
+            return None
+        whole = _measured("", list(rewards.values()))
+        assert whole is not None
+        return Score(
+            step=step,
+            mean=whole.mean,
+            low=whole.low,
+            high=whole.high,
+            runs=whole.runs,
+            failed=whole.failed,
+            job_id=job_id,
+            sets=tuple(sets),
+        )
+
+    async def recall(self, client: Client, scores: Sequence[Score]) -> None:
+        """Read the rewards of earlier evaluations, whose changes are to be measured against."""
+        for score in scores:
+            if score.job_id is None or score.step in self._rewards:
+                continue
+            rows: list[_Row] = []
+            total = 1
+            while len(rows) < total:
+                page = await client.get(
+                    f"/v2/jobs/{score.job_id}/traces",
+                    params={"limit": _PAGE, "offset": len(rows)},
+                )
+                if not page["items"]:
+                    break
+                total = page["total"]
+                rows += [_Row(run["slug"], run["attempt"], run["reward"]) for run in page["items"]]
+            self._rewards[score.step] = rewards_by_attempt(rows)
+
+    def _of_set(self, name: str, step: int) -> SetScore | None:
+        found = _measured(name, [self._rewards[step].get(slug, ()) for slug in self._sets[name]])
+        if found is None:
+            return None
+        return SetScore(**{**vars(found), "change": self._change(name, step)})
+
+    def _change(self, name: str, step: int) -> Change | None:
+        """Return the change of a set from the best of its earlier evaluations."""
+        evaluations = {
+            earlier: {slug: rewards[slug] for slug in self._sets[name] if slug in rewards}
+            for earlier, rewards in sorted(self._rewards.items())
+            if earlier <= step
+        }
+        return change_of(evaluations)
+
+
+def held_out_sets(
+    given: Taskset | Sequence[Taskset] | None, sources: Sequence[str]
+) -> list[Taskset]:
+    """Return the sets that were given, else those of files, folders and `benchmark:NAME`.
+
+    Raises `UsageError` for a set without tasks, `NotFoundError` for a benchmark that is not known.
+    """
+    if given is not None:
+        sets = [given] if isinstance(given, Taskset) else list(given)
+    else:
+        sets = [_of_source(source) for source in sources]
+    for one in sets:
+        if not len(one):
+            raise UsageError(f"The held-out set {one.name!r} has no tasks.")
+    return sets
+
+
+def score_key(name: str) -> str:
+    """Return the key of a set's score in the log: `sheetbench-50` is `sheetbench50_score`."""
+    words = re.sub(r"-(?=[0-9])", "", name.lower())
+    return f"{re.sub(r'[^a-z0-9]+', '_', words).strip('_') or 'held_out'}_score"
+
+
+def _of_source(source: str) -> Taskset:
+    if not source.startswith(BENCHMARK):
+        return Taskset.from_file(source)
+    from hud.benchmarks import benchmark  # Its registry imports every benchmark.
+
+    name = source.removeprefix(BENCHMARK)
+    return Taskset(name, benchmark(name).tasks("held-out"))
+
+
+def _measured(name: str, rewards: Sequence[Sequence[float | None]]) -> SetScore | None:
+    """Return the mean of runs by task, with its interval over tasks; None where none was measured."""
+    clusters = [[reward for reward in task if reward is not None] for task in rewards]
+    clusters = [cluster for cluster in clusters if cluster]
+    if not clusters:
+        return None
+    values = [reward for cluster in clusters for reward in cluster]
+    interval = clustered_interval(clusters)
+    return SetScore(
+        name=name,
+        mean=fmean(values),
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+        runs=len(values),
+        failed=sum(map(len, rewards)) - len(values),
+    )

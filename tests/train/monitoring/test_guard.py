@@ -1,0 +1,128 @@
+"""The guard: a gamed reward pauses the run, a person overrides it, and honest training goes on."""
+
+import json
+
+import pytest
+from benchmarks.guard_false_alarms import trained
+
+from hud import Environment
+from hud.client import connect, disconnect
+from hud.errors import UsageError
+from hud.eval import Taskset
+from hud.train.config import TrainConfig
+from hud.train.loop import train
+from hud.train.monitoring.guard import guard_record
+from hud.train.monitoring.progress import Reporter
+
+env = Environment("letters")
+
+
+@env.template()
+async def say(word: str):
+    answer = yield f"say {word}"
+    yield min(1.0, len(answer) / 30)
+
+
+WORDS = ("red", "green", "blue", "yellow")
+TASKS = Taskset("letters", [say(word=word) for word in WORDS[:2]])
+HELD_OUT = Taskset("other-letters", [say(word=word) for word in WORDS[2:]])
+
+
+class Listener(Reporter):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture
+async def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    sizes = {"hidden": 32, "layers": 1, "vocab_size": 300, "max_context": 64}
+    texts = [f"say {word}" for word in WORDS] * 5
+    await connect().post("/v2/models/create", {"name": "m", "texts": texts, "sizes": sizes})
+    yield tmp_path
+    disconnect(tmp_path)
+
+
+def config(**values):
+    # Any entropy is outside this band from the tenth step on.
+    small = {"group": 4, "tasks_per_step": 2, "max_tokens": 4, "max_turns": 1, "lr": 1e-4}
+    return TrainConfig(model="m", steps=13, eval_every=5, guard_entropy_high=0.5, **small, **values)
+
+
+async def test_a_paused_run_goes_on_only_when_a_person_overrides_it(home):
+    heard = Listener()
+    report = await train(config(guard="stop"), tasks=TASKS, held_out=HELD_OUT, reporter=heard)
+    paused = report.paused
+    assert (paused.step, paused.alarm, report.next_step, report.finished) == (
+        10,
+        "entropy grows",
+        10,
+        False,
+    )
+    best = max(report.scores[:2], key=lambda one: (one.mean, one.step))
+    assert (paused.best_step, paused.best_checkpoint) == (best.step, best.checkpoint_id)
+    assert sum("Guard, entropy grows after step 10" in note for note in heard.notes) == 1
+    assert len({one.trace_id for one in paused.trajectories}) == 3
+    (run,) = (await connect().get("/v2/training-runs"))["items"]
+    assert run["status"] == "paused"
+    assert guard_record(run["state"]).paused == paused
+    for one in paused.trajectories:
+        recorded = await connect().get(f"/v2/trace/{one.trace_id}/full")
+        assert recorded["run"]["reward"] == one.reward
+
+    # The same command again says why it does not go on, and how it would.
+    with pytest.raises(UsageError, match="paused the run after step 10") as refused:
+        await train(config(guard="stop"), tasks=TASKS, held_out=HELD_OUT)
+    assert "hud models head m --set" in str(refused.value)
+    assert "--override-guard" in str(refused.value)
+    (run,) = (await connect().get("/v2/training-runs"))["items"]
+    assert run["status"] == "paused"
+
+    # What came before the override raises no alarm again.
+    report = await train(config(guard="stop"), tasks=TASKS, held_out=HELD_OUT, override_guard=True)
+    assert (report.first_step, report.finished, report.paused) == (10, True, None)
+    (run,) = (await connect().get("/v2/training-runs"))["items"]
+    record = guard_record(run["state"])
+    assert (run["status"], record.paused, record.overridden) == ("finished", None, (10,))
+    logged = [json.loads(line) for line in report.metrics_file.read_text().splitlines()]
+    assert [row["guard"]["overridden"] for row in logged if "guard" in row] == [[], [10]]
+
+
+async def test_a_head_that_a_person_moved_back_needs_no_override(home):
+    paused = await train(config(guard="stop"), tasks=TASKS)
+    assert (paused.paused.best_step, paused.next_step) == (None, 10)
+    nodes = await connect().get("/v2/models/m/checkpoints")
+    await connect().put("/v2/models/m/head", {"checkpoint_id": nodes[3]["id"]})
+    # Limits are no part of the experiment: the same run goes on within others.
+    again = await train(config(guard="warn"), tasks=TASKS)
+    assert (again.first_step, again.finished) == (4, True)
+
+
+@pytest.mark.parametrize(("guard", "warnings"), [("warn", 1), ("off", 0)])
+async def test_a_guard_that_only_warns_lets_the_run_finish(home, guard, warnings):
+    heard = Listener()
+    report = await train(config(guard=guard), tasks=TASKS, reporter=heard)
+    assert (report.finished, report.paused) == (True, None)
+    assert sum(note.startswith("Guard, ") for note in heard.notes) == warnings
+
+
+@pytest.mark.slow
+async def test_a_gamed_reward_is_learned_caught_and_mended(home):
+    gamed = await trained(0, gamed=True)
+    rewards = [row["metrics"]["rollout_reward:mean"] for row in gamed.history]
+    assert max(rewards) > 0.9 > 0.2 > rewards[0], "the policy learns what is paid for"
+    assert gamed.paused.alarm == "reward diverges"
+    means = [score.mean for score in gamed.scores]
+    fallen = next(place for place in range(2, len(means)) if means[place] < max(means[:place]))
+    assert len(means) - 1 <= fallen + 1, "caught within two evaluations"
+    assert gamed.paused.best_step == gamed.scores[means.index(max(means))].step
+    assert len(gamed.paused.trajectories) == 3
+    assert all(one.reward > 0.9 for one in gamed.paused.trajectories)
+
+    mended = await trained(0, gamed=False)
+    assert (mended.finished, mended.paused) == (True, None)
+    assert mended.after.mean > mended.before.mean + 0.3

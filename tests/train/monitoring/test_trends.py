@@ -1,0 +1,134 @@
+"""Trends: intervals that hold what they promise, and changes of held-out scores that are seldom a false alarm."""
+
+import numpy as np
+import pytest
+from benchmarks.guard_false_alarms import CRASH, alarmed, changes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud.train.monitoring.alarms import alarms, guarded_alarms
+from hud.train.monitoring.progress import scores_of
+from hud.train.monitoring.trends import between, change_of, paired, student
+
+
+@pytest.mark.parametrize(
+    ("level", "freedom", "exact"),
+    [(0.05, 5, 2.5706), (0.05, 30, 2.0423), (0.001, 5, 6.8688), (0.001, 11, 4.4370), (0.0001, 23, 4.6930)],
+)  # fmt: skip
+def test_quantiles_are_those_of_the_tables(level, freedom, exact):
+    assert student(level, freedom) == pytest.approx(exact, rel=0.025)
+
+
+def test_intervals_hold_the_change_in_19_of_20_cases():
+    rng = np.random.default_rng(3)
+    spans = [between(rng.normal(0, 1, 5), rng.normal(0.5, 2, 8)) for _ in range(2000)]
+    pairs = [paired(rng.normal(0.5, 1, 9).tolist()) for _ in range(2000)]
+    for found in (spans, pairs):
+        assert 0.93 < np.mean([one.low <= 0.5 <= one.high for one in found]) < 0.97
+
+
+Rewards = st.lists(
+    st.one_of(st.none(), st.floats(min_value=-1, max_value=1)), min_size=1, max_size=3
+)
+Evaluations = st.lists(
+    st.dictionaries(st.sampled_from("abcdefgh"), Rewards), min_size=1, max_size=6
+)
+
+
+@given(Evaluations)
+def test_a_change_lies_in_its_interval_and_names_an_earlier_evaluation(rewards):
+    found = change_of(dict(enumerate(rewards)))
+    if len(rewards) == 1:
+        assert found is None
+    if found is not None:
+        assert found.since < len(rewards) - (2 if len(rewards) > 2 else 1)
+        assert 0 <= found.below <= min(2, len(rewards) - 1)
+        if found.low is not None:
+            assert found.low <= found.mean <= found.high
+
+
+@given(Evaluations)
+def test_what_does_not_change_never_falls(rewards):
+    found = change_of(dict.fromkeys(range(4), rewards[0]))
+    assert found is None or (found.mean == pytest.approx(0, abs=1e-12) and found.below == 0)
+
+
+def test_a_fall_is_found_within_two_evaluations_and_noise_hardly_ever():
+    rng = np.random.default_rng(5)
+    honest = [alarmed(changes(rng, 24, rise=0.02)) for _ in range(40)]
+    assert sum(one is not None for one in honest) <= 2
+    gamed = [alarmed(changes(rng, 24, rise=0.02, crash=0.2)) for _ in range(40)]
+    assert sum(one in (CRASH, CRASH + 1) for one in gamed) >= 36
+
+
+def rows(count=30, **series):
+    names = {
+        "reward": "rollout_reward:mean",
+        "tokens": "rollout_tokens:mean",
+        "entropy": "entropy:mean",
+    }
+    return [
+        {
+            "step": step,
+            "metrics": {names.get(key, f"grade_{key}:mean"): value(step) for key, value in series.items()},
+        }
+        for step in range(count)
+    ]  # fmt: skip
+
+
+def noise(step):
+    return 0.01 * (step * 7 % 5 - 2)
+
+
+def flat(step):
+    return 0.4 + noise(step)
+
+
+def rising(step):
+    return 0.3 + 0.02 * step + noise(step)
+
+
+def saturating(step):
+    return min(1.0, 0.2 + 0.2 * step)
+
+
+@pytest.mark.parametrize(
+    ("history", "names"),
+    [
+        (rows(reward=flat, tokens=lambda step: 20 + 2 * step), ["answers grow"]),
+        (rows(reward=rising, tokens=lambda step: 20 + 2 * step), []),
+        (rows(reward=flat, tokens=lambda step: 20 + step % 3), []),
+        (rows(reward=flat, format=saturating, fix=flat), ["component saturates"]),
+        (rows(reward=rising, format=saturating, fix=rising), []),
+        (rows(reward=flat, format=lambda step: 1.0, fix=flat), []),
+        (rows(20, reward=flat, format=saturating, fix=flat), []),
+        (rows(reward=flat, format=saturating), []),
+        (rows(reward=flat, entropy=lambda step: 2 * 0.8**step), ["entropy collapses"]),
+        (rows(reward=saturating, entropy=lambda step: 2 * 0.8**step), []),
+        (rows(reward=flat, entropy=lambda step: 1 + 0.2 * step), ["entropy grows"]),
+    ],
+)
+def test_guarded_alarms_want_reward_for_what_grows(history, names):
+    found = list(guarded_alarms(history, []))
+    assert [one.name for one in found] == names
+    assert all(one.guarded for one in found)
+
+
+@pytest.mark.parametrize(
+    ("below", "reward", "name", "guarded"),
+    [
+        (2, rising, "reward diverges", True),
+        (1, rising, "held-out falls", False),
+        (2, flat, "held-out falls", False),
+    ],
+)
+def test_a_fall_is_guarded_where_it_lasts_and_the_training_reward_rises(
+    below, reward, name, guarded
+):
+    change = {"since": 5, "mean": -0.3, "low": -0.5, "high": -0.1, "below": below}
+    shared = {"low": None, "high": None, "runs": 12}
+    scores = [{"step": step, "mean": 0.5, **shared} for step in (0, 5, 20)]
+    last = {"name": "held", "mean": 0.2, **shared, "change": change}
+    scores.append({"step": 30, "mean": 0.2, **shared, "sets": [last]})
+    (found,) = alarms(rows(reward=reward), scores_of({"scores": scores}))
+    assert (found.name, found.guarded, found.best, found.step) == (name, guarded, 5, 30)
