@@ -132,8 +132,9 @@ async def diagnose(seed: int, held_out: bool = False) -> AsyncGenerator[object, 
 
 async def grade(case: world.Incident, answer: Answer) -> EvaluationResult:
     """Score an answer: nothing without the right service; then service, class and cause, and speed on top."""
-    found = ANSWER.search(answer)
-    service, error, cause = found.groups() if found else ("", "", "")
+    told = set(ANSWER.findall(answer))
+    # A list of answers is none: its first would be a guess.
+    service, error, cause = told.pop() if len(told) == 1 else ("", "", "")
     named = SubScore(name="service", value=float(service == case.culprit), weight=0.3)
     classed = SubScore(name="class", value=float(error == case.error_class), weight=0.2)
     explained = SubScore(name="cause", value=float(cause == case.cause), weight=0.5)

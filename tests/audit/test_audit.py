@@ -108,6 +108,13 @@ async def test_a_guess_is_worth_its_mean_and_a_task_may_declare_it(coin):
     assert "guess" not in few.tasks[0].rewards
 
 
+async def test_an_exploit_that_a_task_declares_to_be_none_is_reported_with_its_reason(coin):
+    tosses = [{"toss": number} for number in range(12)]
+    report = await played(coin, tosses, solve_coin, columns={"audit:guess": "coins are fair"})
+    assert report.above == []
+    assert set(findings(report, "declared")) == {"guess is no exploit: coins are fair"}
+
+
 async def test_recorded_runs_give_answers_and_tell_of_tasks_without_signal(coin):
     tasks = Taskset("coin", [coin(toss=1), coin(toss=2)])
     one, two = (task.slug for task in tasks)

@@ -155,11 +155,34 @@ async def test_what_the_packages_scorer_takes_without_the_work_scores_0(generato
     assert (await scored(generator, answer))[0] == 0.0
 
 
-async def test_a_literal_still_counts_as_the_package_counts_it():
+async def test_a_wrong_answer_is_worth_nothing_and_the_packages_score_is_kept():
     from hud.benchmarks.reasoning_gym.items import item
 
     right = item(**tasks("string_insertion", most=1)[0].args)["answer"]
-    assert (await scored("string_insertion", repr(list(right))))[0] == pytest.approx(0.1)
+    job = await tasks("string_insertion", most=1).run(
+        ScriptedAgent(lambda run: repr(list(right))), recorder=NullRecorder()
+    )
+    assert job.runs[0].reward == 0.0
+    assert job.runs[0].grade.info == {"package_score": pytest.approx(0.1)}
+
+
+async def test_a_board_halts_or_does_not_and_other_words_say_neither():
+    from hud.benchmarks.reasoning_gym.items import item
+
+    right = item(**tasks("game_of_life_halting", most=1)[0].args)["answer"]
+    assert (await scored("game_of_life_halting", right.lower()))[0] == 1.0
+    for wrong in ("perhaps", "True" if right == "False" else "False"):
+        assert (await scored("game_of_life_halting", wrong))[0] == 0.0
+
+
+def test_tasks_with_few_answers_declare_their_chance_level():
+    from hud.benchmarks.reasoning_gym.chance_levels import LEAST, chance_level
+    from hud.benchmarks.reasoning_gym.generators import chance_levels
+
+    assert tasks("ransom_note", most=1)[0].columns == {"chance": chance_level("ransom_note")}
+    assert tasks("chain_sum", most=1)[0].columns is None
+    assert chance_levels().keys() <= GENERATORS.keys()
+    assert all(LEAST < level < 1 for level in chance_levels().values())
 
 
 @pytest.mark.parametrize(

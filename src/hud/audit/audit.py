@@ -16,7 +16,7 @@ from hud.audit.exploits import (
     Attacker,
     Exploit,
 )
-from hud.audit.findings import Observed, findings_of, without_signal
+from hud.audit.findings import Observed, declared_exceptions, findings_of, without_signal
 from hud.audit.knowledge import Knowledge, Solution
 from hud.audit.reach import Canary
 from hud.audit.report import FLOOR, AuditReport, TaskAudit, with_chance_level
@@ -34,6 +34,8 @@ SOLVED = 1.0
 ROLLOUT_SECONDS = 120.0
 CHANCE = "chance"
 """Column of a task that declares the reward of a guess."""
+DECLARED = "audit:"
+"""Beginning of a column that declares, with the reason, that an exploit is no exploit of a task: `audit:values`."""
 
 
 @dataclass
@@ -92,6 +94,7 @@ class Audit:
         audits.sort(key=lambda one: -one.highest)
         found = findings_of(self.tasks, self.observed, rewards, self.knowledge)
         found += without_signal(self.tasks, self.runs)
+        found += declared_exceptions({slug: _declared(task) for slug, task in self.tasks.items()})
         return AuditReport(
             self.tasks.name, tuple(audits), tuple(found), self.unmeasured, self.complete
         )
@@ -155,6 +158,8 @@ class Audit:
     def _earned(self, run: Run) -> None:
         assert run.reward is not None
         name = run.model or ""
+        if name in _declared(run.task):
+            return
         self.rewards[run.slug][name] = run.reward
         self.observed[run.slug].take(name, run, run.trace.extra.get(REACHED) or [])
 
@@ -170,3 +175,13 @@ class Audit:
 def _chance(task: Task) -> float:
     told = (task.columns or {}).get(CHANCE)
     return float(told) if isinstance(told, int | float) else 0.0
+
+
+def _declared(task: Task) -> dict[str, str]:
+    """Return the reasons why exploits are none of this task, by exploit."""
+    columns = (task.columns or {}).items()
+    return {
+        name.removeprefix(DECLARED): str(reason)
+        for name, reason in columns
+        if name.startswith(DECLARED)
+    }

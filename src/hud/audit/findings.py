@@ -106,6 +106,15 @@ def without_signal(tasks: Taskset, runs: Sequence[RunSummary]) -> list[Finding]:
     return found
 
 
+def declared_exceptions(reasons: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+    """Return the exploits that tasks declare to be none; `reasons` are by task and exploit."""
+    told: dict[str, list[str]] = {}
+    for slug, of in reasons.items():
+        for exploit, reason in of.items():
+            told.setdefault(f"{exploit} is no exploit: {reason}", []).append(slug)
+    return [Finding("declared", reason, tuple(slugs)) for reason, slugs in told.items()]
+
+
 def _leaks(slug: str, seen: Observed, knowledge: Knowledge) -> list[str]:
     """Return where a task's correct answer stands before any work was done."""
     solution = knowledge.solutions.get(slug)

@@ -109,8 +109,15 @@ def _beside(first: Path) -> tuple[Path, ...]:
 
 
 def hidden_arguments(task: Task, prompt: str) -> list[str]:
-    """Return the texts among a task's arguments that its prompt does not show, of six characters or more."""
-    return [text for text in _texts(task.args) if len(text) >= 6 and text not in prompt]
+    """Return the texts among a task's arguments that its prompt does not show.
+
+    Single words and texts of less than six characters are left out: they stand in many places by chance.
+    """
+    return [
+        text
+        for text in _texts(task.args)
+        if len(text) >= 6 and not text.isalpha() and text not in prompt
+    ]
 
 
 def _texts(value: Any) -> Iterable[str]:
@@ -119,8 +126,8 @@ def _texts(value: Any) -> Iterable[str]:
     if isinstance(value, list | tuple):
         for part in value:
             yield from _texts(part)
-    elif value is not None and not isinstance(value, bool):
-        yield str(value)
+    elif isinstance(value, str):
+        yield value
 
 
 def _differ(one: Solution, other: Solution, *, by_calls: bool) -> bool:

@@ -31,6 +31,7 @@ _CODE = ("code", "python", "source", "program", "expression")
 _FILE = ("path", "file", "filename", "file_name", "filepath", "file_path")
 _SQL = ("query", "sql", "statement")
 
+_PARENT = "tr '\\0' '\\n' < /proc/$PPID/environ; tr '\\0' ' ' < /proc/$PPID/cmdline; env"
 _PROCESSES = (
     "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | head -c 1000000"
 )
@@ -112,7 +113,7 @@ def _probes(spec: ToolSpec, files: list[str], canary: Canary | None) -> Iterator
 def _texts_for(name: str, files: list[str], canary: Canary | None) -> list[str]:
     if name in SHELL:
         memory = [] if canary is None else [_searching(canary.value)]
-        return [_PROCESSES, *memory, _FOLDER, *(f"cat {file!r}" for file in files)]
+        return [_PARENT, _PROCESSES, *memory, _FOLDER, *(f"cat {file!r}" for file in files)]
     if name in _CODE:
         return [_PYTHON.format(files=files)]
     if name in _FILE:

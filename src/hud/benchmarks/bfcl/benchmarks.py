@@ -28,6 +28,8 @@ LEFT_OUT = {
     "multi_turn_miss_func_49": "its solution calls `tail` two turns before the user makes it available"
 }
 """Entries of the package that are no tasks, and why."""
+NUMBERS_DO_NOT_MATTER = {35: "its only number is how many lines are shown of a file that has one"}
+"""Scenarios whose solution is right with other numbers as well, and why."""
 STEPS_A_TURN = 20
 """Model calls for each message of the user, as in the package's own inference."""
 
@@ -72,6 +74,9 @@ def _tasks(split: Split) -> list[Task]:
         found = dialogue(entry)
         task.agent_config = {"max_steps": STEPS_A_TURN * len(found.turns)}
         task.columns = {"category": category, "apis": ", ".join(sorted(found.apis))}
+        why = NUMBERS_DO_NOT_MATTER.get(int(entry.rpartition("_")[2]))
+        if why is not None:
+            task.columns["audit:values"] = why
         tasks.append(task)
     return tasks
 

@@ -1,4 +1,4 @@
-"""Environment `reasoning-gym`: one question, one answer, scored by the package."""
+"""Environment `reasoning-gym`: one question, one answer, worth 1 where the package gives it the full score, else 0."""
 
 from __future__ import annotations
 
@@ -24,5 +24,8 @@ async def question(generator: str, split: Split, index: int) -> AsyncGenerator[A
     """Answer one generated question."""
     asked = item(generator, split, index)
     answer = yield f"{asked['question']}\n\n{FORMAT}"
-    reward, reason = await score(generator, split, index, str(answer))
-    yield EvaluationResult(reward=reward, content=reason)
+    found, reason = await score(generator, split, index, str(answer))
+    # The package gives wrong answers up to 0.99: for a part of the text, a number nearby, another board of the size.
+    yield EvaluationResult(
+        reward=float(found >= 1.0), content=reason, info={"package_score": found}
+    )

@@ -67,6 +67,14 @@ def _left_out_items() -> dict[Split, dict[str, list[int]]]:
     return found
 
 
+@functools.cache
+def chance_levels() -> dict[str, float]:
+    """Return the reward of always giving one answer, by generator, where it is more than 0.05."""
+    path = Path(__file__).with_name("chance_levels.json")
+    found: dict[str, float] = json.loads(path.read_bytes())
+    return found
+
+
 def indices(generator: str, split: Split) -> list[int]:
     """Return the items of a generator that are the tasks of a split."""
     out = set(_left_out_items()[split].get(generator, ()))
@@ -95,6 +103,8 @@ def _tasks(generator: str, split: Split) -> list[Task]:
     for index in indices(generator, split):
         task = question(generator=generator, split=split, index=index)
         task.slug = f"{generator}-{split}-{index}"
+        if generator in chance_levels():
+            task.columns = {"chance": chance_levels()[generator]}
         tasks.append(task)
     return tasks
 

@@ -19,7 +19,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 
 @click.command(
     name="audit",
-    epilog="Exit code 1: an exploit earned more than a task's floor. A task declares the chance level of a choice as "
+    epilog="Exit code 1: an exploit earned more than a task's floor, or nothing could be measured. A task declares the chance level of a choice as "
     'columns={"chance": 0.5}, which is then its floor. Exploits call every tool: audit environments that may break.',
 )
 @click.argument("source", metavar="[TASKS]", required=False)
@@ -136,7 +136,8 @@ async def _play(audit: Audit, solver: Any, limit: int, as_json: bool) -> int:
         print_report(report, limit)
     if not report.complete:
         return INTERRUPTED
-    return 1 if report.above else 0
+    nothing = report.unmeasured and not any(task.rewards for task in report.tasks)
+    return 1 if report.above or nothing else 0
 
 
 def _sampled(tasks: Taskset, most: int | None) -> Taskset:

@@ -197,13 +197,17 @@ def _warn_of_shells(tasks: Taskset) -> None:
         )
 
 
-def provider(runtime: str | None, source: Path) -> Provider | None:
-    """Return the runtime that the option names; None lets the evaluation choose."""
+def provider(runtime: str | None, source: Path | None) -> Provider | None:
+    """Return the runtime that the option names; None lets the evaluation choose.
+
+    Without `source`, environments are loaded from the files that they were made in.
+    """
     import hud.eval
     from hud.errors import UsageError
 
     if runtime is None:
-        runtime = "fork" if source.suffix == ".py" or source.is_dir() else ""
+        python = source is None or source.suffix == ".py" or source.is_dir()
+        runtime = "fork" if python else ""
     if not runtime:
         return None
     made: Provider
@@ -214,7 +218,8 @@ def provider(runtime: str | None, source: Path) -> Provider | None:
     elif runtime == "hosted":
         return hud.eval.HostedRuntime(poll_interval=2.0)
     elif runtime in RUNTIMES:
-        made = getattr(hud.eval, RUNTIMES[runtime])(source)
+        kind = getattr(hud.eval, RUNTIMES[runtime])
+        made = kind(source) if source is not None else hud.eval.PerSource(kind)
     else:
         raise UsageError(
             f"There is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}, hud, hosted and tcp://host:port."

@@ -19,7 +19,8 @@ class TaskSource:
     """Tasks, the path that a runtime of another process loads their environment from, and what makes their solver."""
 
     tasks: Taskset
-    path: Path
+    path: Path | None
+    """None for a benchmark: each of its environments has a file of its own."""
     oracle: Callable[[], Agent] | None = None
     """Raises `UsageError` where a benchmark has none."""
     has_oracle: bool = False
@@ -42,13 +43,7 @@ def _of_benchmark(name: str, split: str) -> TaskSource:
     from hud.benchmarks import benchmark
 
     found = benchmark(name)
-    tasks = found.tasks(split)
-    environment = tasks[0].environment
-    assert environment is not None
-    assert environment.source_file is not None
-    return TaskSource(
-        tasks, Path(environment.source_file), found.oracle, found.make_oracle is not None
-    )
+    return TaskSource(found.tasks(split), None, found.oracle, found.make_oracle is not None)
 
 
 def _load(source: Path) -> Taskset:

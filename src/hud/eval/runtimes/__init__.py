@@ -6,6 +6,7 @@ A runtime is a callable of a task; it returns an async context manager whose val
 from hud.eval.runtimes.fork import ForkRuntime
 from hud.eval.runtimes.hosted import HostedRuntime
 from hud.eval.runtimes.local import LocalRuntime
+from hud.eval.runtimes.per_source import PerSource
 from hud.eval.runtimes.remote import Runtime, SubprocessRuntime
 from hud.eval.runtimes.shared import Shared
 from hud.eval.runtimes.tunnelled import HUDRuntime
@@ -15,6 +16,7 @@ __all__ = [
     "HUDRuntime",
     "HostedRuntime",
     "LocalRuntime",
+    "PerSource",
     "Runtime",
     "Shared",
     "SubprocessRuntime",

@@ -1,0 +1,40 @@
+"""`PerSource`: a runtime for each file that the tasks' environments were made in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from hud.errors import UsageError
+
+if TYPE_CHECKING:
+    from hud.environment import Task
+    from hud.environment.connection import Connection
+    from hud.environment.templates.task import Provider
+
+
+class PerSource:
+    """Plays tasks of several environments, each in a runtime of its own, made when it is first needed."""
+
+    def __init__(self, make: Callable[[str], Provider]) -> None:
+        """`make` takes the path of an environment's file."""
+        self._make = make
+        self._made: dict[str, Provider] = {}
+
+    def __call__(self, task: Task) -> AbstractAsyncContextManager[Connection]:
+        """Return a fresh run of the task's environment; raises `UsageError` for one that was made in no file."""
+        source = None if task.environment is None else task.environment.source_file
+        if source is None:
+            raise UsageError(f"The environment of task {task.slug!r} was made in no file.")
+        if source not in self._made:
+            self._made[source] = self._make(source)
+        return self._made[source](task)
+
+    async def aclose(self) -> None:
+        """Close the runtimes."""
+        for runtime in self._made.values():
+            close = getattr(runtime, "aclose", None)
+            if close is not None:
+                await close()
+        self._made.clear()
