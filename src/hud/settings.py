@@ -39,6 +39,8 @@ class Settings:
     """False (`HUD_CPU_KERNELS=0`): compute on a CPU with the reference decoder alone, slower."""
     cuda_kernels: bool = True
     """False (`HUD_CUDA_KERNELS=0`): compute on a GPU without recorded graphs and kernels of our own, slower."""
+    user_model: str | None = None
+    """Model that plays customers of conversations (`HUD_USER_MODEL`): a slug, or the address of a server with one model."""
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     """Everything that is set, for names that only a configuration knows: the variables of providers' keys."""
 
@@ -69,6 +71,7 @@ def load() -> Settings:
         ),
         cpu_kernels=values.get("HUD_CPU_KERNELS") != "0",
         cuda_kernels=values.get("HUD_CUDA_KERNELS") != "0",
+        user_model=values.get("HUD_USER_MODEL") or None,
         environment=values,
     )
 

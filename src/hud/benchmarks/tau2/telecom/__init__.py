@@ -1,0 +1,1 @@
+"""Telecom: a customer whose phone, line or bill has a problem."""

@@ -1,0 +1,219 @@
+"""`tau2`: customer service over an airline, a shop and a carrier, graded on the records that are left behind."""
+
+from __future__ import annotations
+
+import pytest
+from tests.agents.servers import openai_chat
+from tests.agents.servers.loopback import beside
+from tests.benchmarks.played import NOTHING, installed, rewards
+
+from hud.agents import ScriptedAgent
+from hud.benchmarks.tau2.benchmarks import LEFT_OUT, SIZES
+from hud.errors import UsageError
+from hud.eval import NullRecorder, Taskset
+from hud.trace import ToolCall
+
+DOMAINS = ("airline", "retail", "telecom")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def package():
+    installed("tau2/airline")
+
+
+def service(domain, identifier):
+    from hud.benchmarks.tau2.service import Service
+
+    return Service(domain, identifier)
+
+
+async def played(name, slug, script):
+    tasks = installed(name).tasks("train").filter([slug])
+    (run,) = (await tasks.run(ScriptedAgent(script), recorder=NullRecorder())).runs
+    return run
+
+
+async def call(run, name, **arguments):
+    return await run.call_tool(ToolCall(id="1", name=name, arguments=arguments))
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+async def test_a_sample_of_solutions_scores_1_and_doing_nothing_0(domain):
+    benchmark = installed(f"tau2/{domain}")
+    tasks = benchmark.tasks()
+    some = tasks.filter([tasks[at].slug for at in range(0, len(tasks), 9)])
+    assert set((await rewards(some, benchmark.oracle())).values()) == {1.0}
+    assert set((await rewards(some, NOTHING)).values()) == {0.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["train", "held-out"])
+@pytest.mark.parametrize("domain", DOMAINS)
+async def test_every_solution_scores_1_and_doing_nothing_0(domain, split):
+    benchmark = installed(f"tau2/{domain}")
+    tasks = benchmark.tasks(split)
+    assert len(tasks) == SIZES[domain][split]
+    solved = await rewards(tasks, benchmark.oracle())
+    assert {slug: one for slug, one in solved.items() if one != 1.0} == {}
+    idle = await rewards(tasks, NOTHING)
+    assert {slug: one for slug, one in idle.items() if one != 0.0} == {}
+
+
+@pytest.mark.parametrize("domain", ["airline", "retail"])
+def test_tasks_are_left_out_exactly_where_doing_nothing_solves_them(domain):
+    from hud.benchmarks.tau2.data import split_ids, tasks
+
+    idle = {one for one in tasks(domain) if service(domain, one).problem() is None}
+    assert idle == LEFT_OUT[domain]
+    assert not set(split_ids(domain, "train")) & set(split_ids(domain, "test"))
+
+
+def test_runs_share_no_record_that_changes():
+    one, other = service("retail", "16"), service("retail", "16")
+    one.solve()
+    assert one.desks[0].records != other.desks[0].records
+    assert other.desks[0].records == service("retail", "16").desks[0].records
+
+
+async def test_a_telecom_agent_repairs_the_phone_itself():
+    from hud.benchmarks.tau2.environment import case
+
+    said = []
+
+    async def repair(run):
+        assert "say" not in {tool.name for tool in run.tools}
+        said.append(await call(run, "run_speed_test"))
+        said.append(await call(run, "toggle_data"))
+        said.append(await call(run, "run_speed_test"))
+        said.append(await call(run, "get_customer_by_phone", phone_number="555-123-2002"))
+        said.append(await call(run, "get_details_by_id", id="X1"))
+
+    alone = case(domain="telecom", identifier="[mobile_data_issue]data_mode_off[PERSONA:None]")
+    tasks = Taskset("one problem", [alone])
+    (run,) = (await tasks.run(ScriptedAgent(repair), recorder=NullRecorder())).runs
+    assert (run.error, run.reward) == (None, 1.0)
+    texts = [result.text for result in said]
+    assert "failed" in texts[0]
+    assert "Mobile Data is now ON" in texts[1]
+    assert "275.00 Mbps (Excellent)" in texts[2]
+    assert "John Smith" in texts[3]
+    assert [result.is_error for result in said] == [False] * 4 + [True]
+
+
+def test_a_locked_sim_card_is_only_solved_by_a_transfer():
+    from hud.benchmarks.tau2.data import tasks
+
+    task = next(one for one in tasks("telecom") if "lock_sim_card_pin[PERSONA:None" in one)
+    desk = service("telecom", task)
+    assert "transfer_to_human_agents was not called" in desk.problem()
+    desk.call("transfer_to_human_agents", {"summary": "locked"})
+    assert desk.problem() is None
+
+
+def test_a_paid_bill_and_a_resumed_line_bring_service_back_after_a_reboot():
+    desk = service("telecom", _suspended())
+    bar = desk.call("check_status_bar", {})
+    number = desk.telecom.number
+    customer = desk.call("get_customer_by_phone", {"phone_number": number})
+    bills = desk.call("get_bills_for_customer", {"customer_id": customer["customer_id"]})
+    overdue = next(bill for bill in bills if bill["status"] == "Overdue")
+    ids = {"customer_id": customer["customer_id"], "bill_id": overdue["bill_id"]}
+    desk.call("send_payment_request", ids)
+    with pytest.raises(UsageError, match="already awaiting payment"):
+        desk.call("send_payment_request", ids)
+    assert str(overdue["total_due"]) in desk.call("check_payment_request", {})
+    desk.call("make_payment", {})
+    assert overdue["status"] == "Paid"
+    line = desk.telecom.carrier.line_with(number)
+    desk.call("resume_line", {"customer_id": customer["customer_id"], "line_id": line["line_id"]})
+    assert desk.call("check_status_bar", {}) == bar
+    assert "5G" in desk.call("reboot_device", {})
+
+
+def _suspended():
+    from hud.benchmarks.tau2.data import tasks
+
+    return next(
+        one for one in tasks("telecom") if one.startswith("[service_issue]overdue_bill_suspension[")
+    )
+
+
+def test_items_of_an_order_are_exchanged_each_at_its_own_price():
+    shop = service("retail", "16").desks[0]
+    order = next(
+        order
+        for order in shop.records["orders"].values()
+        if order["status"] == "pending" and len({item["name"] for item in order["items"]}) > 1
+    )
+    order = shop.get_order_details(order["order_id"])
+    pairs = []
+    for item in order["items"][:2]:
+        variants = shop.get_product_details(item["product_id"])["variants"].values()
+        new = next(
+            one for one in variants if one["available"] and one["item_id"] != item["item_id"]
+        )
+        pairs.append((item["item_id"], new))
+    before = sum(item["price"] for item in order["items"][:2])
+    method = next(
+        name
+        for name, one in shop.get_user_details(order["user_id"])["payment_methods"].items()
+        if one.get("balance", 10_000) > 2_000
+    )
+    old, new = zip(*pairs, strict=True)
+    arguments = (order["order_id"], list(old), [one["item_id"] for one in new], method)
+    shop.modify_pending_order_items(*arguments)
+    assert [item["price"] for item in order["items"][:2]] == [one["price"] for one in new]
+    paid = order["payment_history"][-1]
+    difference = sum(one["price"] for one in new) - before
+    assert paid["amount"] == pytest.approx(abs(difference), abs=0.005)
+    with pytest.raises(UsageError, match="Non-pending order cannot be modified"):
+        shop.modify_pending_order_items(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"), [("1 + 2 * 3", 7.0), ("-(1.5 - 3) / 4", 0.38), ("0.1 + 0.2", 0.3)]
+)
+def test_the_calculator_computes_arithmetic(expression, value):
+    assert service("retail", "16").call("calculate", {"expression": expression}) == value
+
+
+@pytest.mark.parametrize(
+    "expression", ["9 ** 9 ** 9", "__import__('os')", "1 / 0", "True + 1", "(" * 990, ""]
+)
+def test_the_calculator_computes_nothing_else(expression):
+    with pytest.raises(UsageError):
+        service("retail", "16").call("calculate", {"expression": expression})
+
+
+async def test_a_customer_is_played_by_a_model(monkeypatch):
+    turns = [openai_chat.say("I am Mia."), openai_chat.say("Thanks! ###STOP###")]
+    said = []
+
+    async def talk(run):
+        assert "airline" in run.prompt_text.lower()
+        said.extend(
+            [
+                (await call(run, "say", message=message)).text
+                for message in ("Hello!", "Done.", "Are you there?")
+            ]
+        )
+
+    slug = installed("tau2/airline").tasks("train")[0].slug
+    with beside(openai_chat.OpenAIChat(*turns)) as server:
+        monkeypatch.setenv("HUD_USER_MODEL", f"{server.url}/v1")
+        monkeypatch.setenv("HUD_API_KEY", openai_chat.KEY)
+        run = await played("tau2/airline", slug, talk)
+    assert (run.error, run.reward, server.refused) == (None, 0.0, [])
+    over = "The customer has ended the conversation."
+    assert said == ["I am Mia.", f"Thanks! \n\n{over}".replace(" \n", "\n"), over]
+    asked = server.requests[1]["messages"]
+    assert [one["role"] for one in asked] == ["system", "user", "assistant", "user"]
+    assert "<scenario>" in asked[0]["content"]
+
+
+async def test_without_a_model_for_the_customer_nothing_is_measured(monkeypatch):
+    monkeypatch.delenv("HUD_USER_MODEL", raising=False)
+    slug = installed("tau2/retail").tasks("train")[0].slug
+    run = await played("tau2/retail", slug, lambda run: call(run, "say", message="Hello!"))
+    assert (run.reward, run.failure_kind) == (None, "environment")
+    assert "set HUD_USER_MODEL" in run.error
