@@ -39,13 +39,17 @@ def test_the_list_tells_tasks_splits_licence_and_package(capsys):
     told = capsys.readouterr().out
     assert run(["benchmarks", "list"]) == 0
     assert capsys.readouterr().out == told
-    head, bfcl, web, gym = (line.split() for line in told.splitlines()[:4])
+    head, *rows = (line.split() for line in told.partition("\n\n")[0].splitlines())
     assert head == ["benchmark", "train", "held-out", "package", "licence", "ready"]
-    assert bfcl[:5] == ["bfcl-multi-turn", "599", "200", "bfcl-eval", "2026.3.23"]
-    assert web[:6] == ["miniwob", "1,250", "250", "miniwob", "1.1.0", "MIT"]
-    assert "miniwob needs chromium, bubblewrap" in told
-    assert gym[:5] == ["reasoning-gym/NAME", "48,113", "9,725", "reasoning-gym", "0.1.25"]
-    assert bfcl[5] == gym[5] == "Apache-2.0"
+    rows = {name: shown[:5] for name, *shown in rows}
+    assert rows["bfcl-multi-turn"] == ["599", "200", "bfcl-eval", "2026.3.23", "Apache-2.0"]
+    assert rows["miniwob"] == ["1,250", "250", "miniwob", "1.1.0", "MIT"]
+    assert "miniwob needs chromium, bubblewrap: scripts/setup-worlds" in told
+    gym = ["48,113", "9,725", "reasoning-gym", "0.1.25", "Apache-2.0"]
+    assert rows["reasoning-gym/NAME"] == gym
+    assert rows["tau2/NAME"] == ["160", "92", "inspect-evals", "0.26.0", "MIT"]
+    assert "tau2/retail needs a model that plays the customer: HUD_USER_MODEL" in told
+    assert "tau2/telecom needs" not in told
     assert "chain_sum" in told
     assert "rush_hour" not in told
 
@@ -54,7 +58,8 @@ def test_the_list_as_json_has_an_entry_for_each(capsys):
     assert run(["benchmarks", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == [one.name for one in benchmarks()]
-    assert rows[0]["tasks"] == {"train": 599, "held-out": 200}
+    (bfcl,) = (row for row in rows if row["name"] == "bfcl-multi-turn")
+    assert bfcl["tasks"] == {"train": 599, "held-out": 200}
 
 
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("nothing", 0.0)])
@@ -136,15 +141,16 @@ def test_a_benchmark_without_solutions_says_so(capsys):
 
 
 def test_packages_are_pinned_and_named_by_benchmark_or_family():
-    all_of_them = packages(["all"])
-    assert [package.name for package in all_of_them] == ["bfcl-eval", "miniwob", "reasoning-gym"]
-    assert packages(["reasoning-gym"]) == packages(["reasoning-gym/maze"]) == all_of_them[2:]
-    assert pip_arguments(all_of_them[0]) == [
+    known = {package.name: package for package in packages(["all"])}
+    assert {"bfcl-eval", "miniwob", "reasoning-gym", "inspect-evals"} <= known.keys()
+    gym = known["reasoning-gym"]
+    assert packages(["reasoning-gym"]) == packages(["reasoning-gym/maze"]) == [gym]
+    assert pip_arguments(known["bfcl-eval"]) == [
         ["--no-deps", "bfcl-eval==2026.3.23"],
         ["mpmath>=1.3,<1.4"],
     ]
-    assert pip_arguments(all_of_them[1]) == [["--no-deps", "miniwob==1.1.0"]]
-    assert pip_arguments(all_of_them[2]) == [["reasoning-gym==0.1.25"]]
+    assert pip_arguments(known["miniwob"]) == [["--no-deps", "miniwob==1.1.0"]]
+    assert pip_arguments(gym) == [["reasoning-gym==0.1.25"]]
     with pytest.raises(NotFoundError):
         packages(["chess"])
 

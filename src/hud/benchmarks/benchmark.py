@@ -70,7 +70,7 @@ class Benchmark:
     make_oracle: Callable[[], Agent] | None = None
     """None where the package has no solutions."""
     needs: str = ""
-    """Programs that its environment needs (`scripts/setup-worlds`)."""
+    """Programs and settings that its environment needs, and where they come from."""
     novices: Mapping[str, Reference] = field(default_factory=dict)
     """Scripts that do the tasks less well than the oracle, with standings between 0 and 1."""
 

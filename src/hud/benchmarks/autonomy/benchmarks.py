@@ -33,7 +33,7 @@ def benchmarks() -> list[Benchmark]:
             sizes={split: kinds * len(SEEDS[split]) for split in SPLITS},
             make_tasks=_tasks,
             make_oracle=_oracle,
-            needs=", ".join(needs),
+            needs=f"{', '.join(needs)}: scripts/setup-worlds",
         )
     ]
 

@@ -55,7 +55,7 @@ def benchmarks() -> list[Benchmark]:
             package=PACKAGE,
             sizes={split: len(PAGES) * len(SEEDS[split]) for split in SPLITS},
             make_tasks=_tasks,
-            needs="chromium, bubblewrap",
+            needs="chromium, bubblewrap: scripts/setup-worlds",
         )
     ]
 

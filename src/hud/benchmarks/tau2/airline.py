@@ -8,7 +8,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from hud.benchmarks.tau2.arithmetic import evaluated
-from hud.errors import NotFoundError, UsageError
+from hud.benchmarks.tau2.demands import demand
+from hud.errors import NotFoundError
 
 NOW = "2024-05-15T15:00:00"
 """Time of the package's policy."""
@@ -87,22 +88,21 @@ class Airline:
         """Book a reservation. Payments must add up to the price of seats, insurance and bags that are not free."""
         user = self._find("users", user_id)
         number = next(
-            (one for one in NEW_RESERVATIONS if one not in self.records["reservations"]), None
+            (one for one in NEW_RESERVATIONS if one not in self.records["reservations"]), ""
         )
-        if number is None:
-            raise UsageError("Too many reservations")
+        demand(number, "Too many reservations")
         legs = [self._leg(flight, cabin, len(passengers)) for flight in flights]
         price = sum(leg["price"] for leg in legs) * len(passengers)
         price += INSURANCE_USD * len(passengers) * (insurance == "yes") + BAG_USD * nonfree_baggages
         for payment in payment_methods:
             method = self._method(user, payment.payment_id)
-            if method.get("amount", payment.amount) < payment.amount:
-                raise UsageError(f"Not enough balance in payment method {payment.payment_id}")
+            enough = method.get("amount", payment.amount) >= payment.amount
+            demand(enough, f"Not enough balance in payment method {payment.payment_id}")
         paid = sum(payment.amount for payment in payment_methods)
-        if paid != price:
-            raise UsageError(
-                f"Payment amount does not add up, total price is {price}, but paid {paid}"
-            )
+        demand(
+            paid == price,
+            f"Payment amount does not add up, total price is {price}, but paid {paid}",
+        )
         for payment in payment_methods:
             method = user["payment_methods"][payment.payment_id]
             if method["source"] == "gift_card":
@@ -178,9 +178,8 @@ class Airline:
     def send_certificate(self, user_id: str, amount: int) -> str:
         """Give a customer a certificate over an amount in USD."""
         methods = self._find("users", user_id)["payment_methods"]
-        number = next((one for one in NEW_CERTIFICATES if one not in methods), None)
-        if number is None:
-            raise UsageError("Too many certificates")
+        number = next((one for one in NEW_CERTIFICATES if one not in methods), "")
+        demand(number, "Too many certificates")
         methods[number] = {"source": "certificate", "id": number, "amount": amount}
         return f"Certificate {number} added to user {user_id} with amount {amount}."
 
@@ -219,8 +218,8 @@ class Airline:
     ) -> Record:
         """Replace the passengers of a reservation by as many others."""
         reservation = self._find("reservations", reservation_id)
-        if len(passengers) != len(reservation["passengers"]):
-            raise UsageError("Number of passengers does not match")
+        same = len(passengers) == len(reservation["passengers"])
+        demand(same, "Number of passengers does not match")
         return _updated(
             reservation, passengers=[passenger.model_dump() for passenger in passengers]
         )
@@ -249,11 +248,11 @@ class Airline:
     def _leg(self, wanted: FlightOnDate, cabin: Cabin, people: int) -> Record:
         """Return a flight as a part of a reservation; raises `UsageError` where there are too few seats."""
         day = self._day(wanted.flight_number, wanted.date)
-        if day["status"] != "available":
-            raise UsageError(f"Flight {wanted.flight_number} not available on date {wanted.date}")
-        if day["available_seats"][cabin] < people:
-            raise UsageError(f"Not enough seats on flight {wanted.flight_number}")
-        flight = self._find("flights", wanted.flight_number)
+        number = wanted.flight_number
+        available = day["status"] == "available"
+        demand(available, f"Flight {number} not available on date {wanted.date}")
+        demand(day["available_seats"][cabin] >= people, f"Not enough seats on flight {number}")
+        flight = self._find("flights", number)
         places = {name: flight[name] for name in ("origin", "destination")}
         return {**places, **wanted.model_dump(), "price": day["prices"][cabin]}
 
@@ -274,11 +273,10 @@ class Airline:
     def _pay(self, reservation: Record, payment_id: str, price: float) -> None:
         """Have a change of a reservation paid or, below zero, refunded."""
         method = self._method(self._find("users", reservation["user_id"]), payment_id)
-        if method["source"] == "certificate":
-            raise UsageError("Certificate cannot be used to update reservation")
+        certificate = method["source"] == "certificate"
+        demand(not certificate, "Certificate cannot be used to update reservation")
         if method["source"] == "gift_card":
-            if method["amount"] < price:
-                raise UsageError("Gift card balance is not enough")
+            demand(method["amount"] >= price, "Gift card balance is not enough")
             method["amount"] -= price
         if price:
             reservation["payment_history"].append({"payment_id": payment_id, "amount": price})

@@ -75,7 +75,7 @@ def benchmarks() -> list[Benchmark]:
             sizes={split: SIZES[domain][split] for split in SPLITS},
             make_tasks=functools.partial(_tasks, domain),
             make_oracle=_oracle,
-            needs="" if domain == "telecom" else "HUD_USER_MODEL",
+            needs="" if domain == "telecom" else "a model that plays the customer: HUD_USER_MODEL",
         )
         for domain, summary in SUMMARIES.items()
     ]

@@ -92,7 +92,7 @@ class OpenDesk(OpenPart):
         self.service: Service | None = None
         self.customer: Customer | None = None
         self.broken: str | None = None
-        """Why the customer cannot answer."""
+        """Reason for which the customer cannot answer."""
 
     def begin(self, domain: Domain, identifier: str) -> Service:
         """Take up a task, in place of the one before."""

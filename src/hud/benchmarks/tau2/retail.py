@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Literal
 
 from hud.benchmarks.tau2.arithmetic import evaluated
-from hud.errors import NotFoundError, UsageError
+from hud.benchmarks.tau2.demands import demand
+from hud.errors import NotFoundError
 
 Record = dict[str, Any]
 
@@ -20,20 +21,17 @@ class Retail:
 
     def find_user_id_by_email(self, email: str) -> str:
         """Find a customer's id by email."""
-        for user_id, user in self.records["users"].items():
-            if user["email"].lower() == email.lower():
-                return user_id
-        raise NotFoundError("User not found")
+        return self._user_id(lambda user: user["email"].lower() == email.lower())
 
     def find_user_id_by_name_zip(self, first_name: str, last_name: str, zip: str) -> str:
         """Find a customer's id by first name, last name and zip code."""
         wanted = (first_name.lower(), last_name.lower(), zip)
-        for user_id, user in self.records["users"].items():
+
+        def known(user: Record) -> tuple[str, str, str]:
             name = user["name"]
-            known = (name["first_name"].lower(), name["last_name"].lower(), user["address"]["zip"])
-            if known == wanted:
-                return user_id
-        raise NotFoundError("User not found")
+            return name["first_name"].lower(), name["last_name"].lower(), user["address"]["zip"]
+
+        return self._user_id(lambda user: known(user) == wanted)
 
     def get_user_details(self, user_id: str) -> Record:
         """Return a customer, with the ids of the orders."""
@@ -83,8 +81,8 @@ class Retail:
     ) -> Record:
         """Exchange items of a pending order for others of the same products, once; the difference is paid or refunded."""
         order = self._order(order_id, "pending", "modified")
-        if any(old == new for old, new in zip(item_ids, new_item_ids, strict=False)):
-            raise UsageError("The new item id should be different from the old item id")
+        differ = all(old != new for old, new in zip(item_ids, new_item_ids, strict=False))
+        demand(differ, "The new item id should be different from the old item id")
         exchanged = self._exchange(order, item_ids, new_item_ids)
         difference = _difference(exchanged)
         method = self._affordable(order, payment_method_id, difference)
@@ -99,11 +97,11 @@ class Retail:
         """Change the payment method of a pending order."""
         order = self._unshipped(order_id)
         history = order["payment_history"]
-        if len(history) != 1 or history[0]["transaction_type"] != "payment":
-            raise UsageError("There should be exactly one payment for a pending order")
+        once = [payment["transaction_type"] for payment in history] == ["payment"]
+        demand(once, "There should be exactly one payment for a pending order")
         amount, before = history[0]["amount"], history[0]["payment_method_id"]
-        if before == payment_method_id:
-            raise UsageError("The new payment method should be different from the current one")
+        other = before != payment_method_id
+        demand(other, "The new payment method should be different from the current one")
         _take(self._affordable(order, payment_method_id, amount), amount)
         _take(self._method(order, before), -amount)
         history += [
@@ -149,8 +147,8 @@ class Retail:
         order = self._order(order_id, "delivered", "returned")
         method = self._method(order, payment_method_id)
         original = order["payment_history"][0]["payment_method_id"]
-        if method["source"] != "gift_card" and payment_method_id != original:
-            raise UsageError("Payment method should be the original payment method")
+        refundable = method["source"] == "gift_card" or payment_method_id == original
+        demand(refundable, "Payment method should be the original payment method")
         self._items(order, item_ids)
         return _updated(
             order,
@@ -168,6 +166,12 @@ class Retail:
         del summary
         return "Transfer successful"
 
+    def _user_id(self, wanted: Callable[[Record], bool]) -> str:
+        for user_id, user in self.records["users"].items():
+            if wanted(user):
+                return user_id
+        raise NotFoundError("User not found")
+
     def _find(self, kind: str, identifier: str) -> Record:
         if identifier not in self.records[kind]:
             raise NotFoundError(f"{kind[:-1].capitalize()} {identifier} not found")
@@ -175,15 +179,13 @@ class Retail:
 
     def _order(self, order_id: str, status: str, done: str) -> Record:
         order = self._find("orders", order_id)
-        if order["status"] != status:
-            raise UsageError(f"Non-{status} order cannot be {done}")
+        demand(order["status"] == status, f"Non-{status} order cannot be {done}")
         return order
 
     def _unshipped(self, order_id: str) -> Record:
         """Return an order that is pending, its items modified or not."""
         order = self._find("orders", order_id)
-        if "pending" not in order["status"]:
-            raise UsageError("Non-pending order cannot be modified")
+        demand("pending" in order["status"], "Non-pending order cannot be modified")
         return order
 
     def _method(self, order: Record, payment_method_id: str) -> Record:
@@ -195,8 +197,7 @@ class Retail:
 
     def _affordable(self, order: Record, payment_method_id: str, amount: float) -> Record:
         method = self._method(order, payment_method_id)
-        if method.get("balance", amount) < amount:
-            raise UsageError("Insufficient gift card balance")
+        demand(method.get("balance", amount) >= amount, "Insufficient gift card balance")
         return method
 
     def _items(self, order: Record, item_ids: list[str]) -> list[Record]:
@@ -215,13 +216,12 @@ class Retail:
         self, order: Record, item_ids: list[str], new_item_ids: list[str]
     ) -> list[tuple[Record, Record]]:
         """Return items of an order, each with the variant of the same product that is to replace it."""
-        if len(item_ids) != len(new_item_ids):
-            raise UsageError("The number of items to be exchanged should match")
+        same = len(item_ids) == len(new_item_ids)
+        demand(same, "The number of items to be exchanged should match")
         pairs = []
         for item, new in zip(self._items(order, item_ids), new_item_ids, strict=True):
-            variant = self._find("products", item["product_id"])["variants"].get(new)
-            if variant is None or not variant["available"]:
-                raise UsageError(f"New item {new} not found or available")
+            variant = self._find("products", item["product_id"])["variants"].get(new, {})
+            demand(variant.get("available"), f"New item {new} not found or available")
             pairs.append((item, variant))
         return pairs
 

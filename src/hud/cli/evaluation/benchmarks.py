@@ -87,7 +87,7 @@ def print_benchmarks(*, as_json: bool) -> None:
         out.print(line, markup=False)
     for one in known:
         if one.needs:
-            out.print(f"\n{one.name} needs {one.needs}: scripts/setup-worlds", markup=False)
+            out.print(f"\n{one.name} needs {one.needs}", markup=False)
     for shown, members in families.items():
         if shown.endswith(f"/{NAME}"):
             out.print(f"\n{shown}, with {NAME} one of {len(members)}:", markup=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import Any
 
-from hud.errors import NotFoundError, UsageError
+from hud.benchmarks.tau2.demands import demand
+from hud.errors import NotFoundError
 
 TODAY = date(2025, 2, 25)
 """Date of the package's policies."""
@@ -111,25 +112,23 @@ class CarrierTools:
 
     def get_details_by_id(self, id: str) -> Record:
         """Return a customer, line, device, bill or plan by its ID."""
-        kind = _KINDS.get(id[:1])
-        if kind is None:
-            raise UsageError(f"Unknown ID format or type: {id}")
+        kind = _KINDS.get(id[:1], "")
+        demand(kind, f"Unknown ID format or type: {id}")
         return self.carrier.find(kind, id)
 
     def suspend_line(self, customer_id: str, line_id: str, reason: str) -> Record:
         """Suspend an active line, for at most six months and a holding fee of $5 a month."""
         del reason
         line = self.carrier.line_of(customer_id, line_id)
-        if line["status"] != "Active":
-            raise UsageError("Line must be active to suspend")
+        demand(line["status"] == "Active", "Line must be active to suspend")
         line |= {"status": "Suspended", "suspension_start_date": TODAY.isoformat()}
         return {"message": "Line suspended successfully.", "line": line}
 
     def resume_line(self, customer_id: str, line_id: str) -> Record:
         """Resume a line that is suspended, or awaits activation."""
         line = self.carrier.line_of(customer_id, line_id)
-        if line["status"] not in ("Suspended", "Pending Activation"):
-            raise UsageError("Line must be suspended to resume")
+        idle = line["status"] in ("Suspended", "Pending Activation")
+        demand(idle, "Line must be suspended to resume")
         line |= {"status": "Active", "suspension_start_date": None}
         return {"message": "Line resumed successfully", "line": line}
 
@@ -142,10 +141,10 @@ class CarrierTools:
     def send_payment_request(self, customer_id: str, bill_id: str) -> str:
         """Request a customer's payment of a bill, one at a time. It does not check that the bill is unpaid."""
         customer = self.carrier.find("customer", customer_id)
-        if self.carrier.bills_of(customer, "Awaiting Payment"):
-            raise UsageError("A bill is already awaiting payment for this customer")
-        if bill_id not in customer["bill_ids"]:
-            raise NotFoundError(f"Bill {bill_id} not found for customer {customer_id}")
+        waiting = self.carrier.bills_of(customer, "Awaiting Payment")
+        demand(not waiting, "A bill is already awaiting payment for this customer")
+        known = bill_id in customer["bill_ids"]
+        demand(known, f"Bill {bill_id} not found for customer {customer_id}")
         self.carrier.find("bill", bill_id)["status"] = "Awaiting Payment"
         return f"Payment request sent to the customer for bill {bill_id}"
 
@@ -171,8 +170,7 @@ class CarrierTools:
     def refuel_data(self, customer_id: str, line_id: str, gb_amount: float) -> Record:
         """Add data to a line, in GB, and charge the customer by the plan's price."""
         line = self.carrier.line_of(customer_id, line_id)
-        if gb_amount <= 0:
-            raise UsageError("Refuel amount must be positive")
+        demand(gb_amount > 0, "Refuel amount must be positive")
         price = self.carrier.find("plan", line["plan_id"])["data_refueling_price_per_gb"]
         line["data_refueling_gb"] = line.get("data_refueling_gb", 0.0) + gb_amount
         customer = self.carrier.find("customer", customer_id)

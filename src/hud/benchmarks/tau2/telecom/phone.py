@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hud.errors import UsageError
+from hud.benchmarks.tau2.demands import demand
 
 NetworkMode = Literal["4g_5g_preferred", "4g_only", "3g_only", "2g_only"]
 _TECHNOLOGIES: dict[str, tuple[str, ...]] = {
@@ -280,10 +280,8 @@ class PhoneTools:
     def grant_app_permission(self, app_name: str, permission: str) -> str:
         """Grant an app a permission: sms, storage, phone or network."""
         wanted = permission.lower()
-        if wanted not in _PERMISSIONS:
-            raise UsageError(
-                f"There is no permission {permission!r}; there are {', '.join(_PERMISSIONS)}."
-            )
+        known = ", ".join(_PERMISSIONS)
+        demand(wanted in _PERMISSIONS, f"There is no permission {wanted!r}; there are {known}.")
         self._app(app_name).add(wanted)
         return self._with_bar(f"Permission {wanted!r} granted to app {app_name!r}.")
 
@@ -318,8 +316,7 @@ class PhoneTools:
         return f"Payment of {asked['amount_due']} USD has been made for bill {asked['bill_id']}."
 
     def _app(self, name: str) -> set[str]:
-        if name not in self.phone.apps:
-            raise UsageError(f"App {name!r} is not installed on this phone.")
+        demand(name in self.phone.apps, f"App {name!r} is not installed on this phone.")
         return self.phone.apps[name]
 
     def _searched(self, told: str) -> str:

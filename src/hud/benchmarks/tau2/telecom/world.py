@@ -27,7 +27,7 @@ class Telecom:
 
     @property
     def desks(self) -> tuple[CarrierTools, PhoneTools]:
-        """What has the tools; `settle` follows every call."""
+        """Owners of the tools; `settle` follows every call."""
         return CarrierTools(self.carrier), PhoneTools(self.phone)
 
     def settle(self) -> None:
