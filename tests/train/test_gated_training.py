@@ -18,7 +18,10 @@ async def say(word: str):
     yield min(1.0, len(answer) / 30)
 
 
-WORDS = ("red", "green", "blue", "yellow", "pink", "black", "white", "grey")
+WORDS = (
+    *("red", "green", "blue", "yellow", "pink", "black", "white", "grey"),
+    *("brown", "gold", "teal", "navy", "lime", "plum", "rose", "ruby"),
+)
 
 
 class StopAfter(Reporter):
@@ -73,7 +76,7 @@ async def test_a_stopped_gated_run_goes_on_in_its_candidate(tasks):
     assert [one["step"] for one in decisions] == [3, 6]
     jobs = [score.job_id for score in second.scores]
     assert decisions[0]["jobs"] == jobs[:2]
-    assert decisions[0]["moved"], "a longer answer is learned in three steps"
+    assert decisions[0]["moved"], f"a longer answer is learned in three steps: {decisions[0]}"
     assert decisions[1]["jobs"] == jobs[1:], "the head is what the run promoted"
 
 

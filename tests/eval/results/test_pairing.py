@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.eval.results.pairing import (
-    FEWEST_TASKS,
     LEVEL,
     Difference,
     chance_of,
+    fewest_units,
     holm,
     pair,
     rewards_by_attempt,
@@ -104,7 +104,7 @@ def test_fewer_than_six_tasks_are_judged_by_their_runs_and_five_units_by_nothing
     few = {"a": [0.0] * 5, "b": [0.0] * 5}
     found = pair(few, {slug: [1.0] * 5 for slug in few}).overall
     assert (found.unit, found.units, found.verdict) == ("runs", 10, "better")
-    five = {f"t{place}": [0.0] for place in range(FEWEST_TASKS - 1)}
+    five = {f"t{place}": [0.0] for place in range(fewest_units() - 1)}
     found = pair(five, {slug: [1.0] for slug in five}).overall
     assert (found.low, found.p_value, found.verdict) == (None, 1.0, "noise")
 
@@ -153,7 +153,12 @@ def test_holm_s_correction_lowers_no_p_value_keeps_their_order_and_stays_below_b
 def test_evidence_needed_shrinks_with_the_difference_s_square_and_more_runs_remove_only_their_noise():
     def difference(mean, noise):
         return Difference(
-            "all tasks", 20, 5, mean, -1.0, 1.0, 1.0, 1.0, unit="tasks", deviation=0.4, noise=noise
+            "all tasks",
+            *(20, 5, mean, -1.0, 1.0, 1.0, 1.0),
+            unit="tasks",
+            deviation=0.4,
+            noise=noise,
+            looks=1,
         )
 
     half, whole = difference(0.1, 0.8).needed(), difference(0.2, 0.8).needed()

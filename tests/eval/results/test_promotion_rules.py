@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
+from hud.eval.results.pairing import fewest_units
 from hud.eval.results.promotion import Gate, decide, subsets_of
 
 
@@ -108,6 +109,28 @@ def test_a_stricter_gate_promotes_nothing_that_a_looser_one_holds(pairs, least):
     strict = decide(head, candidate, Gate(min_gain=least, critical=("tag=x",)), subsets)
     assert not strict.promoted or decide(head, candidate).promoted
     assert all(reason.endswith((".", "least")) for reason in strict.reasons)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30),
+    st.integers(2, 200),
+)
+def test_more_looks_never_promote_what_one_look_holds(pairs, looks):
+    head = {f"t{place}": [one / 4] for place, (one, _) in enumerate(pairs)}
+    candidate = {f"t{place}": [one / 4] for place, (_, one) in enumerate(pairs)}
+    series = decide(head, candidate, Gate(looks=looks))
+    assert not series.promoted or decide(head, candidate).promoted
+    assert not series.promoted or len(pairs) >= fewest_units(looks)
+
+
+@pytest.mark.slow
+def test_a_series_of_ten_candidates_without_gain_promotes_one_in_at_most_5_percent():
+    rng, gate = np.random.default_rng(7), Gate(looks=10)
+    promoted = 0
+    for _ in range(60):
+        pairs = (simulated(rng, 20) for _ in range(10))
+        promoted += any(decide(head, candidate, gate).promoted for head, candidate in pairs)
+    assert promoted <= 3
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from math import ceil, comb
+from math import ceil, comb, log2
 from statistics import NormalDist, fmean, stdev, variance
 from typing import Literal, Protocol
 
@@ -25,18 +25,16 @@ LEVEL = 0.05
 """Two-sided: what did not change is called better or worse this often, at most."""
 POWER = 0.8
 """Chance of finding a difference by which `Difference.needed` and `Difference.detectable` are computed."""
-FEWEST_TASKS = 6
-"""With five, the most extreme of 2^5 sign patterns comes up by chance in 6% of cases: no verdict at 5% is possible."""
 RESAMPLES = 4_999
-"""Random subsets, where there are more subsets than that; with twelve tasks or fewer all are taken."""
+"""Random subsets at 5%, where there are more subsets than that; with twelve tasks or fewer all are taken."""
+MOST_RESAMPLES = 49_999
+"""Random subsets at the lower levels of several looks."""
 MOST_SPLITS = 20_000
 """Ways to deal out the runs of a task up to which all are tried; beyond, so many are drawn."""
 _SEED = 0
 _CELLS_AT_ONCE = 4_000_000
 _DIGITS = 12
 """Means are rounded to these decimal places: sums in different orders must tie with zero alike."""
-_REACH = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
-"""Standard errors between zero and a difference that is found with `POWER`: 2.8."""
 
 Rewards = Mapping[str, Sequence[float | None]]
 """Rewards by task, one place for each attempt; None: not measured."""
@@ -96,18 +94,20 @@ class Difference:
     """Mean number of runs of a task, on the side that has fewer."""
     mean: float
     low: float | None
-    """95% interval; None with fewer than `FEWEST_TASKS` units."""
+    """95% interval, wider for several looks; None with fewer than `fewest_units` of them."""
     high: float | None
     p_value: float
     """Two-sided, of no difference."""
     adjusted: float
-    """p-value after Holm's correction for the number of subsets."""
+    """p-value after the corrections for the number of subsets (Holm) and of looks (Bonferroni)."""
     unit: Literal["tasks", "runs"]
-    """Resampled unit. `runs`, of fewer than `FEWEST_TASKS` tasks: the verdict is about these very tasks."""
+    """Resampled unit. `runs`, of fewer than `fewest_units` tasks: the verdict is about these very tasks."""
     deviation: float
     """Standard deviation of the units' differences."""
     noise: float
     """Variance of the difference of a pair of runs within a task."""
+    looks: int
+    """Comparisons of one series among which the error rate of 5% is divided."""
 
     @property
     def verdict(self) -> Verdict:
@@ -120,21 +120,27 @@ class Difference:
         return self.tasks if self.unit == "tasks" else self.tasks * self.runs
 
     @property
+    def _reach(self) -> float:
+        """Standard errors between zero and a difference that is found with `POWER`: 2.8 at one look."""
+        normal = NormalDist()
+        return normal.inv_cdf(1 - LEVEL / self.looks / 2) + normal.inv_cdf(POWER)
+
+    @property
     def detectable(self) -> float:
         """Smallest difference that as many tasks and runs would show with `POWER`."""
-        return float(_REACH * self.deviation / max(self.units, 1) ** 0.5)
+        return float(self._reach * self.deviation / max(self.units, 1) ** 0.5)
 
     def needed(self, threshold: float = 0.0) -> Needed | None:
         """Return the evidence that shows `mean` to differ from `threshold`; None where they are equal."""
         distance = abs(self.mean - threshold)
         if distance < 10**-_DIGITS:
             return None
-        units = max(FEWEST_TASKS, ceil((_REACH * self.deviation / distance) ** 2))
+        units = max(fewest_units(self.looks), ceil((self._reach * self.deviation / distance) ** 2))
         if self.unit == "runs":
             return Needed(ceil(units / max(self.runs, 1.0)), ceil(units / self.tasks))
         # Variance of a task's difference: that of its true difference, and its runs' noise.
         true = max(0.0, self.deviation**2 - self.noise / self.runs)
-        left = self.tasks * (distance / _REACH) ** 2 - true
+        left = self.tasks * (distance / self._reach) ** 2 - true
         runs = ceil(self.noise / left) if left > 0 and self.noise > 0 else None
         return Needed(units, runs)
 
@@ -204,12 +210,27 @@ def rewards_by_attempt(runs: Iterable[Attempt]) -> dict[str, list[float | None]]
     return found
 
 
+def fewest_units(looks: int = 1) -> int:
+    """Return the number of tasks, or of pairs of runs, below which no verdict is possible: 6 at one look.
+
+    With five, the most extreme of 2^5 sign patterns comes up by chance in 6% of cases.
+    """
+    return ceil(log2(2 * looks / LEVEL))
+
+
+FEWEST_TASKS = fewest_units()
+"""At one look."""
+
+
 def pair(
-    before: Rewards, after: Rewards, subsets: Mapping[str, Collection[str]] | None = None
+    before: Rewards,
+    after: Rewards,
+    subsets: Mapping[str, Collection[str]] | None = None,
+    looks: int = 1,
 ) -> Pairing:
     """Compare rewards task by task; what was not measured enters nothing. `subsets`: names to slugs of their tasks.
 
-    Runs are paired by place where a task has as many places on both sides: a pair of which one run was not measured is
+    `looks`: comparisons of one series, at least 1, of which this is one; the error rate of 5% is divided among them. Runs are paired by place where a task has as many places on both sides: a pair of which one run was not measured is
     left out.
     """
     found = {slug: _change(slug, before[slug], after.get(slug, ())) for slug in before}
@@ -218,12 +239,12 @@ def pair(
     for name, slugs in (subsets or {}).items():
         inside = [change for change in changes if change.slug in slugs]
         if inside:
-            parts.append(_difference(inside, name))
-    adjusted = holm([part.p_value for part in parts])
+            parts.append(_difference(inside, name, looks))
+    adjusted = holm([part.adjusted for part in parts])
     known = {change.slug for change in changes}
     return Pairing(
         changes=changes,
-        overall=_difference(changes, "all tasks") if changes else None,
+        overall=_difference(changes, "all tasks", looks) if changes else None,
         subsets=tuple(
             replace(part, adjusted=value) for part, value in zip(parts, adjusted, strict=True)
         ),
@@ -283,15 +304,16 @@ def _change(
     )
 
 
-def _difference(changes: Sequence[TaskChange], name: str) -> Difference:
+def _difference(changes: Sequence[TaskChange], name: str, looks: int) -> Difference:
     """Return the difference of some tasks, with resampled runs where tasks are too few."""
+    fewest = fewest_units(looks)
     ordered = sorted(changes, key=lambda change: change.slug)
-    unit: Literal["tasks", "runs"] = "tasks" if len(ordered) >= FEWEST_TASKS else "runs"
+    unit: Literal["tasks", "runs"] = "tasks" if len(ordered) >= fewest else "runs"
     values = [change.difference for change in ordered]
     if unit == "runs":
         values = [value for change in ordered for value in change.by_seed] or values
-    enough = len(values) >= FEWEST_TASKS
-    low, high, p_value = _resampled(tuple(values)) if enough else (None, None, 1.0)
+    enough = len(values) >= fewest
+    low, high, p_value = _resampled(tuple(values), looks) if enough else (None, None, 1.0)
     within = [variance(change.by_seed) for change in ordered if len(change.by_seed) > 1]
     return Difference(
         name=name,
@@ -301,39 +323,42 @@ def _difference(changes: Sequence[TaskChange], name: str) -> Difference:
         low=low,
         high=high,
         p_value=p_value,
-        adjusted=p_value,
+        adjusted=min(1.0, looks * p_value),
         unit=unit,
         deviation=stdev(values) if len(values) > 1 else 0.0,
         noise=fmean(within) if within else 0.0,
+        looks=looks,
     )
 
 
 @lru_cache(maxsize=10_000)
-def _resampled(values: tuple[float, ...]) -> tuple[float, float, float]:
-    """Return the interval of the mean and the two-sided p-value of zero; at least `FEWEST_TASKS` values.
+def _resampled(values: tuple[float, ...], looks: int) -> tuple[float, float, float]:
+    """Return the interval of the mean and the two-sided p-value of zero; at least `fewest_units(looks)` values.
 
     p of "at most x" is the share of subset means at or below x, the empty subset counted among them.
     """
-    means = np.sort(np.round(_subset_means(np.array(values)), _DIGITS))
+    resamples = min(RESAMPLES * looks, MOST_RESAMPLES)
+    means = np.sort(np.round(_subset_means(np.array(values), resamples), _DIGITS))
     total = len(means) + 1
-    tail = int(LEVEL / 2 * total) - 1
+    # Of more looks than resamples can tell apart, the interval is the whole range.
+    tail = max(0, int(LEVEL / looks / 2 * total) - 1)
     at_most, at_least = 1 + int(np.sum(means <= 0)), 1 + int(np.sum(means >= 0))
     p_value = min(1.0, 2 * min(at_most, at_least) / total)
     return float(means[tail]), float(means[-1 - tail]), p_value
 
 
-def _subset_means(values: Floats) -> Floats:
-    """Means of all non-empty subsets, or of `RESAMPLES` random ones."""
+def _subset_means(values: Floats, resamples: int) -> Floats:
+    """Means of all non-empty subsets, or of `resamples` random ones."""
     count = len(values)
-    if 2**count - 1 <= RESAMPLES:
+    if 2**count - 1 <= resamples:
         chosen = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
         exact: Floats = chosen @ values / chosen.sum(axis=1)
         return exact
     rng = np.random.default_rng(_SEED)
     chunk = max(1, _CELLS_AT_ONCE // count)
     means = []
-    for start in range(0, RESAMPLES, chunk):
-        chosen = rng.integers(0, 2, size=(min(chunk, RESAMPLES - start), count), dtype=np.int8)
+    for start in range(0, resamples, chunk):
+        chosen = rng.integers(0, 2, size=(min(chunk, resamples - start), count), dtype=np.int8)
         sizes = chosen.sum(axis=1, dtype=np.int64)
         means.append((chosen @ values)[sizes > 0] / sizes[sizes > 0])
     return np.concatenate(means)

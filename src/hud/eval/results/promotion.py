@@ -2,7 +2,8 @@
 
 A candidate is promoted where (1) the 95% interval of its difference from the head lies above `min_gain` over all tasks, and
 (2) in every critical subset it lies at or above `-max_regression`. All of these must hold, so their number does not raise
-the chance of a false promotion. Claims about subsets, that they got better or worse, are corrected by Holm's method.
+the chance of a false promotion. Claims about subsets, that they got better or worse, are corrected by Holm's method. A
+series of candidates, as a training run makes, has as many chances: its intervals are widened by Bonferroni's method.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 from hud.errors import UsageError
 from hud.eval.results.intervals import with_interval
-from hud.eval.results.pairing import FEWEST_TASKS, Difference, Needed, Pairing, Rewards, pair
+from hud.eval.results.pairing import LEVEL, Difference, Needed, Pairing, Rewards, fewest_units, pair
 
 MOST_VALUES = 20
 """Distinct values of a column up to which it makes subsets."""
@@ -33,11 +34,15 @@ class Gate:
     """Largest loss of mean reward that a critical subset may have."""
     critical: tuple[str, ...] = ()
     """Subsets that must not regress, as `COLUMN=VALUE`."""
+    looks: int = 1
+    """Comparisons of one series, at least 1, among which the chance of a false promotion is divided."""
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for conditions that contradict themselves."""
         if self.max_regression < 0:
             raise UsageError(f"max_regression is a loss, at least 0, not {self.max_regression:g}.")
+        if self.looks < 1:
+            raise UsageError(f"looks is a number of comparisons, at least 1, not {self.looks}.")
         for name in self.critical:
             column, equals, value = name.partition("=")
             if not (column and equals and value):
@@ -97,7 +102,7 @@ def decide(
     """Judge a candidate by the tasks that it and the head played. Raises `UsageError` for an empty critical subset."""
     gate, subsets = gate or Gate(), subsets or {}
     gate.check(subsets)
-    pairing = pair(head, candidate, subsets)
+    pairing = pair(head, candidate, subsets, gate.looks)
     if pairing.overall is None:
         why = "No task is recorded of both; compare them first."
         return Decision("unknown", (why,), (), pairing)
@@ -140,13 +145,15 @@ def subsets_of(columns: Mapping[str, Mapping[str, Any] | None]) -> dict[str, lis
 def measured(difference: Difference) -> str:
     """Format a difference with its interval and its number of tasks."""
     shown = with_interval(difference.mean, difference.low, difference.high, signed=True)
-    return f"{shown} on {difference.tasks} {'task' if difference.tasks == 1 else 'tasks'}"
+    share = f", at {1 - LEVEL / difference.looks:.2%}" if difference.looks > 1 else ""
+    return f"{shown} on {difference.tasks} {'task' if difference.tasks == 1 else 'tasks'}{share}"
 
 
 def evidence(difference: Difference, threshold: float = 0.0) -> str:
     """Say how many tasks or runs would tell a difference as large as the measured one from `threshold`."""
     if difference.low is None:
-        return f"{FEWEST_TASKS} tasks are the least, or as many pairs of runs on the same seeds."
+        fewest = fewest_units(difference.looks)
+        return f"{fewest} tasks are the least, or as many pairs of runs on the same seeds."
     found = difference.needed(threshold)
     if found is None:
         shown = difference.detectable

@@ -56,7 +56,9 @@ class Promotions:
         self.client, self.config, self.reporter = client, config, reporter
         self.model = config.model
         """The model whose head the gate guards; `config` trains its candidate."""
-        self.gate = Gate(config.min_gain, config.max_regression, tuple(config.critical))
+        self.gate = Gate(
+            config.min_gain, config.max_regression, tuple(config.critical), looks_of(config)
+        )
         self.subsets = subsets_of({task.slug: task.columns for task in held_out})
         self.decisions: list[dict[str, Any]] = []
         """Answers of the gate, oldest first."""
@@ -115,6 +117,12 @@ class Promotions:
             job: str = record["jobs"][1]
             return job
         return next((score.job_id for score in scores if score.step == 0), None)
+
+
+def looks_of(config: TrainConfig) -> int:
+    """Return the number of held-out scores of a whole run that the gate judges: all but the base's."""
+    every = config.eval_every or config.steps
+    return max(1, -(-config.steps // every))
 
 
 def _number(slug: str) -> int:
