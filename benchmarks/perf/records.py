@@ -48,7 +48,7 @@ def report(
         "peer": peer,
         "peer_value": _rounded(peer_value),
         "ratio": _rounded(ratio),
-        **_circumstances(),
+        **circumstances(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     print(line(record), flush=True)
@@ -87,7 +87,7 @@ def benchmark() -> str:
 
 
 @cache
-def _circumstances() -> dict[str, object]:
+def circumstances() -> dict[str, object]:
     """Return what every record of this process shares: commit and machine."""
     commit = _output("git", "-C", str(FOLDER), "rev-parse", "--short=9", "HEAD")
     changed = _output("git", "-C", str(FOLDER), "status", "--porcelain", "--", "../../src")

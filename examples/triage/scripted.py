@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator
 from hud.agents import ScriptedAgent
 from hud.trace import ChatMessage, Completion, ToolCall, ToolSpec, Trace
 
-Investigation = Generator[tuple[str, str], str, str]
-"""Yields (tool, service), is sent the tool's text, returns the answer."""
+Investigation = Generator[tuple[str, str | dict[str, str]], str, str]
+"""Yields a tool with a service's name, or with all of its arguments; is sent the tool's text, returns the answer."""
 
 CAUSES = ("certificate", "deploy", "flag", "index", "leak", "outage", "pool")
 PROBES = {
@@ -112,14 +112,15 @@ class Script:
         last = messages[-1]
         try:
             if last["role"] == "tool":
-                tool, service = self.running[id(trace)].send(last["content"])
+                tool, about = self.running[id(trace)].send(last["content"])
             else:
                 self.running[id(trace)] = self.begin(last["content"])
-                tool, service = next(self.running[id(trace)])
+                tool, about = next(self.running[id(trace)])
         except StopIteration as end:
             self.running.pop(id(trace))
             return Completion(content=end.value)
-        call = ToolCall(id=f"call_{next(self.calls)}", name=tool, arguments={"service": service})
+        arguments = about if isinstance(about, dict) else {"service": about}
+        call = ToolCall(id=f"call_{next(self.calls)}", name=tool, arguments=arguments)
         return Completion(tool_calls=[call], finish_reason="tool_calls")
 
 

@@ -12,6 +12,7 @@ TRIAGE = Path(__file__).parents[2] / "examples" / "triage"
 sys.path.insert(0, str(TRIAGE))
 
 import scripted  # noqa: E402
+import team_scripted  # noqa: E402
 import world  # noqa: E402
 
 
@@ -127,3 +128,14 @@ async def test_tools_answer_about_services_that_do_not_exist(train):
     assert len(heard) == 7
     assert not any(result.is_error for result in heard.values())
     assert heard["get_stack_trace"].text == "no errors"
+
+
+async def test_a_team_of_experts_solves_every_incident_and_apprentices_some():
+    tasks = some(Taskset.from_file(TRIAGE / "team_tasks.py"), 70)
+    assert {run.reward for run in (await play(tasks, team_scripted.agent)).runs} == {1.0}
+    assert {run.reward for run in (await play(tasks, ScriptedAgent(lambda run: ""))).runs} == {0.0}
+    team = team_scripted.apprentices()
+    beginner = team["lead"]
+    assert 0.6 < (await play(tasks, beginner)).reward < 0.9
+    beginner.subagents = {"ask_tracer": team["tracer"], "ask_prober": team["prober"]}
+    assert 0.05 < (await play(tasks, beginner)).reward < 0.5

@@ -1,0 +1,127 @@
+"""Rollouts to a held-out score on the demo's incidents: `curriculum = "signal"` against uniform draws; prints a table of docs/gains.md.
+
+    python benchmarks/curriculum.py [--folder FOLDER]       less than an hour on two cores; goes on where it stopped
+
+One warmed-up policy, made as the demo makes it, is forked for every seed and curriculum. Training ends at the first held-out
+score of the last of `TARGETS` or more; rollouts of held-out scores are not counted. Incidents carry columns that say their cause
+and how many calls lie between symptom and cause. Updates curriculum.json beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "triage"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
+
+import world
+from demo import GRPO, TEACHER, Demo, Progress
+from records import circumstances
+
+from gain_tables import curricula
+from hud import Taskset
+from hud.client import connect
+from hud.eval import StopSignal
+from hud.train.config import TrainConfig
+from hud.train.loop import train
+from hud.train.monitoring.progress import Reporter, Score
+
+RECORD = Path(__file__).with_suffix(".json")
+SEEDS = range(5)
+CURRICULA = ("uniform", "signal")
+TARGETS = (0.8, 0.9, 0.95)
+STEPS = 60
+"""A run that has not reached a target by then counts with all its rollouts."""
+EVERY = 2
+"""Steps between held-out scores."""
+
+
+class UntilTarget(Reporter):
+    """Asks a training run to stop at the last target."""
+
+    def __init__(self) -> None:
+        self.stop = StopSignal()
+
+    def scored(self, score: Score) -> None:
+        if score.mean >= TARGETS[-1]:
+            self.stop.request()
+
+
+async def played(curriculum: str, seed: int, tasks: Taskset, held_out: Taskset) -> dict[str, Any]:
+    """Train a fork of the warmed-up policy to the last target, and return what it took to each."""
+    name = f"{curriculum}-{seed}"
+    client = connect()
+    if all(one["model_name"] != name for one in (await client.get("/v2/models"))["items"]):
+        await client.post("/v2/models/fork", {"source_model_id": TEACHER, "name": name})
+    until = UntilTarget()
+    settings = {**GRPO, "model": name, "steps": STEPS, "seed": seed, "eval_every": EVERY}
+    config = TrainConfig(**settings, curriculum=curriculum)
+    report = await train(config, tasks=tasks, held_out=held_out, reporter=until, stop=until.stop)
+    groups = [int(row["metrics"]["groups_drawn:sum"]) for row in report.history]
+    empty = sum(row["metrics"]["groups_without_spread:sum"] for row in report.history)
+    reached = {
+        target: next((one.step for one in report.scores if one.mean >= target), len(groups))
+        for target in TARGETS
+    }
+    return {
+        "curriculum": curriculum,
+        "seed": seed,
+        "rollouts": {
+            str(target): sum(groups[:steps]) * config.group for target, steps in reached.items()
+        },
+        "without_signal": round(empty / sum(groups), 4),
+        "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
+    }
+
+
+def with_kind(tasks: Taskset) -> Taskset:
+    """Return the incidents with columns of what makes them hard."""
+
+    def kind(seed: int) -> dict[str, Any]:
+        case = world.incident(seed, False)
+        return {"cause": case.cause, "links": len(case.chain)}
+
+    return Taskset(
+        tasks.name,
+        [task.model_copy(update={"columns": kind(task.args["seed"])}) for task in tasks],
+    )
+
+
+async def measure(folder: Path) -> dict[str, Any]:
+    """Return the record of all runs; one that stopped on its way goes on from there."""
+    demo = Demo(Progress(folder, seed=0, steps=STEPS, zero_advantages=False))
+    if not (folder / "taught").exists():
+        for phase in (demo.record_apprentice, demo.create, demo.teach):
+            await phase()
+        (folder / "taught").touch()
+    tasks = with_kind(demo.tasks)
+    runs = []
+    for seed in SEEDS:
+        for curriculum in CURRICULA:
+            runs.append(await played(curriculum, seed, tasks, demo.held_out))
+            print(json.dumps(runs[-1]), flush=True)
+    return {**circumstances(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "runs": runs}
+
+
+def main() -> None:
+    """Read the command line, measure, record, and print the table."""
+    parser = argparse.ArgumentParser(description="Rollouts to a held-out score, by curriculum.")
+    parser.add_argument("--folder", type=Path, default=Path(".curriculum"))
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["HUD_HOME"] = str((folder / "home").resolve())
+    os.environ.pop("HUD_API_URL", None)
+    record = asyncio.run(measure(folder))
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    print(curricula(record))
+
+
+if __name__ == "__main__":
+    main()

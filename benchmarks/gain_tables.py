@@ -1,0 +1,100 @@
+"""Tables of docs/gains.md from the records that gains.py, incident_gains.py and curriculum.py write.
+
+python benchmarks/gain_tables.py       prints them
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from hud.eval.results.intervals import clustered_interval, with_interval
+from hud.eval.results.pairing import Rewards, pair
+
+FOLDER = Path(__file__).parent
+T = 2.776
+"""Student's t at 97.5% with four degrees of freedom: the curricula have five seeds."""
+
+
+def reasoning_gym(records: Mapping[str, dict[str, Any]]) -> str:
+    """Return a line for each record, with differences from the base paired by task."""
+    lines = [
+        "| family | most frequent answer | base | null run | trained | trained - base | null - base |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, record in sorted(records.items()):
+        sides: dict[str, Rewards] = record["rewards"]
+        policies = [shown(sides[one]) for one in ("constant", "base", "null", "trained")]
+        gains = [compared(sides["base"], sides[one]) for one in ("trained", "null")]
+        lines.append(f"| {name} | {' | '.join([*policies, *gains])} |")
+    return "\n".join(lines)
+
+
+def incidents(record: dict[str, Any]) -> str:
+    """Return a line for each side, and one for their difference, paired by incident."""
+    sides: dict[str, Rewards] = record["rewards"]
+    lines = [
+        "| who | base | null run | trained | trained - base | null - base |",
+        "|---|---|---|---|---|---|",
+    ]
+    for policy, name in (("flat", "flat"), ("lead", "hierarchical")):
+        forms = [sides[policy + form] for form in ("-base", "-null", "")]
+        gains = [compared(forms[0], forms[2]), compared(forms[0], forms[1])]
+        lines.append(f"| {name} | {' | '.join([*map(shown, forms), *gains])} |")
+    between = [
+        compared(sides[f"flat{form}"], sides[f"lead{form}"]) for form in ("-base", "-null", "")
+    ]
+    lines.append(f"| hierarchical - flat | {' | '.join(between)} | | |")
+    return "\n".join(lines)
+
+
+def curricula(record: dict[str, Any]) -> str:
+    """Return the table of a record: a line for each target, and the difference paired by seed."""
+    lines = [
+        "| held-out reward | uniform, by seed | signal, by seed | uniform | signal | difference, 95% |",
+        "|---|---|---|---|---|---|",
+    ]
+    for target in record["runs"][0]["rollouts"]:
+        sides = [
+            [one["rollouts"][target] for one in record["runs"] if one["curriculum"] == curriculum]
+            for curriculum in ("uniform", "signal")
+        ]
+        differences = [signal - uniform for uniform, signal in zip(*sides, strict=True)]
+        mean, reach = fmean(differences), T * stdev(differences) / len(differences) ** 0.5
+        cells = [" ".join(f"{one:,}" for one in side) for side in sides]
+        cells += [f"{fmean(side):,.0f}" for side in sides]
+        spread = f"{mean:+,.0f} [{mean - reach:+,.0f}, {mean + reach:+,.0f}]"
+        lines.append(f"| {target} | {' | '.join(cells)} | {spread} |")
+    return "\n".join(lines)
+
+
+def shown(rewards: Rewards) -> str:
+    """Return mean and 95% interval over tasks."""
+    clusters = [[one for one in earned if one is not None] for earned in rewards.values()]
+    interval = clustered_interval(clusters)
+    mean = sum(map(sum, clusters)) / sum(map(len, clusters))
+    return with_interval(mean, interval and interval.low, interval and interval.high)
+
+
+def compared(before: Rewards, after: Rewards) -> str:
+    """Return the mean difference, paired by task, and its 95% interval."""
+    overall = pair(before, after).overall
+    assert overall is not None
+    return with_interval(overall.mean, overall.low, overall.high, signed=True)
+
+
+def tables() -> dict[str, str]:
+    """Return the table of each record that is there, by the record's name."""
+    makers = {"gains": reasoning_gym, "incidents": incidents, "curriculum": curricula}
+    return {
+        name: make(json.loads((FOLDER / f"{name}.json").read_text()))
+        for name, make in makers.items()
+        if (FOLDER / f"{name}.json").exists()
+    }
+
+
+if __name__ == "__main__":
+    print("\n\n".join(tables().values()))

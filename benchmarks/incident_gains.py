@@ -1,0 +1,172 @@
+"""Flat against hierarchical on incidents, trained from small random models; a reduced form of the incident lab.
+
+    python benchmarks/incident_gains.py        less than an hour on two cores
+
+The lab's incidents (examples/incident_lab: 109 tools, records of 50 KiB) are beyond policies of a million parameters. These are
+the demo's (examples/triage): six services, seven causes, seven tools, made from seeds. One policy has all tools, or a lead has a
+tracer and a prober, who are trained first, each on tasks of its own, and frozen while the lead learns. Every policy first imitates
+an apprentice with the same bad habits; both sides take `STEPS` optimizer steps in all. The null runs do the same with every
+advantage zeroed, on seeds of their own. Updates incidents.json beside this file, and prints a table of docs/gains.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "triage"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
+
+import env as flat_desk
+import scripted
+import team
+import team_scripted
+from records import circumstances
+
+from gain_tables import incidents as table
+from gain_tables import shown
+from gains import SPOKEN_RUNS, Lines
+from hud import Task, Taskset
+from hud.agents import Agent
+from hud.client import connect
+from hud.eval import Job
+from hud.eval.results.pairing import Rewards, rewards_by_attempt
+from hud.train.config import SubagentConfig, TrainConfig
+from hud.train.loop import train
+from hud.train.monitoring.scoring import play
+from hud.train.supervised.corpus import texts_of_messages
+from hud.train.supervised.recorded_runs import conversation_of
+from hud.train.supervised.warm_up import warm_up
+
+RECORD = Path(__file__).with_name("incidents.json")
+TRAIN, HELD_OUT = 1400, 140
+GROUP = 2
+"""Runs of each held-out incident."""
+SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3}
+STEPS = 24
+ORDER = ("tracer", "prober", "lead")
+"""Subagents first; each takes a third of the steps."""
+POLICIES = ("flat", *ORDER)
+SUBAGENTS = {"ask_tracer": "tracer", "ask_prober": "prober"}
+GRPO: dict[str, Any] = {
+    "group": 8,
+    "tasks_per_step": 8,
+    "lr": 1e-3,
+    "warmup_steps": 2,
+    "loss_config": {"token_mean": 1.0},
+    "max_grad_norm": 1.0,
+    "max_tokens": 40,
+    "eval_group": GROUP,
+    "keep": 1,
+}
+
+
+def incidents(policy: str, *, held_out: bool) -> Taskset:
+    """Return a policy's tasks of one split."""
+    makers = {
+        "flat": lambda seed: flat_desk.diagnose(seed=seed, held_out=held_out),
+        "tracer": lambda seed: team.traced(seed, held_out),
+        "prober": lambda seed: team.probed(seed, held_out),
+        "lead": lambda seed: team.diagnose(seed=seed, held_out=held_out),
+    }
+
+    def task(seed: int) -> Task:
+        return makers[policy](seed).model_copy(update={"slug": f"incident-{seed:04d}"})
+
+    return Taskset(policy, [task(seed) for seed in range(HELD_OUT if held_out else TRAIN)])
+
+
+async def make_base(policy: str, apprentice: Agent, seed: int) -> None:
+    """Make a model that imitates an apprentice, `POLICY-base`, and its forks `POLICY` and `POLICY-null`."""
+    job = await Job.start(f"apprentice {policy}")
+    await incidents(policy, held_out=False).run(apprentice, job=job)
+    await job.finish()
+    spoken = [conversation_of(run.trace) for run in job.runs[:SPOKEN_RUNS]]
+    texts = [text for messages in spoken for text in texts_of_messages(messages)]
+    base, client = f"{policy}-base", connect()
+    body = {"name": base, "texts": texts, "seed": seed, "sizes": SIZES}
+    await client.post("/v2/models/create", body)
+    taught = await warm_up(base, job.runs, seed=seed, batch=4, lr=2e-3)
+    print(f"{policy}: apprentice {job.reward:.3f}, loss {taught.last_loss:.3f}", flush=True)
+    for name in (policy, f"{policy}-null"):
+        await client.post("/v2/models/fork", {"source_model_id": base, "name": name})
+
+
+def config_of(policy: str, form: str, seed: int) -> TrainConfig:
+    """Return the configuration of a policy in one form: `-base`, `-null` or the trained one, ''."""
+    tools = SUBAGENTS if policy == "lead" else {}
+    return TrainConfig(
+        model=policy + form,
+        steps=STEPS if policy == "flat" else STEPS // len(ORDER),
+        zero_advantages=form == "-null",
+        seed=seed + 1000 if form == "-null" else seed,
+        subagents={tool: SubagentConfig(model=model + form) for tool, model in tools.items()},
+        **GRPO,
+    )
+
+
+async def measure(seed: int) -> dict[str, Any]:
+    """Return the record: rewards on the held-out incidents, flat and hierarchical, by form."""
+    started = perf_counter()
+    apprentices = {"flat": scripted.apprentice(seed), **team_scripted.apprentices(seed)}
+    for policy in POLICIES:
+        await make_base(policy, apprentices[policy], seed)
+    rollouts: dict[str, int] = {}
+    for form in ("", "-null"):
+        for policy in POLICIES:
+            print(f"{policy}{form}", flush=True)
+            config = config_of(policy, form, seed)
+            report = await train(config, tasks=incidents(policy, held_out=False), reporter=Lines())
+            drawn = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
+            rollouts[config.model] = int(drawn) * config.group
+    rewards: dict[str, Rewards] = {}
+    for policy in ("flat", "lead"):
+        for form in ("-base", "-null", ""):
+            config = config_of(policy, form, seed)
+            model = await connect().get("/v2/models/resolve", params={"model": config.model})
+            head = model["head_checkpoint_id"] or "base"
+            job = await play(config, head, incidents(policy, held_out=True))
+            rewards[config.model] = rewards_by_attempt(job.runs)
+            print(f"{config.model}: {shown(rewards[config.model])}", flush=True)
+    return {
+        "seed": seed,
+        "steps": STEPS,
+        "rollouts": rollouts,
+        "minutes": round((perf_counter() - started) / 60, 1),
+        **circumstances(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "rewards": {
+            name: {slug: [round(one or 0.0, 4) for one in earned] for slug, earned in found.items()}
+            for name, found in rewards.items()
+        },
+    }
+
+
+def main() -> None:
+    """Read the command line, measure, record, and print the table."""
+    parser = argparse.ArgumentParser(description="Flat against hierarchical, before and after.")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path, default=RECORD)
+    options = parser.parse_args()
+    os.environ.pop("HUD_API_URL", None)
+    # A store of its own, which is deleted: a measurement leaves its record, and nothing else.
+    home = os.environ["HUD_HOME"] = tempfile.mkdtemp(prefix="incidents-")
+    try:
+        record = asyncio.run(measure(options.seed))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    options.record.write_text(json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n")
+    print(table(record))
+
+
+if __name__ == "__main__":
+    main()

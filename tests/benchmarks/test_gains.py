@@ -1,0 +1,43 @@
+"""docs/gains.md shows the records of `benchmarks/`, and a family is measured from a random model to its record."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from tests.benchmarks.played import installed
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "gains.md").read_text()
+
+
+def script(name, monkeypatch):
+    """Import a script of `benchmarks/`, which finds the modules beside it."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / f"benchmarks/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_shows_the_tables_of_the_records(monkeypatch):
+    tables = script("gain_tables", monkeypatch).tables()
+    assert {"gains", "curriculum"} <= set(tables)
+    assert [name for name, table in tables.items() if table not in PAGE] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_family_is_measured_from_a_random_model_to_its_record(tmp_path, monkeypatch):
+    installed("reasoning-gym/coin_flip")
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    gains = script("gains", monkeypatch)
+    monkeypatch.setitem(gains.FAMILIES, "coin_flip", gains.Family(steps=1, epochs=1, max_tokens=8))
+    monkeypatch.setattr(gains, "SIZES", {"vocab_size": 512, "hidden": 32, "layers": 1})
+    record = await gains.measure("coin_flip", seed=0)
+    assert set(record["rewards"]) == {"constant", "base", "null", "trained"}
+    assert {len(one) for one in record["rewards"].values()} == {len(record["rewards"]["base"])}
+    assert record["steps"] == 1
+    assert "| coin_flip |" in gains.reasoning_gym({"coin_flip": record})
