@@ -86,7 +86,6 @@ class Family:
 
 FAMILIES = {
     "aiw": Family(),
-    "game_of_life_halting": Family(steps=30),
     "knights_knaves": Family(steps=100, solved=0.8, epochs=3, max_tokens=40),
     "syllogism": Family(),
 }
