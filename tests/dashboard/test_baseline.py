@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
+from tests.benchmarks.played import installed
 from tests.dashboard.conftest import sign_in
 
 from hud.errors import UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.baseline import sitting as sittings
+from hud.platform.baseline.benchmarks import offer, results
 from hud.platform.baseline.screen import screen_arguments
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
 from hud.platform.environments import reports
@@ -388,3 +390,20 @@ def test_clicks_and_keys_on_a_page_become_a_computers_actions(form, arguments):
 def test_clicks_beside_the_screen_are_refused(form):
     with pytest.raises(UsageError):
         screen_arguments(COMPUTER, form)
+
+
+async def test_a_benchmark_is_offered_and_what_people_did_is_read_back(web, platform, tmp_path):
+    benchmark = installed("bfcl-multi-turn")
+    tasks = benchmark.tasks().filter(["multi_turn_base_3"])
+    since = datetime.now(UTC)
+    offered = offer(platform.store, tmp_path, tasks.name, tasks)
+    assert offer(platform.store, tmp_path, tasks.name, tasks) == offered, "once, whenever asked for"
+    place = await begin(web, offered, "multi_turn_base_3")
+    shown = await until(web, place, "playing")
+    assert {"reply", "cd"} <= {tool["name"] for tool in shown["tools"]}
+    assert (await web.post(f"{place}/answer", data={"answer": "Done."})).status_code == 303
+    await until(web, place, "over")
+    (result,) = results(platform.store, benchmark, offered, "ab", since)
+    assert (result.task, result.person, result.reward) == ("multi_turn_base_3", "ab", 0.0)
+    assert (result.collected, result.version) == ("dashboard", benchmark.package.version)
+    assert results(platform.store, benchmark, offered, "ab", datetime.now(UTC)) == []

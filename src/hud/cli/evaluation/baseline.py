@@ -50,8 +50,20 @@ def command() -> None:
     show_default=True,
     help="Tasks to do, those first that the fewest people did.",
 )
-def record(benchmark: str, split: str, task_ids: str | None, person: str | None, most: int) -> None:
-    """Do tasks of BENCHMARK yourself, at this terminal, and add your results to its baseline."""
+@click.option("--dashboard", is_flag=True, help="Do them in the browser; Ctrl-C here ends it.")
+@click.option("--no-browser", is_flag=True, help="With --dashboard: print the address alone.")
+@click.option("--port", default=0, help="With --dashboard: its port.  [default: a free one]")
+def record(
+    benchmark: str,
+    split: str,
+    task_ids: str | None,
+    person: str | None,
+    most: int,
+    dashboard: bool,
+    no_browser: bool,
+    port: int,
+) -> None:
+    """Do tasks of BENCHMARK yourself, at this terminal or in the browser, and add your results to its baseline."""
     import asyncio
 
     from hud.agents import HumanAgent
@@ -68,7 +80,11 @@ def record(benchmark: str, split: str, task_ids: str | None, person: str | None,
     click.echo(
         f"{len(left)} tasks of {tasks.name}, recorded for {who!r}.\n{recording.INSTRUCTIONS}"
     )
-    asyncio.run(recording.record_person(chosen, left, HumanAgent(), who, _say_result))
+    if dashboard:
+        for result in _at_dashboard(chosen, left, who, port, not no_browser):
+            _say_result(result)
+    else:
+        asyncio.run(recording.record_person(chosen, left, HumanAgent(), who, _say_result))
     click.echo(f"Results: {own_path(benchmark)} · Next: hud baseline show {benchmark}")
 
 
@@ -134,6 +150,39 @@ def _tasks(name: str, split: str, task_ids: str | None) -> tuple[Benchmark, Task
 
     found = benchmark(name)
     return found, chosen(found.tasks(split), task_ids, True)
+
+
+def _at_dashboard(
+    benchmark: Benchmark, tasks: Taskset, person: str, port: int, opened: bool
+) -> list[PersonResult]:
+    """Serve tasks at the dashboard until Ctrl-C, and keep the results; returns them."""
+    from datetime import UTC, datetime
+
+    from hud import settings
+    from hud.benchmarks.baseline.recording import add_results
+    from hud.errors import UsageError
+    from hud.platform.baseline.benchmarks import offer, results
+    from hud.platform.config import PlatformConfig
+    from hud.platform.local_server import view
+    from hud.platform.store import Store
+
+    now = settings.load()
+    if not now.embedded:
+        raise UsageError(f"--dashboard is that of this machine; unset HUD_API_URL ({now.api_url}).")
+    store = Store.open(now.home, now.database_url)
+    since = datetime.now(UTC)
+    taskset = offer(store, now.home, tasks.name, tasks)
+
+    def announce(url: str) -> None:
+        address = url.replace("/?", f"/baseline/{taskset}?")
+        click.echo(f"The tasks: {address}\nThe address works once, for one browser. Stop: Ctrl-C")
+        if opened:
+            click.launch(address)
+
+    view(PlatformConfig(home=now.home, database=now.database_url), port, announce)
+    found = results(store, benchmark, taskset, person, since)
+    add_results(benchmark, found)
+    return found
 
 
 def _say_result(result: PersonResult) -> None:
