@@ -61,8 +61,8 @@ def main(names: list[str]) -> None:
                 continue
             if name.startswith("preset "):
                 kind = name.removeprefix("preset ")
-                init = ["hud.cli.main", "init", f"{made}/{kind}", "--preset", kind]
-                subprocess.run([sys.executable, "-m", *init], check=True, capture_output=True)
+                init = [sys.executable, "-m", "hud.cli.main", "init", kind, "--preset", kind]
+                subprocess.run(init, cwd=made, check=True, capture_output=True)
             found = audited(arguments)
             rows = found["tasks"]
             assert isinstance(rows, list)

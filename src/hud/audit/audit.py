@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from hud.audit.exploits import (
     DUMP,
     EXPLOITS,
-    GUESS,
     REACHED,
     REPLAY,
     SKIPPED,
@@ -19,7 +18,7 @@ from hud.audit.exploits import (
 from hud.audit.findings import Observed, declared_exceptions, findings_of, without_signal
 from hud.audit.knowledge import Knowledge, Solution
 from hud.audit.reach import Canary
-from hud.audit.report import FLOOR, AuditReport, TaskAudit, with_chance_level
+from hud.audit.report import FLOOR, AuditReport, TaskAudit, with_luck_removed
 from hud.eval.scheduler import StopSignal
 from hud.trace.recording.recorder import NullRecorder
 
@@ -80,7 +79,7 @@ class Audit:
     def report(self) -> AuditReport:
         """Return what is known so far."""
         templates = {slug: (task.env, task.id) for slug, task in self.tasks.items()}
-        rewards = with_chance_level(self.rewards, templates, GUESS)
+        rewards = with_luck_removed(self.rewards, templates)
         audits = [
             TaskAudit(
                 slug=slug,

@@ -7,10 +7,13 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
+from hud.eval.results.intervals import clustered_interval
+
 FLOOR = 0.05
 """Reward without the work that a task may give."""
+GUESS, FORMAT = "guess", "format"
 ENOUGH = 8
-"""Tasks of a template from which on its chance level is measured."""
+"""Tasks of a template from which on the mean of other tasks' answers is measured."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class TaskAudit:
     slug: str
     label: str
     rewards: Mapping[str, float]
-    """Reward of each exploit that was measured; that of `guess` is the mean over the task's template."""
+    """Reward of each exploit that was measured; those of `guess` and `format` are of all tasks of the template."""
     floor: float
     """Reward without the work that is allowed: the audit's floor, or the chance level that the task declares."""
     solved: float | None = None
@@ -129,24 +132,27 @@ class AuditReport:
         }
 
 
-def with_chance_level(
-    rewards: Mapping[str, Mapping[str, float]], templates: Mapping[str, object], guess: str
+def with_luck_removed(
+    rewards: Mapping[str, Mapping[str, float]], templates: Mapping[str, object]
 ) -> dict[str, dict[str, float]]:
-    """Return rewards by task and exploit, those of `guess` as the mean over a template.
+    """Return rewards by task and exploit, those of other tasks' answers as what they earn on all tasks of a template.
 
-    A guess is right by luck on some task; the reward that it earns is its mean. With fewer than `ENOUGH` tasks the mean says
-    nothing, and is left out.
+    `guess` and `format` are right by luck on some task: their reward is the low end of the 95% interval of the mean. With
+    fewer than `ENOUGH` tasks the mean says nothing; `guess` is then left out.
     """
-    guesses: dict[object, list[float]] = {}
-    for slug, earned in rewards.items():
-        if guess in earned:
-            guesses.setdefault(templates[slug], []).append(earned[guess])
-    levels = {template: fmean(of) for template, of in guesses.items() if len(of) >= ENOUGH}
-    found = {}
-    for slug, earned in rewards.items():
-        others = {name: reward for name, reward in earned.items() if name != guess}
-        level = levels.get(templates[slug])
-        found[slug] = others if level is None or guess not in earned else {**others, guess: level}
+    found = {slug: dict(earned) for slug, earned in rewards.items()}
+    for name in (GUESS, FORMAT):
+        played: dict[object, list[str]] = {}
+        for slug, earned in rewards.items():
+            if name in earned:
+                played.setdefault(templates[slug], []).append(slug)
+        for slugs in played.values():
+            level = clustered_interval([[rewards[slug][name]] for slug in slugs])
+            for slug in slugs:
+                if len(slugs) >= ENOUGH and level is not None:
+                    found[slug][name] = level.low
+                elif name == GUESS:
+                    del found[slug][name]
     return found
 
 

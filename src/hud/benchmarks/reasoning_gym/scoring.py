@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 
 from reasoning_gym.utils import extract_answer
 
@@ -15,15 +16,17 @@ from hud.environment.processes.worker_threads import in_thread
 SECONDS = 20.0
 """Limit of scoring one answer; sympy's simplification of an agent's expression may take for ever."""
 
-_CHECKS = {
+_CHECKS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"), is_plain),
     **dict.fromkeys(
         ("intermediate_integration", "polynomial_multiplication", "simple_integration"),
         is_expression,
     ),
     **dict.fromkeys(("countdown", "puzzle24"), is_arithmetic),
+    # The package's scorer skips what is no move, so that it finds a solution in any text.
+    "sokoban": re.compile(r"[LDUR]+", re.IGNORECASE).fullmatch,
 }
-"""Generators whose scorer evaluates the answer as Python, and what it may evaluate."""
+"""Generators whose scorer evaluates the answer as Python, or takes too much, and what answers may be."""
 
 
 async def score(generator: str, split: Split, index: int, text: str) -> tuple[float, str | None]:
