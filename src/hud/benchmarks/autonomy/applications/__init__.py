@@ -1,8 +1,8 @@
 """The web applications, by name."""
 
-from hud.benchmarks.autonomy.applications import tickets
+from hud.benchmarks.autonomy.applications import calendar, tickets, webmail, wiki
 from hud.benchmarks.autonomy.web.application import WebApplication
 
 WEB: dict[str, WebApplication] = {
-    application.name: application for application in (tickets.application,)
+    module.application.name: module.application for module in (tickets, webmail, calendar, wiki)
 }

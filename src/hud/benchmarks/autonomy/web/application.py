@@ -109,7 +109,7 @@ def _script(application: WebApplication, kind: Kind) -> Script:
             await hands.click("Sign in")
         assert kind.solve is not None
         await kind.solve(hands, application.goal(kind.name, seed).plan)
-        run.trace.extra["moves"] = hands.moves
+        run.trace.extra["script_steps"] = hands.steps
 
     return script
 

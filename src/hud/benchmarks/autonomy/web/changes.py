@@ -1,7 +1,8 @@
 """Changes between two states of a database, as a multiset that does not depend on the ids of new rows.
 
-Tables have an integer primary key `id`, or none. A row that was there is known by its id; a row that was added is
-known by its content, in which a reference to another added row is replaced by that row's content.
+Tables have a primary key `id INTEGER PRIMARY KEY AUTOINCREMENT`, which is never used again, or none. A row that was
+there is known by its id; a row that was added is known by its content, in which a reference to another added row is
+replaced by that row's content.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class Hands:
 
     def __init__(self, screen: CDPClient) -> None:
         self.screen = screen
-        self.moves = 0
-        """Number of actions of an agent: a click, a text typed, an option chosen."""
+        self.steps = 0
+        """Number of clicks, of fields filled and of options chosen."""
 
     async def click(self, text: str, within: str | None = None) -> None:
         """Click the link, button or label of this text; `within` is in the text of its row, item, article or fieldset."""
@@ -55,7 +55,6 @@ class Hands:
             await self.screen.key_down(press)
         for press in (letter, control):
             await self.screen.key_up(press)
-        self.moves += 1
         if text:
             await self.screen.type_text(text)
         else:
@@ -65,7 +64,7 @@ class Hands:
     async def choose(self, label: str, option: str, within: str | None = None) -> None:
         """Choose an option of a list, by typing how it begins."""
         await self._find("field", label, within)
-        self.moves += 2
+        self.steps += 1
         await self.screen.type_text(option)
         if await self.screen.evaluate(_CHOSEN) != option:
             raise EnvironmentFault(f"{label!r} has no option {option!r}.")
@@ -80,7 +79,7 @@ class Hands:
         raise EnvironmentFault(f"{await self.screen.url()} has {place} times {text!r}{where}.")
 
     async def _press(self, place: dict[str, Any]) -> None:
-        self.moves += 1
+        self.steps += 1
         await self.screen.move((place["x"], place["y"]))
         await self.screen.mouse_down("left")
         await self.screen.mouse_up("left")

@@ -34,6 +34,13 @@ def insert_people(db: sqlite3.Connection, random: Random, count: int) -> list[in
     ]
 
 
+def agent_id(db: sqlite3.Connection) -> int:
+    """Return the id of the user that the agent works as."""
+    (found,) = db.execute("SELECT id FROM users WHERE login = ?", (AGENT.login,)).fetchone()
+    number: int = found
+    return number
+
+
 def _password(random: Random) -> str:
     """Draw a password."""
     return f"{random.choice(_WORDS)}-{random.choice(_WORDS)}-{random.randrange(100, 1000)}"

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from hud.benchmarks.autonomy.web.application import TODAY, Goal, Kind
-from hud.benchmarks.autonomy.web.people import AGENT
+from hud.benchmarks.autonomy.web.people import agent_id
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _release(db: sqlite3.Connection, random: Random) -> Goal:
             after.execute("UPDATE tickets SET priority = 'urgent' WHERE title = ?", (one,))
         notes = insert(
             after, "tickets", component_id=component, title=title, body=NOTES, status="open", priority="high",
-            milestone="2.4", assignee_id=owner, reporter_id=_agent(after), opened=TODAY.isoformat(),
+            milestone="2.4", assignee_id=owner, reporter_id=agent_id(after), opened=TODAY.isoformat(),
         )  # fmt: skip
         insert(after, "labels", ticket_id=notes, name="docs")
 
@@ -210,7 +210,7 @@ def _handover(db: sqlite3.Connection, random: Random) -> Goal:
         for title in titles:
             (ticket,) = after.execute("SELECT id FROM tickets WHERE title = ?", (title,)).fetchone()
             update(after, "tickets", ticket, status="open", assignee_id=user)
-            insert(after, "comments", ticket_id=ticket, author_id=_agent(after), body=remark)
+            insert(after, "comments", ticket_id=ticket, author_id=agent_id(after), body=remark)
 
     return Goal(
         f"{leaver} leaves. Hand every ticket that is in progress and assigned to {leaver} over to {heir}: set it back to "
@@ -248,7 +248,7 @@ def _incident(db: sqlite3.Connection, random: Random) -> Goal:
     body = f"Customers reported it {random.randrange(3, 40)} times."
 
     def apply(after: sqlite3.Connection) -> None:
-        values = {"status": "open", "reporter_id": _agent(after), "opened": TODAY.isoformat()}
+        values = {"status": "open", "reporter_id": agent_id(after), "opened": TODAY.isoformat()}
         outage = insert(
             after, "tickets", component_id=main["id"], title=title, body=body, priority="urgent",
             assignee_id=main["owner_id"], **values,
@@ -290,13 +290,6 @@ async def _do_incident(hands: Hands, plan: Any) -> None:
         await hands.choose("Assignee", owner)
         await hands.fill("Part of", number)
         await hands.click("Save ticket")
-
-
-def _agent(db: sqlite3.Connection) -> int:
-    """Id of the user that the agent works as."""
-    (found,) = db.execute("SELECT id FROM users WHERE login = ?", (AGENT.login,)).fetchone()
-    number: int = found
-    return number
 
 
 def _project(db: sqlite3.Connection, random: Random) -> str:
