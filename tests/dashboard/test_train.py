@@ -388,6 +388,7 @@ async def test_a_crash_shows_its_sentence(platform, web, folder):
     assert "Traceback" not in page.text
 
 
+@pytest.mark.slow
 async def test_a_server_that_stops_leaves_a_run_that_can_be_resumed(platform, folder):
     make_model(platform)
     async with browse(platform.app) as web, platform.app.router.lifespan_context(platform.app):

@@ -172,6 +172,7 @@ def many_steps(run):
     run.trace.content = "3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["local", "tcp"])
 async def test_what_an_agent_records_beside_its_answer_does_not_void_the_run(where):
     async with listening() as remote:

@@ -196,6 +196,7 @@ class Listener(Reporter):
         self.notes.append(text)
 
 
+@pytest.mark.slow
 async def test_a_converged_policy_finishes_and_keeps_its_head(home):
     heard = Listener()
     config = TrainConfig(model="m", **{**SMALL, "steps": 20})
@@ -254,6 +255,7 @@ async def test_the_same_configuration_goes_on_and_a_finished_run_is_not_repeated
     assert third.first_step == 0
 
 
+@pytest.mark.slow
 async def test_a_head_that_was_moved_away_begins_a_new_run(home):
     stop = StopSignal()
 

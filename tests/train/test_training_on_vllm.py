@@ -135,6 +135,7 @@ async def test_moving_the_head_moves_the_servers(home):
         assert (await policy().sample(PROMPT, FEW)).version is None
 
 
+@pytest.mark.slow
 async def test_weights_of_a_run_before_are_on_servers_that_were_started_again(home):
     await make(training="lora", lora_rank=4)
     with two_servers() as servers:
@@ -203,6 +204,7 @@ async def test_who_may_make_models_may_not_name_servers(home):
         await connect().post("/v2/models/fork", body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inline", "worker"])
 async def test_the_gateway_streams_what_servers_draw(tmp_path, kind):
     async with engine_of(tmp_path, kind) as (platform, model):

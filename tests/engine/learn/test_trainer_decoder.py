@@ -165,6 +165,7 @@ def test_no_logits_of_a_prompt_ever_exist():
     assert sum(seen) == sum(datum.actions for datum in datums)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
 def test_the_same_run_twice_is_the_same_bit_for_bit(lora, threads):
@@ -186,6 +187,7 @@ def test_the_same_run_twice_is_the_same_bit_for_bit(lora, threads):
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
 def test_compiled_layers_give_the_same_gradient(monkeypatch, lora):
     """Whatever the shapes of a batch, one code; the backend that leaves the arithmetic as it is, to be quick."""

@@ -69,6 +69,7 @@ async def test_a_programs_tools_are_the_runs_tools_and_each_run_has_a_program_of
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.slow
 async def test_a_shared_server_is_one_for_all_runs_and_replaced_once_it_is_lost():
     env, _ = world(SHOP, name="shop", shared=True)
     async with env.run() as first, env.run() as second:
@@ -113,6 +114,7 @@ async def test_two_tools_of_one_name_are_refused():
     await run.close()
 
 
+@pytest.mark.slow
 async def test_a_server_killed_in_mid_run_fails_that_run_alone_and_the_next_gets_a_fresh_one():
     _, shopping = world(SHOP, name="shop")
     deadly = {1}
@@ -154,6 +156,7 @@ async def test_a_server_that_dies_between_two_calls_is_noticed_before_the_grade(
     assert "was lost: it was killed by SIGKILL" in run.error
 
 
+@pytest.mark.slow
 async def test_nothing_that_a_server_started_outlives_the_run():
     marked = f"mark-{id(object())}-market"
     env, _ = world(SHOP, name="shop", env={"MARK": marked})

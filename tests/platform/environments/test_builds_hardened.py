@@ -254,6 +254,7 @@ def wheel(path, name, needs=()):
         file.writestr(f"{described}/RECORD", "")
 
 
+@pytest.mark.slow
 async def test_requirements_are_installed_beside_the_server_s_own_hud(
     server, tmp_path, monkeypatch
 ):
@@ -276,6 +277,7 @@ async def test_requirements_are_installed_beside_the_server_s_own_hud(
         __import__("little")
 
 
+@pytest.mark.slow
 async def test_a_requirement_that_is_nowhere_fails_with_the_installer_s_words(
     server, tmp_path, monkeypatch
 ):
@@ -401,6 +403,7 @@ sys.exit(subprocess.call([{python!r}, "-m", "pip", "--python", sys.argv[at], "in
 """
 
 
+@pytest.mark.slow
 async def test_uv_is_used_where_there_is_one_and_told_what_the_server_has(
     server, tmp_path, monkeypatch
 ):

@@ -472,6 +472,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -329,6 +329,7 @@ async def test_a_stop_ends_the_waiting_and_begins_nothing():
     assert len(player.begun) == 4
 
 
+@pytest.mark.slow
 async def test_training_ahead_takes_every_step_on_tokens_no_older_than_it_may(home):
     config = TrainConfig(**SMALL, max_lag=2, stale="drop")
     report = await train(config, tasks=words(slowly))
