@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,13 @@ async def measure(folder: Path) -> dict[str, Any]:
         (folder / "taught").touch()
     tasks = with_kind(demo.tasks)
     runs = []
-    for seed in SEEDS:
-        for curriculum in CURRICULA:
-            runs.append(await played(curriculum, seed, tasks, demo.held_out))
-            print(json.dumps(runs[-1]), flush=True)
+    for seed, curriculum in product(SEEDS, CURRICULA):
+        done = folder / f"{curriculum}-{seed}.json"
+        if not done.exists():
+            run = await played(curriculum, seed, tasks, demo.held_out)
+            done.write_text(json.dumps(run) + "\n")
+        runs.append(json.loads(done.read_text()))
+        print(json.dumps(runs[-1]), flush=True)
     return {**circumstances(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "runs": runs}
 
 
