@@ -63,7 +63,9 @@ class Customer(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         said = {"role": "assistant", "content": "Please go on."}
         choice = {"index": 0, "message": said, "finish_reason": "stop"}
-        self._send({"id": "1", "object": "chat.completion", "model": "customer", "choices": [choice]})
+        self._send(
+            {"id": "1", "object": "chat.completion", "model": "customer", "choices": [choice]}
+        )
 
     def _send(self, body: object) -> None:
         data = json.dumps(body).encode()
@@ -79,7 +81,9 @@ class Customer(BaseHTTPRequestHandler):
 
 def rows() -> dict[str, int]:
     """Return the names of the table's rows, in order, with the number of their tasks; 0: not known without loading them."""
-    found = dict.fromkeys([*(f"preset {name}" for name in PRESETS), *map("example {}".format, SAMPLES)], 0)
+    found = dict.fromkeys(
+        [*(f"preset {name}" for name in PRESETS), *map("example {}".format, SAMPLES)], 0
+    )
     for one in benchmarks():
         row = _row(one)
         found[row] = found.get(row, 0) + one.sizes["held-out"]
@@ -181,7 +185,10 @@ def main(names: Sequence[str]) -> None:
     Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as home:
         os.environ.pop("HUD_API_URL", None)
-        os.environ |= {"HUD_HOME": home, "HUD_USER_MODEL": f"http://127.0.0.1:{server.server_port}/v1"}
+        os.environ |= {
+            "HUD_HOME": home,
+            "HUD_USER_MODEL": f"http://127.0.0.1:{server.server_port}/v1",
+        }
         for row in names or known:
             records = json.loads(RECORD.read_text()) if RECORD.exists() else {}
             records[row] = audited(row)

@@ -32,6 +32,7 @@ from hud.client import connect
 from hud.eval import StopSignal
 from hud.train.config import TrainConfig
 from hud.train.loop import train
+from hud.train.monitoring.guard import guard_record
 from hud.train.monitoring.progress import Reporter, Score
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -65,6 +66,7 @@ async def played(curriculum: str, seed: int, tasks: Taskset, held_out: Taskset) 
     settings = {**GRPO, "model": name, "steps": STEPS, "seed": seed, "eval_every": EVERY}
     config = TrainConfig(**settings, curriculum=curriculum)
     report = await train(config, tasks=tasks, held_out=held_out, reporter=until, stop=until.stop)
+    run = await client.get(f"/v2/training-runs/{report.run_id}")
     groups = [int(row["metrics"]["groups_drawn:sum"]) for row in report.history]
     empty = sum(row["metrics"]["groups_without_spread:sum"] for row in report.history)
     reached = {
@@ -78,6 +80,7 @@ async def played(curriculum: str, seed: int, tasks: Taskset, held_out: Taskset) 
             str(target): sum(groups[:steps]) * config.group for target, steps in reached.items()
         },
         "without_signal": round(empty / sum(groups), 4),
+        "alarms": [one.name for one in guard_record(run["state"]).alarms if one.guarded],
         "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
     }
 

@@ -33,7 +33,9 @@ NAMES: dict[Split, str] = {"train": "train", "held-out": "test"}
 """Names of the splits in the package."""
 MOST_STEPS = 100
 """Model calls in one run."""
-ANY_CALLS = "calling every tool mends some phones, and the package looks at nothing else that was changed"
+ANY_CALLS = (
+    "calling every tool mends some phones, and the package looks at nothing else that was changed"
+)
 """Reason why tasks of `service_issue` declare such exploits to be none of theirs."""
 
 LEFT_OUT: dict[Domain, frozenset[str]] = {
