@@ -21,10 +21,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
-
-from records import circumstances
-
 from hud.benchmarks import Benchmark, benchmarks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,6 +103,8 @@ def audits(row: str, folder: Path) -> list[list[str]]:
 
 def audited(row: str) -> dict[str, Any]:
     """Run the audits of a row, and return its record."""
+    from records import circumstances
+
     with tempfile.TemporaryDirectory() as made:
         printed = [_hud("audit", *arguments, "--json") for arguments in audits(row, Path(made))]
     reports = [json.loads(text) for text in printed]
@@ -149,14 +147,6 @@ def table(records: Mapping[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def page_with(text: str, shown: str) -> str:
-    """Return the page with another table in place of the one that begins as the record's does."""
-    lines, first = text.splitlines(), shown.splitlines()[0]
-    start = lines.index(first)
-    end = next(place for place in range(start, len(lines)) if not lines[place].startswith("|"))
-    return "\n".join([*lines[:start], *shown.splitlines(), *lines[end:]]) + "\n"
-
-
 def _row(benchmark: Benchmark) -> str:
     family, _, member = benchmark.name.partition("/")
     return family if family == "reasoning-gym" and member else benchmark.name
@@ -178,6 +168,9 @@ def _hud(*arguments: str, cwd: Path | None = None) -> str:
 
 def main(names: Sequence[str]) -> None:
     """Audit the rows of these names, or all; record them, and write the table into the page."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
+    from page_tables import write_table
+
     known = rows()
     if unknown := [name for name in names if name not in known]:
         sys.exit(f"There is no row {unknown[0]!r}; there are {', '.join(known)}.")
@@ -194,7 +187,7 @@ def main(names: Sequence[str]) -> None:
             records[row] = audited(row)
             records = {name: records[name] for name in known if name in records}
             RECORD.write_text(json.dumps(records, indent=1) + "\n")
-            PAGE.write_text(page_with(PAGE.read_text(), table(records)))
+            write_table(PAGE, table(records))
             print(table({row: records[row]}).splitlines()[-1], flush=True)
 
 

@@ -4,7 +4,7 @@ python benchmarks/guard_false_alarms.py demo              the demo's policy, and
 python benchmarks/guard_false_alarms.py train [SEEDS]     10 honest runs and 10 of a gamed reward: about 3 CPU-minutes
 python benchmarks/guard_false_alarms.py simulate [RUNS]   500 for each cell, about two minutes
 
-Each updates its part of guard.json beside this file.
+Each updates its part of guard.json beside this file, and the tables of the page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from hud.train.loop import TrainReport, train
 from hud.train.monitoring.progress import Change
 from hud.train.monitoring.trends import change_of
 
-RECORD = Path(__file__).with_name("guard.json")
+RECORD = Path(__file__).resolve().with_name("guard.json")
+PAGE = RECORD.parents[1] / "docs" / "training.md"
 VOWELS = "aeiou"
 WORDS = ["".join(pair) for pair in product(("red", "sun", "pot", "big", "log", "win"), VOWELS)]
 SIZES = {"hidden": 32, "layers": 1, "vocab_size": 300, "max_context": 64}
@@ -183,7 +184,10 @@ def _from_to(pairs: list[tuple[float, float]]) -> str:
 def main(what: str = "simulate", count: str = "") -> None:
     """Measure one part, record it, and print the tables."""
     sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
     from records import circumstances
+
+    from page_tables import write_table
 
     if what == "simulate":
         found = simulated(int(count or 500))
@@ -202,7 +206,9 @@ def main(what: str = "simulate", count: str = "") -> None:
     at = datetime.now(UTC).isoformat(timespec="seconds")
     record[what] = {**found, **circumstances(), "at": at}
     RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-    print("\n\n".join(tables(record).values()))
+    for table in tables(record).values():
+        print(f"{table}\n")
+        write_table(PAGE, table)
 
 
 if __name__ == "__main__":

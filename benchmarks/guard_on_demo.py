@@ -27,7 +27,9 @@ from hud.trace import Message
 from hud.train.config import TrainConfig
 from hud.train.loop import TrainReport, train
 
-STEPS = 30
+IMITATED_RUNS = 1400
+"""Of the apprentice, one of each training incident: a third of the demo's."""
+STEPS = 15
 HELD_OUT = 70
 """Incidents of each evaluation."""
 MOST_CALLS = 5
@@ -54,6 +56,7 @@ async def gamed(seed: int) -> AsyncGenerator[object, Answer[str]]:
 
 async def warmed_up(folder: Path) -> demo.Demo:
     """Return the demo, with its policy warmed up in the store of this process."""
+    demo.IMITATED_RUNS = IMITATED_RUNS
     made = demo.Demo(demo.Progress(folder, seed=0, steps=STEPS, zero_advantages=False))
     for phase in (made.record_apprentice, made.create, made.teach):
         await phase()
