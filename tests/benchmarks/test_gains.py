@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from tests.benchmarks.played import installed
@@ -27,7 +28,8 @@ def script(name, monkeypatch):
 
 @pytest.fixture
 def records():
-    return {"gains": json.loads((ROOT / "benchmarks/gains.json").read_text())}
+    names = ("gains", "incidents", "curriculum")
+    return {name: json.loads((ROOT / f"benchmarks/{name}.json").read_text()) for name in names}
 
 
 def interval(rewards):
@@ -36,7 +38,7 @@ def interval(rewards):
 
 def test_the_page_shows_the_tables_of_the_records(monkeypatch, records):
     tables = script("gain_tables", monkeypatch).tables()
-    assert set(tables) >= set(records)
+    assert set(tables) == set(records)
     assert [name for name, table in tables.items() if table not in PAGE] == []
 
 
@@ -47,6 +49,26 @@ def test_three_families_gain_beyond_their_intervals_and_their_null_runs_do_not(r
         assert interval(sides["base"]).high < interval(sides["trained"]).low, name
         null = pair(sides["base"], sides["null"]).overall
         assert null.low < 0 < null.high, name
+
+
+def test_flat_and_hierarchical_policies_gain_on_incidents_and_their_null_runs_do_not(records):
+    sides = records["incidents"]["rewards"]
+    for top in ("flat", "lead"):
+        assert interval(sides[f"{top}-base"]).high < interval(sides[top]).low, top
+        null = pair(sides[f"{top}-base"], sides[f"{top}-null"]).overall
+        assert null.low < 0 < null.high, top
+
+
+def test_signal_reaches_the_demo_s_target_in_fewer_rollouts_and_honest_runs_raise_no_alarm(records):
+    runs = records["curriculum"]["runs"]
+    by_curriculum = {
+        curriculum: {one["seed"]: list(one["rollouts"].values()) for one in runs if one["curriculum"] == curriculum}
+        for curriculum in ("uniform", "signal")
+    }  # fmt: skip
+    assert {len(of_seed) for of_seed in by_curriculum.values()} == {5}
+    last = {name: fmean(one[-1] for one in of.values()) for name, of in by_curriculum.items()}
+    assert last["signal"] < last["uniform"]
+    assert [one for one in runs if one["alarms"]] == []
 
 
 @pytest.mark.slow

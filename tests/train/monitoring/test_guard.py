@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.guard_false_alarms import caught_within, run_of, trained
+from benchmarks.guard_false_alarms import RECORD, caught_within, run_of, tables, trained
 
 from hud import Environment
 from hud.client import connect, disconnect
@@ -137,6 +137,21 @@ def test_three_trajectories_of_different_tasks_show_the_alarm_best(name, compone
     ]
     few = showing(alarm, ROLLOUTS[:2])
     assert {one.trace_id for one in few} == {"a0", "a1"}, "of one task where there is one"
+
+
+def test_the_documentation_shows_the_record_and_the_record_keeps_what_it_promises():
+    record = json.loads(RECORD.read_text())
+    page = (ROOT / "docs" / "training.md").read_text()
+    shown = tables(record)
+    assert set(shown) == {"runs", "simulation"}
+    assert [name for name, table in shown.items() if table not in page] == []
+    runs = [run for part in ("demo", "train") for run in record[part]["runs"]]
+    honest = [run for run in runs if run["reward_of"] == "honest"]
+    gamed = [run for run in runs if run["reward_of"] == "gamed"]
+    assert len(honest) > 10
+    assert [run["seed"] for run in honest if run["paused"]] == []
+    assert all(run["held_out"][-1][1] > run["held_out"][0][1] for run in honest)
+    assert {caught_within(run) for run in gamed} == {2}, "two in a row are the fewest"
 
 
 @pytest.mark.slow
