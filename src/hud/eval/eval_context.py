@@ -29,10 +29,13 @@ async def evaluate(
     name: str | None = None,
     runtime: Provider | None = None,
     job: Job | None = None,
+    group_id: str | None = None,
     rollout_timeout: float | None = None,
     recorder: Recorder | None = None,
 ) -> AsyncIterator[Run]:
     """Bring `task` up, yield its run, and grade it at the end, unless `agent.run(ctx)` already had it graded.
+
+    `group_id`: the group of the run; by default, the job's runs of one task are one group.
 
     Raises what keeps the environment from coming up; an exception of the caller's code fails the run as the
     agent's fault, and passes on.
@@ -43,11 +46,15 @@ async def evaluate(
         job if job is not None else await Job.start(name or task.slug or task.id, recorder=recorder)
     )
     # Attempts at one task in one job are compared with each other, as those of `Taskset.run(group=)` are.
-    earlier = [one for one in opened.runs if one.task == task and one.group_id is not None]
+    earlier = [
+        one
+        for one in opened.runs
+        if one.task == task and one.group_id is not None and group_id in (None, one.group_id)
+    ]
     run = Run(
         task=task,
         job_id=opened.id,
-        group_id=earlier[-1].group_id if earlier else new_id(),
+        group_id=earlier[-1].group_id if earlier else group_id or new_id(),
         attempt=len(earlier),
         recorder=opened.recorder,
     )
