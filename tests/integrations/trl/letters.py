@@ -23,6 +23,12 @@ async def different(word: str):
 
 
 @env.template()
+async def vowels(word: str):
+    answer = yield f"Write {word}."
+    yield sum(letter in "aeiou" for letter in answer) / max(len(answer), 1)
+
+
+@env.template()
 async def broken(word: str):
     yield f"Write {word}."
     raise OSError("the grader's disk is gone")

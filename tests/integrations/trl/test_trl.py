@@ -9,8 +9,9 @@ pytest.importorskip("trl", reason="scripts/setup-integration trl")
 
 import torch
 from datasets import Dataset
+from tests.engine.template_folders import template_folder
 from tests.integrations.trl import letters
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
@@ -44,15 +45,14 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
-def trainer_of(folder, spec, tmp_path, *, steps=2, **arguments):
-    settings = {"temperature": 1.0} | arguments.pop("settings", {})
+def trainer_of(folder, spec, tmp_path, *, model=None, steps=2, **arguments):
+    settings = {"temperature": 1.0, "learning_rate": 1e-3} | arguments.pop("settings", {})
     config = GRPOConfig(
         output_dir=str(tmp_path / "trl"),
         per_device_train_batch_size=2 * GROUP,
         num_generations=GROUP,
         max_completion_length=6,
         max_steps=steps,
-        learning_rate=1e-3,
         use_cpu=True,
         bf16=False,
         report_to=[],
@@ -61,13 +61,13 @@ def trainer_of(folder, spec, tmp_path, *, steps=2, **arguments):
         disable_tqdm=True,
         **settings,
     )
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
-        processing_class=AutoTokenizer.from_pretrained(folder, padding_side="left"),
+        model=model or AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        processing_class=tokenizer,
         args=config,
-        train_dataset=spec.train_dataset,
-        reward_funcs=spec.reward_funcs,
-        **arguments,
+        **{"train_dataset": spec.train_dataset, "reward_funcs": spec.reward_funcs, **arguments},
     )
 
 
@@ -184,9 +184,15 @@ def test_trls_own_loop_calls_tools_and_the_grader_gets_the_last_text(folder, tmp
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_trl_trains_through_environments(folder, tmp_path):
+def test_trl_trains_through_environments(tmp_path):
     spec = HudSpec(Taskset("letters", letters.tasks), group=GROUP)
-    trainer = trainer_of(folder, spec, tmp_path, environment_factory=spec.environment_factory)
+    folder = template_folder(
+        "qwen3"
+    )  # TRL's own loop knows the templates of published models alone.
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    trainer = trainer_of(
+        folder, spec, tmp_path, model=model, environment_factory=spec.environment_factory
+    )
     trainer.train()
     _, runs = recorded_job()
     assert len(runs) == 2 * 2 * GROUP
@@ -195,7 +201,8 @@ def test_trl_trains_through_environments(folder, tmp_path):
 
 def test_the_guides_line_works_with_the_reward_alone(folder, tmp_path):
     spec = HudSpec(Taskset("letters", letters.tasks))
-    trainer = trainer_of(folder, spec, tmp_path, steps=1)
+    assert spec.prompt_dataset[0]["prompt"][0]["content"] == "Write red with different letters."
+    trainer = trainer_of(folder, spec, tmp_path, steps=1, train_dataset=spec.prompt_dataset)
     assert trainer.reward_funcs == [hud_reward]
     trainer.train()
     keys = [row["hud_task"] for row in spec.train_dataset][:2]
@@ -274,14 +281,14 @@ def test_an_adapter_of_peft_is_sampled_as_it_is_trained(folder):
 
 @pytest.mark.slow
 def test_the_reward_rises(folder, tmp_path):
-    spec = HudSpec(Taskset("letters", letters.tasks))
+    spec = HudSpec([letters.vowels(word=word) for word in ("red", "sun")], name="vowels")
     trainer = trainer_of(
         folder,
         spec,
         tmp_path,
         steps=40,
         rollout_func=spec.rollout_func,
-        settings={"learning_rate": 3e-3},
+        settings={"learning_rate": 1e-2},
     )
     rewards = []
     inner = spec.reward_funcs[0]
@@ -295,4 +302,4 @@ def test_the_reward_rises(folder, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer.train()
-    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2

@@ -10,6 +10,7 @@ trainer = GRPOTrainer(
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,14 @@ from typing import TYPE_CHECKING, Any
 from hud.agents.types import AgentConfig
 from hud.errors import UsageError
 from hud.eval import LocalRuntime, Taskset
+from hud.eval.eval_context import evaluate
+from hud.eval.scheduler import MAX_CONCURRENT
+from hud.integrations.event_loop import wait_for
 from hud.integrations.trl.environments import Episode, episode_classes
-from hud.integrations.trl.registry import register
+from hud.integrations.trl.registry import Registered, register
 from hud.integrations.trl.rewards import hud_reward
 from hud.integrations.trl.rollouts import Rollouts
+from hud.trace.recording.recorder import NullRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +87,26 @@ class HudSpec:
             }
             rows.append(row | ({"environment": entry.task.env} if several else {}))
         return Dataset.from_list(rows)
+
+    @cached_property
+    def prompt_dataset(self) -> Dataset:
+        """The rows of `train_dataset` with the tasks' prompts, for training by the reward alone. Starts each task once."""
+        prompts = wait_for(self._prompts())
+        return self.train_dataset.map(
+            lambda row: {"prompt": [{"role": "user", "content": prompts[row["hud_task"]]}]}
+        )
+
+    async def _prompts(self) -> dict[str, str]:
+        limit = asyncio.Semaphore(MAX_CONCURRENT)
+
+        async def prompt_of(key: str, entry: Registered) -> tuple[str, str]:
+            async with (
+                limit,
+                evaluate(entry.task, runtime=entry.runtime, recorder=NullRecorder()) as run,
+            ):
+                return key, run.prompt_text
+
+        return dict(await asyncio.gather(*(prompt_of(*item) for item in self._tasks.items())))
 
     @property
     def rollout_func(self) -> Callable[[list[Any], Any], dict[str, list[Any]]]:
