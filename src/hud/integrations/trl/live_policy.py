@@ -66,7 +66,8 @@ class LivePolicy:
             state = {name: tensor.detach() for name, tensor in self._model.state_dict().items()}
         device = self._whole.device
         if not config.ours:
-            return _transformers_decoder(self._whole, config, state)
+            foreign: AnyDecoder = _transformers_decoder(self._whole, config, state)
+            return foreign
         if config.tie_word_embeddings:
             state.pop("lm_head.weight", None)
         with torch.device("meta"):
