@@ -51,6 +51,7 @@ _NOT_THE_EXPERIMENT = frozenset(
         "rollout_timeout",
         "metrics_file",
         "plot",
+        "track",
         "promote",
         "min_gain",
         "max_regression",
@@ -197,10 +198,12 @@ class TrainConfig(BaseModel):
     """Steps between checkpoints whose files stay for good. None: 10, or a twentieth of the run where that is more."""
     metrics_file: str | None = None
     """JSONL of every step's metrics; where None, in the run's folder under HUD_HOME."""
+    track: list[str] = Field(default_factory=list)
+    """Experiment trackers that steps and held-out scores are logged to: wandb, mlflow, tensorboard, opentelemetry."""
     plot: str | None = None
     """PNG of the curves; where None, in the run's folder under HUD_HOME."""
 
-    @field_validator("held_out", mode="before")
+    @field_validator("held_out", "track", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return [] if value is None else [value] if isinstance(value, str) else value

@@ -29,6 +29,7 @@ from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.trackers import with_trackers
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.held_out import HeldOut, held_out_sets
@@ -104,7 +105,7 @@ async def train(
     configuration gives only the model. Raises `UsageError` where a run never has signal (`hud.train.convergence`) or is
     paused, and `ConflictError` where another process trains the model.
     """
-    reporter = reporter or Reporter()
+    reporter = with_trackers(config, reporter or Reporter())
     chosen = load_tasks(tasks, config.tasks, "tasks")
     scored = HeldOut(held_out_sets(held_out, config.held_out))
     config = _checked(config, chosen, reporter)
@@ -130,6 +131,7 @@ async def train(
         played_as=played_as,
     )
     async with AsyncExitStack() as stack:
+        stack.callback(reporter.close)
         if (aclose := getattr(runtime, "aclose", None)) is not None:
             stack.push_async_callback(aclose)
         policy = await Learner.open(config, connect(), fresh=fresh, override_guard=override_guard)

@@ -10,7 +10,7 @@ pytest.importorskip("trl", reason="scripts/setup-integration trl")
 import torch
 from datasets import Dataset
 from tests.engine.template_folders import template_folder
-from tests.integrations.trl import letters
+from tests.integrations import letters
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _REPEATED = {
     "held_out": "TASKS",
+    "track": "TRACKER",
     "loss_config": "KEY=NUMBER",
     "subagents": "NAME=MODEL",
     "joined": "MODEL",
@@ -130,7 +131,9 @@ def command(
     values = {"model": model, "tasks": tasks, **given}
     values["loss_config"] = _numbers(given["loss_config"]) or None
     values["subagents"] = dict(pairs("subagents", "NAME=MODEL", given["subagents"])) or None
-    values |= {name: list(given[name]) or None for name in ("held_out", "joined", "critical")}
+    values |= {
+        name: list(given[name]) or None for name in ("held_out", "joined", "critical", "track")
+    }
     values = {name: value for name, value in values.items() if value is not None}
     going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
     supervised = {name: values.pop(name) for name in _WARM_UP_ONLY if name in values}

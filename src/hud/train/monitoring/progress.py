@@ -90,3 +90,6 @@ class Reporter:
 
     def note(self, text: str) -> None:
         """One sentence that a person should read."""
+
+    def close(self) -> None:
+        """The training has ended, or was stopped."""

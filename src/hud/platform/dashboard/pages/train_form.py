@@ -43,6 +43,7 @@ GROUPS = {
 GATE = ("promote", "min_gain", "max_regression", "critical")
 ELSEWHERE = (
     *("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot"),
+    "track",
     *GATE,
 )
 """Chosen otherwise, said by a recipe only, or naming files and places of the server's machine."""
