@@ -114,24 +114,60 @@ async def test_tickets_are_changed_by_forms_that_are_checked():
     }  # fmt: skip
 
 
+async def test_a_shop_takes_an_order_of_what_is_in_stock_with_a_coupon_that_holds():
+    app = WEB["shop"]
+    db = app.database(SEED)
+    (gone,) = db.execute("SELECT id FROM variants WHERE stock = 0").fetchone()
+    db.execute("UPDATE variants SET price = 2000, stock = 9")
+    db.execute("UPDATE variants SET stock = 0 WHERE id = ?", (gone,))
+    before = sqlite3.connect(":memory:")
+    db.commit()
+    db.backup(before)
+    async with served(app, db) as client:
+        await sign_in(app, db, client)
+
+        async def post(path, **data):
+            return (await client.post(path, data=data)).text
+
+        assert "out of stock" in await post("/cart", product="1", variant=str(gone), quantity="1")
+        assert "has expired" in await post("/cart/coupon", code="winter25")
+        assert "not for this cart" in await post("/cart/coupon", code="BIG12")
+        assert "Coupon SPRING5" in await post("/cart/coupon", code="spring5")
+        assert "New address" in await post("/checkout/payment", payment="Invoice")
+        assert "Choose an address." in await post("/checkout/address")
+        await post("/checkout/address", address="2")
+        await post("/checkout/delivery", delivery="standard", gift_message="")
+        await post("/checkout/payment", payment="Invoice")
+        assert "Confirm that you have checked" in await post("/checkout/review")
+        assert not changes(before, db, ())
+        assert "Thank you." in await post("/checkout/review", checked="1")
+        assert "Your cart is empty." in (await client.get("/checkout/address")).text
+    order = db.execute("SELECT * FROM orders ORDER BY id DESC").fetchone()
+    assert (order["goods"], order["discount"], order["shipping"]) == (4000, 200, 490)
+    assert (order["coupon"], order["status"], order["placed"]) == ("SPRING5", "open", "2026-03-02")
+
+
 def test_added_rows_are_known_by_their_content_and_not_by_their_ids():
     schema = """
         CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT);
         CREATE TABLE items (id INTEGER PRIMARY KEY, order_id INTEGER REFERENCES orders, name TEXT);
+        CREATE TABLE tags (order_id INTEGER REFERENCES orders, name TEXT);
     """
     before, one, other = (sqlite3.connect(":memory:") for _ in range(3))
     for db in (before, one, other):
         db.executescript(schema)
     one.executescript(
-        "INSERT INTO orders VALUES (1, 'a'), (2, 'b'); INSERT INTO items VALUES (1, 1, 'x'), (2, 2, 'y')"
+        "INSERT INTO orders VALUES (1, 'a'), (2, 'b'); INSERT INTO items VALUES (1, 1, 'x'), (2, 2, 'y');"
+        "INSERT INTO tags VALUES (1, 'new')"
     )
     other.executescript(
-        "INSERT INTO orders VALUES (7, 'b'), (8, 'a'); INSERT INTO items VALUES (4, 7, 'y'), (5, 8, 'x')"
+        "INSERT INTO orders VALUES (7, 'b'), (8, 'a'); INSERT INTO items VALUES (4, 7, 'y'), (5, 8, 'x');"
+        "INSERT INTO tags VALUES (8, 'new')"
     )
     assert changes(before, one, ()) == changes(before, other, ())
     other.execute("UPDATE items SET order_id = 7")
     assert changes(before, one, ()) != changes(before, other, ())
-    assert not changes(before, other, ("orders", "items"))
+    assert not changes(before, other, ("orders", "items", "tags"))
 
 
 @in_a_browser
