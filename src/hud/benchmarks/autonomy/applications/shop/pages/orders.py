@@ -16,7 +16,7 @@ section = Section()
 def orders(visit: Visit) -> Response:
     query = visit.query
     text = f"%{query.get('text', '')}%"
-    conditions = "EXISTS (SELECT 1 FROM order_lines l JOIN variants v ON v.id = l.variant_id JOIN products p ON p.id = v.product_id WHERE l.order_id = o.id AND p.name LIKE ?)"  # fmt: skip
+    conditions = f"o.id IN (SELECT order_id FROM ({ORDER_LINES}) WHERE product LIKE ?)"
     values = [text]
     if query.get("status"):
         conditions += " AND o.status = ?"
