@@ -149,6 +149,15 @@ async def test_a_shop_takes_an_order_of_what_is_in_stock_with_a_coupon_that_hold
     assert (order["coupon"], order["status"], order["placed"]) == ("SPRING5", "open", "2026-03-02")
 
 
+async def test_a_number_that_no_row_can_hold_is_refused():
+    app = WEB["crm"]
+    async with served(app, app.database(SEED)) as client:
+        await sign_in(app, app.database(SEED), client)
+        account = {"name": "New", "industry": "Energy", "city": "Bonn", "owner": "9" * 30}
+        assert (await client.post("/accounts/new", data=account)).status_code == 400
+        assert (await client.get(f"/accounts/{'9' * 30}")).status_code == 400
+
+
 async def test_a_crm_converts_leads_sends_quotes_and_merges_contacts_in_steps_that_are_checked():
     app = WEB["crm"]
     db = app.database(SEED)

@@ -212,7 +212,7 @@ def _answer(visit: Visit, handler: Handler) -> Response:
     try:
         with visit.db:
             return handler(visit)
-    except (KeyError, ValueError, sqlite3.IntegrityError):
+    except (KeyError, ValueError, OverflowError, sqlite3.IntegrityError):
         return PlainTextResponse("This form lacks a field, or has a value that cannot be.", 400)
 
 
