@@ -97,25 +97,6 @@ async def test_pages_are_for_users_who_are_signed_in(name):
         assert (page.status_code, "do not match" in page.text) == (422, True)
 
 
-async def test_tickets_are_changed_by_forms_that_are_checked():
-    app = WEB["tickets"]
-    db = app.database(SEED)
-    async with served(app, db) as client:
-        await sign_in(app, db, client)
-        page = await client.post("/tickets/5/close", data={"resolution": "duplicate", "duplicate_of": "5"})  # fmt: skip
-        assert "Give the number of the other ticket." in page.text
-        await client.post("/tickets/5/close", data={"resolution": "duplicate", "duplicate_of": "4"})
-        assert (await client.post("/tickets/5/edit", data={"title": "x"})).status_code == 400
-        assert not changes(app.database(SEED), db, ())
-        confirmed = {"resolution": "duplicate", "duplicate_of": "4", "confirmed": "yes"}
-        page = await client.post("/tickets/5/close", data=confirmed)
-        assert "Ticket 5 is closed." in page.text
-        assert "is closed." not in (await client.get("/tickets/5")).text
-    assert dict(db.execute("SELECT status, resolution, duplicate_of FROM tickets WHERE id = 5").fetchone()) == {
-        "status": "closed", "resolution": "duplicate", "duplicate_of": 4,
-    }  # fmt: skip
-
-
 async def test_a_shop_takes_an_order_of_what_is_in_stock_with_a_coupon_that_holds():
     app = WEB["shop"]
     db = app.database(SEED)
@@ -218,6 +199,25 @@ def test_a_run_begins_with_a_fresh_database_in_under_a_second(name, tmp_path):
         left.close()
         started = time.perf_counter()
     site.close()
+
+
+async def test_tickets_are_changed_by_forms_that_are_checked():
+    app = WEB["tickets"]
+    db = app.database(SEED)
+    async with served(app, db) as client:
+        await sign_in(app, db, client)
+        page = await client.post("/tickets/5/close", data={"resolution": "duplicate", "duplicate_of": "5"})  # fmt: skip
+        assert "Give the number of the other ticket." in page.text
+        await client.post("/tickets/5/close", data={"resolution": "duplicate", "duplicate_of": "4"})
+        assert (await client.post("/tickets/5/edit", data={"title": "x"})).status_code == 400
+        assert not changes(app.database(SEED), db, ())
+        confirmed = {"resolution": "duplicate", "duplicate_of": "4", "confirmed": "yes"}
+        page = await client.post("/tickets/5/close", data=confirmed)
+        assert "Ticket 5 is closed." in page.text
+        assert "is closed." not in (await client.get("/tickets/5")).text
+    assert dict(db.execute("SELECT status, resolution, duplicate_of FROM tickets WHERE id = 5").fetchone()) == {
+        "status": "closed", "resolution": "duplicate", "duplicate_of": 4,
+    }  # fmt: skip
 
 
 def test_added_rows_are_known_by_their_content_and_not_by_their_ids():
