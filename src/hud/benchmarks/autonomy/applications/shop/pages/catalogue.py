@@ -11,11 +11,11 @@ from hud.benchmarks.autonomy.applications.shop.seed import BRANDS, CATEGORIES, C
 from hud.benchmarks.autonomy.web.pages import Section, Visit
 
 SORTED = {
-    "name": "p.name",
-    "price": "price, p.name",
     "rating": "p.rating DESC, p.name",
+    "price": "price, p.name",
+    "name": "p.name",
 }
-"""Columns to sort by."""
+"""Columns to sort by; the first is the default."""
 section = Section()
 
 
@@ -27,7 +27,7 @@ def search(visit: Visit) -> Response:
         if query.get(name):
             conditions.append(f"p.{name} = ?")
             values.append(query[name])
-    order = SORTED.get(query.get("sort", ""), SORTED["name"])
+    order = SORTED.get(query.get("sort", ""), SORTED["rating"])
     listing = visit.listing(
         "SELECT p.*, min(v.price) AS price, sum(v.stock) AS stock FROM products p JOIN variants v ON v.product_id = p.id"
         f" WHERE {' AND '.join(conditions)} GROUP BY p.id ORDER BY {order}",
