@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hud.errors import UsageError
-from hud.learning.groups import counted_runs, measures_policy
+from hud.learning.failed_runs import counted_runs, measures_policy
 from hud.learning.wire_types import AdvantageOptions
 
 AdvantageFunction = Callable[[list[float]], Sequence[float]]

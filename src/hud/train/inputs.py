@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from hud.client.recording import JournalRecorder
 from hud.errors import UsageError
 from hud.learning.datums import payload_of
-from hud.learning.groups import failure_of, group_labels, measures_policy
+from hud.learning.failed_runs import failure_of, measures_policy
+from hud.learning.groups import group_labels
 from hud.learning.wire_types import TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:

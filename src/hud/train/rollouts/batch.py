@@ -13,7 +13,7 @@ from statistics import fmean
 from hud.eval.run import Run
 from hud.graders.shaping import FADE
 from hud.learning.advantages import gradient_weight
-from hud.learning.groups import counted_runs, failure_of
+from hud.learning.failed_runs import counted_runs, failure_of
 from hud.train.config import TrainConfig
 from hud.train.monitoring.alarms import COMPONENT
 
