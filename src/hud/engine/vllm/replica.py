@@ -1,4 +1,4 @@
-"""One server of a fleet, and how its weights are updated: by an adapter, a folder, or tensors sent to all servers at once."""
+"""A vLLM server of a `ReplicaPool`, and its weight updates: by an adapter, a folder, or tensors sent to all servers at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTLED_SECONDS = 0.05
 
 
 class Replica:
-    """A server of a fleet."""
+    """A server of a `ReplicaPool`."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

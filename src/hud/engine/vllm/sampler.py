@@ -1,4 +1,4 @@
-"""The `TurnSampler` of a policy that is trained here and sampled by a fleet of vLLM servers.
+"""The `TurnSampler` of a policy that is trained here and sampled by a pool of vLLM servers.
 
 Requests run on an event loop in a thread of its own. A sequence whose server is lost continues on another, from the tokens
 received: none is lost, and none is sampled twice.
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.vllm.fleet import Fleet, Servers
+from hud.engine.vllm.replica_pool import ReplicaPool, Servers
 from hud.engine.vllm.publication import Publication, Publisher
 from hud.engine.vllm.replica import Replica
 from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, completion_body
@@ -59,7 +59,7 @@ class VllmSampler:
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._fleet: Fleet | None = None
+        self._pool: ReplicaPool | None = None
 
     @property
     def version(self) -> str | None:
@@ -103,21 +103,21 @@ class VllmSampler:
         """
         with self._changing:
             publication = self._publisher.publish(version)
-            if self._fleet is None or self._closed:
+            if self._pool is None or self._closed:
                 self._open(publication)
             else:
-                fleet, in_flight = self._fleet, self._in_flight
-                self._wait_for(fleet.publish(publication, in_flight=in_flight))
+                pool, in_flight = self._pool, self._in_flight
+                self._wait_for(pool.publish(publication, in_flight=in_flight))
             self._version = version
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed`, `UsageError` for a constraint or no room."""
-        loop, fleet = self._loop, self._fleet
-        if self._closed or loop is None or fleet is None:
+        loop, pool = self._loop, self._pool
+        if self._closed or loop is None or pool is None:
             raise SamplerClosed("The servers of this model are no longer turn.")
         if turn.constraint is not None:
             raise UsageError("vLLM servers are not asked for answers in a fixed form; ask without.")
-        context = min(self._context, fleet.max_context or self._context)
+        context = min(self._context, pool.max_context or self._context)
         room = room_after(turn.prompt, self._vocab_size, context, "the model's context")
         request = RemoteRequest(
             **vars(turn),
@@ -127,7 +127,7 @@ class VllmSampler:
         )
         request.cancel = partial(self._drop, request)
         self._requests.add(request)
-        loop.call_soon_threadsafe(self._begin, request, fleet)
+        loop.call_soon_threadsafe(self._begin, request, pool)
         return request
 
     def _drop(self, request: RemoteRequest) -> None:
@@ -156,10 +156,10 @@ class VllmSampler:
         self._thread.start()
         # Open connections complain when the interpreter shuts down.
         atexit.register(self.close)
-        self._fleet = Fleet(self._servers)
+        self._pool = ReplicaPool(self._servers)
         self._closed = False
         try:
-            self._wait_for(self._fleet.open(publication))
+            self._wait_for(self._pool.open(publication))
         except BaseException:
             self._closed = True
             self._stop()
@@ -176,7 +176,7 @@ class VllmSampler:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSE_SECONDS)
         loop.close()
-        self._loop = self._thread = self._fleet = None
+        self._loop = self._thread = self._pool = None
 
     async def _end(self) -> None:
         waiting = [one.drawing for one in self._requests if one.drawing is not None]
@@ -185,8 +185,8 @@ class VllmSampler:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        if self._fleet is not None:
-            await self._fleet.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
@@ -194,19 +194,19 @@ class VllmSampler:
 
     # -- one sequence -------------------------------------------------------------------------------
 
-    def _begin(self, request: RemoteRequest, fleet: Fleet) -> None:
+    def _begin(self, request: RemoteRequest, pool: ReplicaPool) -> None:
         if request.abandoned:
             self._requests.discard(request)
             return
-        request.drawing = asyncio.create_task(self._draw(request, fleet))
+        request.drawing = asyncio.create_task(self._draw(request, pool))
 
-    async def _draw(self, request: RemoteRequest, fleet: Fleet) -> None:
+    async def _draw(self, request: RemoteRequest, pool: ReplicaPool) -> None:
         try:
             for _ in range(MOST_ATTEMPTS):
-                replica = await fleet.choose([*request.prompt, *request.token_ids])
-                reason = await self._attempt(request, replica, fleet)
+                replica = await pool.choose([*request.prompt, *request.token_ids])
+                reason = await self._attempt(request, replica, pool)
                 if reason is not None:
-                    fleet.drew(replica, [*request.prompt, *request.token_ids])
+                    pool.drew(replica, [*request.prompt, *request.token_ids])
                     request.end(reason)
                     request.listener()
                     return
@@ -223,7 +223,9 @@ class VllmSampler:
         finally:
             self._requests.discard(request)
 
-    async def _attempt(self, request: RemoteRequest, replica: Replica, fleet: Fleet) -> str | None:
+    async def _attempt(
+        self, request: RemoteRequest, replica: Replica, pool: ReplicaPool
+    ) -> str | None:
         """Sample on one server, from the tokens so far; return the finish reason, None where the stream was cut."""
         publication = replica.has
         assert publication is not None
@@ -231,7 +233,7 @@ class VllmSampler:
             request.version, request.swaps = publication.version, []
         elif publication.version != _newest(request):
             request.swap(publication.version)
-        fleet.began(replica, request)
+        pool.began(replica, request)
         request.placed = True
         epoch = replica.epoch
         try:
@@ -249,13 +251,13 @@ class VllmSampler:
         except ServerRefused as error:
             if error.code != 404:
                 raise
-            await fleet.failed(replica, error)
+            await pool.failed(replica, error)
         except ServerLost as error:
             if replica.epoch == epoch:
-                await fleet.failed(replica, error)
+                await pool.failed(replica, error)
         finally:
             request.placed = False
-            fleet.ended(replica, request)
+            pool.ended(replica, request)
         return None
 
     def _fail(self, request: Request, error: InfrastructureFault) -> None:

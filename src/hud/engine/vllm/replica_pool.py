@@ -62,7 +62,7 @@ class Servers:
     """Addresses at which they may be."""
 
 
-class Fleet:
+class ReplicaPool:
     """The servers of one model."""
 
     def __init__(self, servers: Servers) -> None:
