@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.vllm.replica_pool import ReplicaPool, Servers
 from hud.engine.vllm.publication import Publication, Publisher
 from hud.engine.vllm.replica import Replica
+from hud.engine.vllm.replica_pool import ReplicaPool, Servers
 from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, completion_body
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
