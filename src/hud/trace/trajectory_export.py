@@ -37,7 +37,7 @@ def pictures_of(trace: dict[str, Any]) -> list[Picture]:
     """Return the images of a recorded trace in the order of its steps; invalid base64 is omitted."""
     found = []
     parsed = parse_trace(trace)
-    folder = Path(parsed.trace_id or "trace").name  # A path outside the folder of pictures is never written.
+    folder = Path(parsed.trace_id or "trace").name  # Never outside of the pictures.
     for step in parsed.steps:
         for number, block in enumerate(_images(step), 1):
             kind = EXTENSIONS.get(block.mime_type, "bin")

@@ -58,8 +58,7 @@ _TOKENS = {
 
 
 def encode_json(value: Any) -> bytes:
-    """Return plain data as JSON. Never fails: a value without a JSON form becomes a text.
-    """
+    """Return plain data as JSON. Never fails: a value without a JSON form becomes a text."""
     try:
         return orjson.dumps(value, default=as_text, option=_OPTIONS)
     except TypeError:  # orjson's errors are all of this kind.
