@@ -43,7 +43,7 @@ def step_bonus(
 ) -> EvaluationResult:
     """Reward fewer steps: `bonus` is the share of the reward that depends on their number.
 
-    The share is 1 at `fewest` steps or less, 0 at `most` or more, and linear between.
+    It is paid in full at `fewest` steps or less, not at all at `most` or more, and linearly between.
     A reward of 0 or below is unchanged.
     Raises `UsageError` unless 0 <= bonus <= 1 and fewest < most.
     """
