@@ -44,8 +44,7 @@ class SamplingParams:
     """With a seed, the same prompt and weights sample the same tokens."""
     reasoning_effort: str | None = None
     """A `ReasoningEffort` for local models (passed to the chat template); a provider may accept other values. None: its
-    default.
-    """
+    default."""
 
     def most_tokens(self, room: int = 1 << 30) -> int:
         """Return the most tokens of a turn for which there is `room`."""
@@ -97,14 +96,12 @@ class Completion:
     citations: list[Citation] = field(default_factory=list)
     verbatim: dict[str, Any] | None = None
     """The turn in its provider's format, `{"dialect": ..., "items": [...]}`, repeated verbatim in later requests:
-    signatures and encrypted reasoning cannot be reconstructed.
-    """
+    signatures and encrypted reasoning cannot be reconstructed."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further entries of the step's `extra`, such as acknowledged safety checks."""
     extended: bool = True
     """False when the chat format could not extend the requested prefix: the whole conversation was rendered again and the
-    trajectory splits here.
-    """
+    trajectory splits here."""
 
 
 def wire_messages(messages: list[ChatMessage]) -> list[ChatMessage]:

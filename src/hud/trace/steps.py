@@ -47,8 +47,7 @@ class Sample(BaseModel):
     """Id of the checkpoint whose weights sampled this; None for base weights or an unknown policy."""
     swaps: list[tuple[int, str | None]] = Field(default_factory=list)
     """`(place, checkpoint)`: each weight update during the turn, with the position of the first output token sampled after
-    it.
-    """
+    it."""
     temperature: float = 1.0
     """Requested temperature, or the server's. 0: greedy; `output_logprobs` are then those of temperature 1."""
 
