@@ -53,7 +53,7 @@ class WorkerProcess:
             theirs.close()
             os.close(room)
         self.ready = threading.Event()
-        """Set once it samples, and when it never will."""
+        """Event: set when it samples, or has failed to start."""
         self.alive = True
         self._requests: dict[int, Request] = {}
         self._numbers = itertools.count()

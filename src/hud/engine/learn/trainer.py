@@ -73,8 +73,8 @@ class Trainer:
     ) -> None:
         """`reference`: the reference policy of KL terms; with LoRA the base by default.
 
-        `beside` returns the worker processes that compute passes of a small model now, if any; `Policy.exclusive` keeps their
-        weights up to date.
+        `beside` returns the current worker processes that compute passes of a small model, if any; `Policy.exclusive`
+        updates their weights.
 
         With several `ranks`, the decoders are sharded, and every rank calls every method with the same arguments;
         `load_state_dict` needs the state on the first only. All return the same, but for `state_dict`.

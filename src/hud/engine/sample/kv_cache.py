@@ -1,8 +1,8 @@
 """The key-value cache: pages of a fixed number of positions, all allocated at once.
 
 Each sequence has a table of pages. Before a forward pass, `aim` says where new tokens belong; `write` then stores their keys
-and values, and `attend` gathers the pages of each row, a part of the batch at a time. Which tokens a page holds is the
-sampler's business.
+and values, and `attend` gathers the pages of each row, a part of the batch at a time. The prefix cache tracks the tokens
+of each page.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class PrefixCache:
         return True
 
     def _cut(self, slot: Slot, count: int) -> None:
-        """Leave an idle slot its first `count` pages; without any it is gone."""
+        """Truncate an idle slot to its first `count` pages; without any it is removed."""
         while len(slot.pages) > count:
             self.pages.release(slot.pages.pop())
         del slot.tokens[count * self.page_tokens :]

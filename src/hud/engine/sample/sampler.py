@@ -2,7 +2,7 @@
 
 Requests enter and leave between any two decode steps. A prompt that shares a prefix with something in the cache computes only
 its new tokens, and a long one is computed in chunks between decode steps. Where memory is short, the youngest sequences are
-preempted and computed again. It knows token ids; text, messages and tools are the policy's.
+preempted and computed again. Works on token ids; text, messages and tools are the policy's.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Sampler:
         atexit.unregister(self.close)
 
     def _ready(self) -> bool:
-        """Wait until there is something to do; False once there never will be again."""
+        """Wait for work; returns False after the sampler was closed."""
         with self._changed:
             self._resting = True
             if self._pauses[True] or not self.active:

@@ -13,7 +13,7 @@ from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefus
 from hud.errors import HudError, UsageError
 
 SETTLED_SECONDS = 0.05
-"""A paused server that sent nothing for so long has sent everything that it sampled before."""
+"""Idle time after which a paused server has sent all sampled tokens, in seconds."""
 
 
 class Replica:
@@ -27,11 +27,11 @@ class Replica:
         self.has: Publication | None = None
         """The weights that it samples with."""
         self.problem: str | None = "it was not checked yet"
-        """Reason for which it does not sample; None: it samples."""
+        """Reason why it does not sample; None: it samples."""
         self.resting_until = 0.0
         self.active: set[Request] = set()
         self.epoch = 0
-        """Number of times its streams were cut; pieces of an older epoch are dropped."""
+        """Number of times its streams were cut; chunks of an older epoch are dropped."""
         self.adapters: set[str] = set()
         """Names of the adapters loaded from here."""
         self.changing = asyncio.Lock()
@@ -84,7 +84,7 @@ class Replica:
             await self.server.load_adapter(name, str(publication.folder))
         except ServerRefused as error:
             known = {card.name for card in await self.server.models()}
-            # Names are those of checkpoints: what is there already is the same.
+            # Names are those of checkpoints: an existing adapter is identical.
             if name not in known:
                 raise _without(
                     error, "--enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
@@ -131,7 +131,7 @@ async def send(replicas: Sequence[Replica], publication: Publication) -> None:
         except (HudError, TimeoutError) as error:
             transfer.drop()
             for replica in replicas:
-                # Begun and not ended, an update would be in the way of the next.
+                # An unfinished update would block the next.
                 with suppress(HudError):
                     await replica.server.transfer("finish_weight_update", None)
             if isinstance(error, ServerRefused):

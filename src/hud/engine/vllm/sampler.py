@@ -1,7 +1,7 @@
 """The `TurnSampler` of a policy that is trained here and sampled by a pool of vLLM servers.
 
-Requests run on an event loop in a thread of its own. A sequence whose server is lost continues on another, from the tokens
-received: none is lost, and none is sampled twice.
+Requests run on an event loop in a separate thread. A sequence whose server is lost continues on another, from the received
+tokens: no token is lost or sampled twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 MOST_ATTEMPTS = 20
-"""Attempts of one sequence, on servers that break off, before it fails."""
+"""Maximum attempts of a sequence, after lost servers."""
 CLOSE_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class RemoteRequest(Request):
 
 
 class VllmSampler:
-    """Samples on servers with the weights of a decoder that is trained here."""
+    """Sampler on servers with the weights of a decoder that is trained in this process."""
 
     def __init__(
         self, servers: Servers, publisher: Publisher, vocab_size: int, context: int
@@ -84,9 +84,9 @@ class VllmSampler:
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Set whether weights published inside continue active turns, or wait for their end.
+        """Set whether weights published within the context continue active turns, or wait for their end.
 
-        The servers have weights of their own: they sample on while those here change.
+        The servers have their own copy of the weights: they continue sampling during the change.
         """
         with self._changing:
             before, self._in_flight = self._in_flight, in_flight
@@ -98,8 +98,8 @@ class VllmSampler:
     def publish(self, version: str | None) -> None:
         """Load the present weights on the servers, under this name. Blocks.
 
-        The first time it raises `UsageError` for a server of no use, and `InfrastructureFault` where none answers; later,
-        servers that fail to load them get no turns until they do.
+        The first call raises `UsageError` for an unusable server, and `InfrastructureFault` if none answers; later,
+        servers that fail to load the weights get no turns until they have them.
         """
         with self._changing:
             publication = self._publisher.publish(version)
@@ -154,7 +154,7 @@ class VllmSampler:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hud-vllm", daemon=True)
         self._thread.start()
-        # Open connections complain when the interpreter shuts down.
+        # Open connections log warnings when the interpreter shuts down.
         atexit.register(self.close)
         self._pool = ReplicaPool(self._servers)
         self._closed = False
@@ -295,7 +295,7 @@ def _take(request: Request, piece: Piece) -> str | None:
 
 
 def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
-    """Return the completion request for what is left of a turn."""
+    """Return the completion request for the rest of a turn."""
     params = request.params
     return completion_body(
         model,
