@@ -2,8 +2,8 @@
 
     provision ─► task (setup) ─► user ─► agent and tool steps ─► task (evaluate) ─► close
 
-Whatever fails, the result is a `Run` that says what, and whose fault it was; only cancellation, a store that
-cannot be written and a runtime that cannot be used are raised. Every wait has an end.
+The result is always a `Run`, with error and failure kind; only cancellation, a store that cannot be written and an
+unusable runtime are raised. Every wait has a time-out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hud.environment import Task
 
 ROLLOUT_SECONDS = 3600.0
-"""Limit of one rollout where the caller gives none: one hung episode must not block a job for ever."""
+"""Default time limit of a rollout, in seconds: a hung episode must not block a job."""
 CLOSE_SECONDS = 30.0
 """Limit for taking an environment down."""
 RETRIES = 2

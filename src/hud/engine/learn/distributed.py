@@ -206,7 +206,7 @@ def _on_every_rank(
 
 
 class DistributedTrainer:
-    """A `Trainer` whose weights, moments and passes are spread over all ranks; called on the first."""
+    """A `Trainer` whose weights, moments and passes are distributed over all ranks; called on the first."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class DistributedTrainer:
         self._call(_GIVE, whole=self.decoder)
 
     def reset(self) -> None:
-        """Begin anew from the whole copy's present weights: step 0 and no moments."""
+        """Reset to the whole copy's present weights: step 0 and no moments."""
         self._take()
         self._call("reset")
 

@@ -70,9 +70,9 @@ class Work:
     rollouts: int = 512
     turns: int = 10
     tokens_per_turn: int = 400
-    """Drawn."""
+    """Sampled tokens of a turn."""
     observed_per_turn: int = 600
-    """Of tool results, between turns."""
+    """Tokens of tool results, between turns."""
     prompt: int = 2_000
     environment_seconds_per_turn: float = 5.0
     steps: int = 200

@@ -1,7 +1,7 @@
 """The tasks of a step, in the order of play: the step's groups, then replacements of groups without signal.
 
-`uniform` visits every task before any twice. `signal` draws tasks by their expected gradient weight, estimated from the groups
-that the run has played. Works on tasks and reward variances; independent of weights and runs.
+`uniform` visits every task before any twice. `signal` samples tasks by their expected gradient weight, estimated from the
+groups that the run has played. Works on tasks and reward variances; independent of weights and runs.
 """
 
 from __future__ import annotations
