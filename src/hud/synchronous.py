@@ -19,7 +19,7 @@ def run(call: Awaitable[T]) -> T:
     """Run an asynchronous call to its end and return its result: `job = hud.run(tasks.run(agent, group=8))`.
 
     All calls of a script share one event loop, so connections are reused. Ctrl-C cancels the call.
-    Raises `UsageError` where an event loop is running already (an async function, a notebook): use `await` there.
+    Raises `UsageError` if an event loop is running already (an async function, a notebook): use `await` there.
     """
     if not inspect.isawaitable(call):
         raise UsageError(

@@ -93,7 +93,7 @@ class _Judge:
     async def verdict(self, question: str, answer: str, criteria: Sequence[str]) -> _Verdict | str:
         """Return the verdict, or the reason, in a sentence, why this answer gets none.
 
-        Raises `GraderFault` where the endpoint cannot be reached or refuses the sender.
+        Raises `GraderFault` if the endpoint cannot be reached or refuses the sender.
         """
         body = {
             "model": self.model,

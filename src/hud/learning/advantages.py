@@ -30,13 +30,13 @@ class Advantages:
     """The advantage of each run of a batch."""
 
     values: list[float]
-    """One for each run; 0 where the run is not trained on."""
+    """One for each run; 0 if the run is not trained on."""
     trained: list[bool]
     """False for failed runs that were dropped and for runs of a group without signal."""
     counted: list[bool]
     """False for runs that were dropped because they, or others of their group, failed."""
     group_idx: list[int | None]
-    """Number of each run's group, in order of first appearance; None where the whole batch is one group."""
+    """Number of each run's group, in order of first appearance; None if the whole batch is one group."""
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 

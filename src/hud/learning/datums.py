@@ -46,7 +46,7 @@ class Datum:
     mask: Floats
     """1 for sampled tokens that are trained on."""
     logprobs: Floats
-    """q: natural log, under the policy that sampled, at `temperatures`; 0 where the mask is 0."""
+    """q: natural log, under the policy that sampled, at `temperatures`; 0 if the mask is 0."""
     advantages: Floats
     weights: Floats
     """w of `cross_entropy`."""

@@ -36,7 +36,7 @@ def measures_policy(failure: str | None) -> bool:
 def failure_of(
     reward: float | None, kind: Failure | None, stop_reason: str | None
 ) -> Failure | None:
-    """Return the failure for which the reward of a finished run does not count; None where it counts."""
+    """Return the failure for which the reward of a finished run does not count; None if it counts."""
     if stop_reason == "timeout":
         return "timeout"
     if not measures_policy(kind):

@@ -18,7 +18,7 @@ def group_labels(
     group_ids: Sequence[str] | None = None,
     group_size: int | None = None,
 ) -> list[str] | None:
-    """Return the group of each run of a batch; None where the batch is one group.
+    """Return the group of each run of a batch; None if the batch is one group.
 
     `own` holds each run's own group id. `group_ids` replace them; without any, contiguous slices of `group_size` are
     groups. Raises `UsageError` for too few or too many `group_ids`, a `group_size` that contradicts the ids, and a mix

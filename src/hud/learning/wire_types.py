@@ -169,7 +169,7 @@ class TrainingDatum(Strict):
     traj_idx: int
     """Position of its trajectory among the inputs."""
     group_idx: int | None = None
-    """Number of its group, in order of first appearance; None where the batch was not grouped."""
+    """Number of its group, in order of first appearance; None if the batch was not grouped."""
 
 
 class DatumTensors(TrainingDatum):

@@ -99,7 +99,7 @@ class WorkerProcess:
     ) -> PassResult:
         """Compute a pass; without a loss its logprobs alone.
 
-        Raises `InfrastructureFault` where it fails there, or the process has ended.
+        Raises `InfrastructureFault` if it fails there, or the process has ended.
         """
         with self._computing:
             passed: Future[PassResult] = Future()

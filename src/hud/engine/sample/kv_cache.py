@@ -45,7 +45,7 @@ class CacheSize:
     ) -> CacheSize:
         """Return the dimensions of a cache of at most `budget` bytes for `slots` sequences at a time.
 
-        `max_context` None: the model's, as far as the budget holds it. Raises `UsageError` where one sequence of
+        `max_context` None: the model's, as far as the budget holds it. Raises `UsageError` if one sequence of
         `max_context` tokens does not fit.
         """
         context = max_context or config.max_position_embeddings

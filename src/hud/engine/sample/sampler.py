@@ -73,7 +73,7 @@ class Sampler:
         self.scheduler = Scheduler(self.prefix_cache, slots)
         self._runner = runner(decoder, self.cache, slots, bank)
         self._stale = True
-        """True where the weights may have changed since the runner's last `refresh`."""
+        """True if the weights may have changed since the runner's last `refresh`."""
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
         small = self._parameters < SMALL_PARAMETERS or decoder.device.type != "cpu"
         self._prefill_tokens = PREFILL_TOKENS_SMALL if small else PREFILL_TOKENS

@@ -61,7 +61,7 @@ class Publication:
         return self.version or "base"
 
     def mistake(self, answers: list[Piece]) -> str | None:
-        """Return the error of a server with these answers to the probes, None where they match."""
+        """Return the error of a server with these answers to the probes, None if they match."""
         processed = raw = 0.0
         count = 0
         for probe, answer in zip(self.probes, answers, strict=True):

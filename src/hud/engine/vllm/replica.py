@@ -43,7 +43,7 @@ class Replica:
         self.server.break_off()
 
     async def give(self, publication: Publication) -> None:
-        """Load weights and verify them by probes. Raises `HudError` where that fails."""
+        """Load weights and verify them by probes. Raises `HudError` if that fails."""
         async with self.changing:
             if self.has is publication:
                 return

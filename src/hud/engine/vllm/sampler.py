@@ -226,7 +226,7 @@ class VllmSampler:
     async def _attempt(
         self, request: RemoteRequest, replica: Replica, pool: ReplicaPool
     ) -> str | None:
-        """Sample on one server, from the tokens so far; return the finish reason, None where the stream was cut."""
+        """Sample on one server, from the tokens so far; return the finish reason, None if the stream was cut."""
         publication = replica.has
         assert publication is not None
         if not request.token_ids:

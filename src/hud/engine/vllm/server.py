@@ -121,7 +121,7 @@ class Server:
     async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Piece, None]:
         """Yield sampled tokens as they arrive. Closing the iterator cancels the request on the server.
 
-        Raises `ServerLost` where the stream is cut; all tokens yielded before are valid.
+        Raises `ServerLost` if the stream is cut; all tokens yielded before are valid.
         """
         whole = {**body, "stream": True, "stream_options": {"include_usage": True}}
         async with self._opened("POST", "/v1/completions", whole) as response:

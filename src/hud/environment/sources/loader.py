@@ -44,7 +44,7 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
 def load_file(path: Path) -> ModuleType:
     """Execute a Python file as a new module, with its folder importable; errors name file and line.
 
-    Raises `NotFoundError` where there is none.
+    Raises `NotFoundError` if there is none.
     """
     path = path.resolve()
     if not path.exists():
@@ -97,7 +97,7 @@ def _make_neighbours_importable(folder: Path) -> None:
 
 
 def load_module(name: str) -> ModuleType:
-    """Import a module by its dotted name; errors name file and line. Raises `NotFoundError` where there is none."""
+    """Import a module by its dotted name; errors name file and line. Raises `NotFoundError` if there is none."""
     with _telling_where(name):
         try:
             return importlib.import_module(name)

@@ -131,7 +131,7 @@ class Difference:
         return float(self._reach * self.deviation / max(self.units, 1) ** 0.5)
 
     def needed(self, threshold: float = 0.0) -> Needed | None:
-        """Return the evidence that shows `mean` to differ from `threshold`; None where they are equal."""
+        """Return the evidence that shows `mean` to differ from `threshold`; None if they are equal."""
         distance = abs(self.mean - threshold)
         if distance < 10**-_DIGITS:
             return None
@@ -152,7 +152,7 @@ class Pairing:
     changes: tuple[TaskChange, ...]
     """In the order of the first side."""
     overall: Difference | None
-    """None where no task was measured on both sides."""
+    """None if no task was measured on both sides."""
     subsets: tuple[Difference, ...]
     only_before: tuple[str, ...]
     """Tasks that were not measured on the second side."""
@@ -160,7 +160,7 @@ class Pairing:
 
     @property
     def before(self) -> float | None:
-        """Mean over the tasks of their mean rewards; None where no task was measured on both sides."""
+        """Mean over the tasks of their mean rewards; None if no task was measured on both sides."""
         return fmean(change.before for change in self.changes) if self.changes else None
 
     @property

@@ -86,7 +86,7 @@ class _Waits:
         self._looking: asyncio.Task[None] | None = None
 
     async def over(self, trace_id: str) -> None:
-        """Return when a rollout is over; raises `PlatformError` where the platform cannot be asked any more."""
+        """Return when a rollout is over; raises `PlatformError` if the platform cannot be asked any more."""
         waiting = self._open[trace_id] = self.loop.create_future()
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())

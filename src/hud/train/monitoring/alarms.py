@@ -177,7 +177,7 @@ def _entropy(steps: Steps, bands: Bands) -> Iterator[Alarm]:
 
 
 def _learns(steps: Steps) -> bool:
-    """True where the reward is high, or has risen in the last `PATIENCE` steps."""
+    """True if the reward is high, or has risen in the last `PATIENCE` steps."""
     rewards = [value for _, value in _series(steps, "rollout_reward:mean")]
     if not rewards:
         return False

@@ -149,7 +149,7 @@ class Guard:
 
 
 def refuse_paused(run: TrainingRun, model: str, *, override: bool) -> None:
-    """Raise `UsageError` for a run that the guard paused where it is, unless it is overridden."""
+    """Raise `UsageError` for a run paused by the guard, unless it is overridden."""
     paused = run.guard.paused
     if paused is not None and run.next_step >= paused.step and not override:
         raise UsageError(paused.advice(model))

@@ -67,7 +67,7 @@ def smoothed(values: Sequence[float], width: int = 5) -> list[float]:
 
 
 def loss_per_token(metrics: Mapping[str, float]) -> float | None:
-    """The loss over the tokens that were trained on; None where there were none."""
+    """Return the loss per action token; None without any."""
     tokens = metrics.get("action_tokens:sum")
     return metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
 

@@ -87,7 +87,7 @@ class RolloutBatch:
 
     @property
     def reward(self) -> float | None:
-        """Mean over every measured run; None where there is none."""
+        """Mean over every measured run; None if there is none."""
         return _mean(self.measured)
 
     @property
