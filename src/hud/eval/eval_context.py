@@ -1,4 +1,4 @@
-"""The older form, `async with hud.eval(task) as ctx:`: a run whose middle is the caller's code."""
+"""The older form, `async with hud.eval(task) as ctx:`: a run whose agent is the caller's code."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ async def evaluate(
     rollout_timeout: float | None = None,
     recorder: Recorder | None = None,
 ) -> AsyncIterator[Run]:
-    """Bring `task` up, yield its run, and grade it at the end, unless `agent.run(ctx)` already had it graded.
+    """Open `task`, yield its run, and grade it at the end, unless `agent.run(ctx)` did.
 
-    `group_id`: the group of the run; by default, the job's runs of one task are one group.
+    `group_id`: group of the run; by default, the job's runs of one task are one group.
 
-    Raises what keeps the environment from coming up; an exception of the caller's code fails the run as the
-    agent's fault, and passes on.
+    Raises the errors of opening the environment. An exception of the caller's code fails the run as an agent's failure,
+    and is raised again.
     """
     check_limit(rollout_timeout)
     provider = runtime if runtime is not None else LocalRuntime()
     opened = (
         job if job is not None else await Job.start(name or task.slug or task.id, recorder=recorder)
     )
-    # Attempts at one task in one job are compared with each other, as those of `Taskset.run(group=)` are.
+    # Attempts at one task in one job are a group, as with `Taskset.run(group=)`.
     earlier = [
         one
         for one in opened.runs
@@ -80,7 +80,7 @@ async def evaluate(
 
 
 async def _bounded(run: Run, provider: Provider) -> None:
-    """Bring the run's environment up within its deadline, or raise what kept it from coming up."""
+    """Open the run's environment within its deadline, or raise the error."""
     limit = asyncio.timeout_at(run.live.deadline)
     try:
         async with limit:
@@ -92,5 +92,5 @@ async def _bounded(run: Run, provider: Provider) -> None:
 
 
 async def _already_played(run: Run) -> None:
-    """The caller's code was the agent."""
+    """The agent of a run by the caller's code."""
     del run

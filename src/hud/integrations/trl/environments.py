@@ -13,7 +13,7 @@ from hud.eval import Job, Run
 from hud.eval.eval_context import evaluate
 from hud.integrations.event_loop import wait_for
 from hud.integrations.trl.registry import registered
-from hud.learning.groups import failure_of
+from hud.learning.failed_runs import failure_of
 from hud.trace import AgentStep, ToolCall, ToolSpec, new_id
 
 _TYPES: dict[str, Any] = {

@@ -19,7 +19,7 @@ from hud.integrations.event_loop import wait_for
 from hud.integrations.trl.live_policy import LivePolicy
 from hud.integrations.trl.registry import Registered
 from hud.learning.datums import Datum, datums_of, payload_of
-from hud.learning.groups import failure_of
+from hud.learning.failed_runs import failure_of
 from hud.trace import SamplingParams, new_id
 
 if TYPE_CHECKING:
