@@ -18,7 +18,7 @@ from hud.errors import HudError, PlatformError, StoreError
 from hud.trace.recording.journal import Journal, orphaned_journals, set_aside
 
 BATCH_BYTES = 4 << 20
-GATHER_SECONDS = 0.05
+GATHER_SECONDS = 0.2
 """Seconds for which events are gathered before they are shipped, unless a flush waits."""
 KEEP_BYTES = 1 << 20
 """The journal is emptied when the store has all of it and it has grown beyond this."""

@@ -158,11 +158,14 @@ class _Batch:
         self.samples: list[_Row] = []
 
     @classmethod
-    def of(cls, store: Store, team: str, events: Iterable[Event]) -> _Batch:
+    def of(cls, store: Store, team: str, events: Sequence[Event]) -> _Batch:
         """Return events as rows; raises one of `_NOT_OURS` where an event is not ours, or its columns cannot hold it."""
         batch = cls(store, team)
+        # Hot path: a run's end says all that its start did.
+        ended = {event.identifier for event in events if event.kind == b"E"}
         for event in events:
-            batch._add(event)
+            if event.kind != b"R" or event.identifier not in ended:
+                batch._add(event)
         batch._check()
         return batch
 
