@@ -1,4 +1,4 @@
-"""Programs on a desktop: how one begins with its files, and the keyboard of a script that uses it."""
+"""Programs on a desktop: how one begins with its files, and the computer of a script that uses it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _SETTINGS = {
     # A caret that blinks is a picture that never stands still.
     f"{_HOME}/gtk-3.0/settings.ini": "[Settings]\ngtk-cursor-blink=0\n",
     f"{_HOME}/glib-2.0/settings/keyfile": "[org/xfce/mousepad/preferences/view]\nshow-line-numbers=true\n\n"
-    "[org/xfce/mousepad/state/window]\nwidth=uint32 960\nheight=uint32 680\n",
+    "[org/xfce/mousepad/state/window]\nwidth=uint32 960\nheight=uint32 680\n\n"
+    # Text that is completed is not what was typed.
+    "[org/gnome/gnumeric/core/gui/editing]\nautocomplete=false\n\n"
+    "[org/gnome/gnumeric/core/gui/toolbars]\nobject-visible=false\n",
 }
 _STILL, _LONGEST, _SHOWN_SECONDS = 0.8, 10.0, 60.0
 _LOOKS, _LOOK_SECONDS = 20, 0.5
@@ -47,7 +50,7 @@ async def end(desktop: Desktop) -> None:
     await desktop.end_all()
 
 
-class Keyboard:
+class Computer:
     """The computer tool of a script that knows that each of its actions shows.
 
     Raises `EnvironmentFault` where an action fails, or nothing has changed on the screen a while after it.
@@ -59,7 +62,15 @@ class Keyboard:
         self._run = run
         self._actions = 0
         self._picture: object = None
+        self._mouse: tuple[int, int] | None = None
         run.attach(ComputerTool(screen))
+
+    async def click(self, x: int, y: int) -> None:
+        """Click a point of the screen; the mouse goes there first, as it shows, too."""
+        if self._mouse != (x, y):
+            self._mouse = (x, y)
+            self._picture = await self._call(action="move", x=x, y=y)
+        await self._act(action="click", x=x, y=y)
 
     async def press(self, *keys: str) -> None:
         """Press keys together."""

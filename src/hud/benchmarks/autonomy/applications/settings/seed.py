@@ -125,7 +125,7 @@ def _insert_keys(db: sqlite3.Connection, random: Random, owners: list[int]) -> N
             network=random.choice(NETWORKS), expires=(TODAY + timedelta(days=days)).isoformat(),
             status="active" if active else "revoked",
         )  # fmt: skip
-        for scope in random.sample(SCOPES, random.choice([1, 2, 2])):
+        for scope in random.sample(SCOPES, 1 if number in soon else 2):
             insert(db, "scopes", key_id=key, name=scope)
 
 

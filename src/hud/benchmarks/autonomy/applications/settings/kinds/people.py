@@ -29,7 +29,7 @@ def _offboarding(db: sqlite3.Connection, random: Random) -> Goal:
     leaver = db.execute(
         "SELECT m.id, m.name, m.email, m.role_id, m.team_id, r.name AS role, t.name AS team FROM members m"
         " JOIN roles r ON r.id = m.role_id JOIN teams t ON t.id = m.team_id JOIN keys k ON k.owner_id = m.id"
-        " WHERE k.status = 'active' GROUP BY m.id ORDER BY count(*) DESC, m.id LIMIT 1"
+        " WHERE k.status = 'active' GROUP BY m.id ORDER BY abs(count(*) - 2), m.id LIMIT 1"
     ).fetchone()
     keys = [
         row["name"]
