@@ -1,14 +1,15 @@
 """The gallery of `autonomy-10`, docs/autonomy-10.md: `python benchmarks/autonomy_gallery.py [CATEGORY...]`.
 
 Starts each application, or those named, as for a task, and takes a picture of it for docs/images. The page is written
-for all of them. Needs what the benchmark needs (scripts/setup-worlds), and matplotlib for a font and palettes.
+for all of them. `--to FOLDER` writes elsewhere than to docs. Needs what the benchmark needs (scripts/setup-worlds), and
+matplotlib for a font and palettes.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import io
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -49,14 +50,14 @@ def page() -> str:
         kinds = ", ".join(f"`{kind}`" for kind in category.kinds)
         parts.append(
             f"## {category.name}\n\n{about}\n\nKinds of tasks: {kinds}.\n\n"
-            f"![{category.name}](images/{picture_of(category).name})\n"
+            f"![{category.name}]({picture_of(category)})\n"
         )
     return "\n".join(parts)
 
 
 def picture_of(category: Category) -> Path:
-    """Return the file of an application's picture."""
-    return DOCS / "images" / f"autonomy-{category.name}.png"
+    """Return the file of an application's picture, relative to the page."""
+    return Path("images") / f"autonomy-{category.name}.png"
 
 
 async def taken(category: Category) -> Image.Image:
@@ -108,15 +109,21 @@ def _read(content: bytes) -> Image.Image:
     return Image.open(io.BytesIO(content)).convert("RGB")
 
 
-async def main(names: list[str]) -> None:
+async def main() -> None:
     """Take the pictures of the named applications, or of all, and write the page."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", metavar="CATEGORY", nargs="*")
+    parser.add_argument("--to", metavar="FOLDER", type=Path, default=DOCS)
+    options = parser.parse_args()
+    (options.to / "images").mkdir(parents=True, exist_ok=True)
     for category in CATEGORIES:
-        if not names or category.name in names:
+        if not options.names or category.name in options.names:
+            path = options.to / picture_of(category)
             small = (await taken(category)).quantize(COLOURS, dither=Image.Dither.NONE)
-            small.save(picture_of(category), optimize=True)
-            print(picture_of(category), f"{picture_of(category).stat().st_size:,} bytes")
-    (DOCS / "autonomy-10.md").write_text(page(), encoding="utf-8")
+            small.save(path, optimize=True)
+            print(path, f"{path.stat().st_size:,} bytes")
+    (options.to / "autonomy-10.md").write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    asyncio.run(main())

@@ -29,9 +29,10 @@ _STILL, _LONGEST, _SHOWN_SECONDS = 0.8, 10.0, 60.0
 _LOOKS, _LOOK_SECONDS = 20, 0.5
 
 
-async def begin(desktop: Desktop, files: Mapping[str, str], program: str) -> None:
+async def begin(desktop: Desktop, files: Mapping[str, str | bytes], program: str) -> None:
     """Write the files and start a program with them; return when its window is shown and stands still."""
-    for path, content in {**_SETTINGS, **files}.items():
+    contents: dict[str, str | bytes] = {**_SETTINGS, **files}
+    for path, content in contents.items():
         await desktop.write(path, content)
     await desktop.start(program)
     try:

@@ -32,7 +32,7 @@ INTEGRATIONS = ("Pager", "Chatroom", "Sheets", "Mirror", "Status page", "Helpdes
 CONNECTED = 4
 """Integrations that are connected at first."""
 KINDS = ("messages", "attachments", "recordings", "audit log", "backups", "drafts", "exports")
-SETTINGS = {
+SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "general": {
         "Workspace name": ("Northwind",),
         "Language": ("English", "German", "French"),

@@ -24,8 +24,8 @@ FOLLOW = "Use formulas everywhere, so that the results follow when the numbers c
 def invoice(random: Random) -> Work:
     """Order lines with prices looked up, and the sums of the invoice."""
     items = random.sample(GOODS, 12)
-    prices = table(["Item", "Price"], *([item, random.randint(2, 80)] for item in GOODS))
-    lines = [[item, random.randint(1, 30)] for item in items]
+    prices = table(["Item", "Price"], *((item, random.randint(2, 80)) for item in GOODS))
+    lines: list[list[Cell]] = [[item, random.randint(1, 30)] for item in items]
     sums = table(
         ["Invoice", "Value"],
         ["Subtotal", None],
@@ -40,7 +40,7 @@ def invoice(random: Random) -> Work:
     before = {"Orders": table(head, *lines), "Prices": prices, "Invoice": sums}
     wanted = copied(before)
     last = len(GOODS) + 1
-    filled = [
+    filled: list[list[Cell]] = [
         [item, quantity, f"=VLOOKUP(A{row},Prices!$A$2:$B${last},2,FALSE)", f"=B{row}*C{row}"]
         for row, (item, quantity) in enumerate(lines, 2)
     ]
@@ -62,7 +62,7 @@ def invoice(random: Random) -> Work:
 def summary(random: Random) -> Work:
     """A list of sales, to be summed up by region and product."""
     products = sorted(random.sample(GOODS, 3))
-    rows = [[random.choice(REGIONS), random.choice(products), random.randint(10, 900)] for _ in range(30)]  # fmt: skip
+    rows: list[list[Cell]] = [[random.choice(REGIONS), random.choice(products), random.randint(10, 900)] for _ in range(30)]  # fmt: skip
     rows += [
         [region, product, random.randint(10, 900)] for region in REGIONS for product in products
     ]
@@ -103,27 +103,29 @@ def summary(random: Random) -> Work:
 
 def grades(random: Random) -> Work:
     """Marks with weights, a scale of grades, ranks and statistics."""
-    students = [[name, *(random.randint(20, 100) for _ in range(3))] for name in random.sample(NAMES, 12)]  # fmt: skip
-    weights = [[name, weight] for name, weight in zip(("Essay", "Test", "Project"), random.sample([2, 3, 4, 5], 3), strict=True)]  # fmt: skip
-    most = 100 * sum(int(weight) for _, weight in weights)
-    scale = [
-        [most * share // 100, grade]
-        for share, grade in ((0, "F"), (45, "D"), (55, "C"), (65, "B"), (80, "A"))
-    ]
+    students: list[list[Cell]] = [[name, *(random.randint(20, 100) for _ in range(3))] for name in random.sample(NAMES, 12)]  # fmt: skip
+    weights = random.sample([2, 3, 4, 5], 3)
+    most = 100 * sum(weights)
+    scale = table(
+        ["Part", "Weight", None, "Points from", "Grade"],
+        *(
+            [part, weight, None, most * share // 100, grade]
+            for part, weight, share, grade in zip(
+                ("Essay", "Test", "Project", None, None),
+                (*weights, None, None),
+                (0, 45, 55, 65, 80),
+                "FDCBA",
+                strict=True,
+            )
+        ),
+    )
     head = ["Name", "Essay", "Test", "Project", "Points", "Grade", "Rank"]
-    labels: list[list[Cell]] = [
-        ["Average of points"],
-        ["Most points"],
-        *([f"Number of {one}"] for one in "ABCDF"),
-    ]
+    labels = ["Average of points", "Most points", *(f"Number of {one}" for one in "ABCDF")]
     before = {
         "Marks": table(head, *students),
-        "Scale": table(["Part", "Weight", "", "Points from", "Grade"], *(
-            [*(weights[row] if row < 3 else [None, None]), None, *scale[row]] for row in range(5)
-        )),
-        "Statistics": table(["Statistics", "Value"], *labels),
-    }  # fmt: skip
-    before["Scale"][0][2] = None
+        "Scale": scale,
+        "Statistics": table(["Statistics", "Value"], *([label] for label in labels)),
+    }
     wanted = copied(before)
     for row, line in enumerate(wanted["Marks"][1:], 2):
         line[4:] = [
@@ -147,10 +149,12 @@ def grades(random: Random) -> Work:
 def stock(random: Random) -> Work:
     """Articles with movements in and out, and what must be ordered."""
     articles = random.sample(GOODS, 12)
-    moves = [[random.choice(articles), random.choice(["in", "out"]), random.randint(1, 20)] for _ in range(34)]  # fmt: skip
+    moves: list[list[Cell]] = [[random.choice(articles), random.choice(["in", "out"]), random.randint(1, 20)] for _ in range(34)]  # fmt: skip
     last = len(moves) + 1
     article, kind, pieces = (f"Movements!${column}$2:${column}${last}" for column in "ABC")
-    begun = [[name, random.randint(20, 60), random.randint(15, 50)] for name in articles]
+    begun: list[list[Cell]] = [
+        [name, random.randint(20, 60), random.randint(15, 50)] for name in articles
+    ]
     head = ["Article", "Opening", "Minimum", "In", "Out", "Now", "Order"]
     before = {
         "Stock": table(head, *begun, ["All"]),

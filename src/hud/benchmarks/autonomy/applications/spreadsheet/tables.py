@@ -79,7 +79,7 @@ def distribution(random: Random) -> Work:
     wanted = copied(before)
     for region in REGIONS:
         mine = sorted((row for row in rows if row[2] == region), key=lambda row: -row[3])
-        wanted[region] = table(head, *([no, name, amount] for no, name, _, amount in mine))
+        wanted[region] = table(head, *((no, name, amount) for no, name, _, amount in mine))
     return Work(
         f"Write the orders of the sheet All to the sheets {', '.join(REGIONS)}, each to the one of its region: order, customer "
         "and amount, from the second row on, the largest amount first. The sheet All stays as it is.",

@@ -17,7 +17,7 @@ from hud.benchmarks.autonomy.applications.spreadsheet.workbook import (
 
 @dataclass(frozen=True)
 class Work:
-    """What is asked for, and the workbook before and after it.
+    """Request, and the workbook before and after it.
 
     Both have the same sheets; those of `wanted` have as many rows and columns or more.
     """

@@ -89,7 +89,8 @@ def with_inputs(file: bytes, inputs: Mapping[str, float]) -> bytes:
             place = f"{name}!{address(int(cell.get('Row', 0)), int(cell.get('Col', 0)))}"
             if place in inputs and cell.get("ValueType") == str(_NUMBER):
                 cell.text = str(inputs[place])
-    return ElementTree.tostring(tree, encoding="utf-8", xml_declaration=True)
+    changed: bytes = ElementTree.tostring(tree, encoding="utf-8", xml_declaration=True)
+    return changed
 
 
 def _sheet(name: str, sheet: Sheet) -> str:
