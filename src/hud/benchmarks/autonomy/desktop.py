@@ -25,7 +25,8 @@ _SETTINGS = {
     "[org/gnome/gnumeric/core/gui/editing]\nautocomplete=false\n\n"
     "[org/gnome/gnumeric/core/gui/toolbars]\nobject-visible=false\n",
 }
-_STILL, _LONGEST, _SHOWN_SECONDS = 0.8, 10.0, 60.0
+# Long enough for a machine that is busy: a window is shown before its content, and a file is saved after the key.
+_STILL, _LONGEST, _SHOWN_SECONDS = 1.5, 10.0, 60.0
 _LOOKS, _LOOK_SECONDS = 20, 0.5
 
 
