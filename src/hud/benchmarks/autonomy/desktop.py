@@ -28,6 +28,7 @@ _SETTINGS = {
 # Long enough for a machine that is busy: a window is shown before its content, and a file is saved after the key.
 _STILL, _LONGEST, _SHOWN_SECONDS = 1.5, 10.0, 60.0
 _LOOKS, _LOOK_SECONDS = 20, 0.5
+_HOVER_SECONDS = 2.0
 
 
 async def begin(desktop: Desktop, files: Mapping[str, str | bytes], program: str) -> None:
@@ -68,10 +69,14 @@ class Computer:
         run.attach(ComputerTool(screen))
 
     async def click(self, x: int, y: int) -> None:
-        """Click a point of the screen; the mouse goes there first, as it shows, too."""
+        """Click a point of the screen.
+
+        The mouse goes there first, and what is under it changes: that is not to be taken for what the click does.
+        """
         if self._mouse != (x, y):
             self._mouse = (x, y)
-            self._picture = await self._call(action="move", x=x, y=y)
+            await self._act(action="move", x=x, y=y)
+            self._picture = await self._call(action="wait", seconds=_HOVER_SECONDS)
         await self._act(action="click", x=x, y=y)
 
     async def press(self, *keys: str) -> None:
