@@ -20,7 +20,7 @@ from hud.platform.access.middleware import Door, retry_headers
 from hud.platform.config import PlatformConfig
 from hud.platform.dashboard import Dashboard
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.missing_endpoints import tell_absent
+from hud.platform.gateway.missing_endpoints import refuse_path
 from hud.platform.metrics import Measured
 from hud.platform.parts import Parts
 from hud.platform.routes import ROUTERS
@@ -67,7 +67,7 @@ async def _absent(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await WebSocketClose()(scope, receive, send)
     else:
-        await tell_absent(Exchange(scope, receive, send))
+        await refuse_path(Exchange(scope, receive, send))
 
 
 async def _tell(request: Request, error: Exception) -> Response:

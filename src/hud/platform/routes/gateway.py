@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.missing_endpoints import tell_method
+from hud.platform.gateway.missing_endpoints import refuse_method
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway
@@ -36,7 +36,7 @@ class GatewayRoute(APIRoute):
         exchange = Exchange(scope, receive, send)
         methods = self.methods or set()
         if scope["method"] not in methods:
-            await tell_method(exchange, ", ".join(sorted(methods)))
+            await refuse_method(exchange, ", ".join(sorted(methods)))
             return
         described = self.endpoint
         assert isinstance(described, Described)
@@ -154,22 +154,22 @@ async def generate_content(gateway: Gateway, exchange: Exchange) -> None:
 @route("/models", "/v1/models", method="GET")
 async def list_models(gateway: Gateway, exchange: Exchange) -> None:
     """Every model of the team, in the shape of whichever client asks."""
-    await gateway.tell_models(exchange, None, gemini=False)
+    await gateway.list_models(exchange, None, gemini=False)
 
 
 @route("/models/{model:path}", "/v1/models/{model:path}", method="GET")
 async def one_model(gateway: Gateway, exchange: Exchange) -> None:
     """One model."""
-    await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=False)
+    await gateway.list_models(exchange, exchange.scope["path_params"]["model"], gemini=False)
 
 
 @route("/v1alpha/models", "/v1beta/models", method="GET")
 async def list_gemini_models(gateway: Gateway, exchange: Exchange) -> None:
     """Every model of the team, as Gemini's clients list them."""
-    await gateway.tell_models(exchange, None, gemini=True)
+    await gateway.list_models(exchange, None, gemini=True)
 
 
 @route("/v1alpha/models/{model:path}", "/v1beta/models/{model:path}", method="GET")
 async def one_gemini_model(gateway: Gateway, exchange: Exchange) -> None:
     """One model, as Gemini's clients read it."""
-    await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=True)
+    await gateway.list_models(exchange, exchange.scope["path_params"]["model"], gemini=True)
