@@ -125,7 +125,9 @@ class Registry:
         if not any(text.strip() for text in texts):
             raise UsageError("A tokenizer is learned from text, and none was given.")
         self._check_free(slug_of(name))
-        from hud.engine.tiny_model import create_tiny  # Lazy: loads torch, which only this method needs.
+        from hud.engine.tiny_model import (
+            create_tiny,
+        )  # Lazy: loads torch, which only this method needs.
 
         model_id = new_id()
         folder = self.home / "models" / model_id / "base"

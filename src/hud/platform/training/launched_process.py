@@ -90,7 +90,9 @@ async def train_launched(work: dict[str, Any], progress: ProgressWriter, stop: S
     progress.write("ended", stopped=not report.finished)
 
 
-async def evaluate_launched(work: dict[str, Any], progress: ProgressWriter, stop: StopSignal) -> None:
+async def evaluate_launched(
+    work: dict[str, Any], progress: ProgressWriter, stop: StopSignal
+) -> None:
     """Play the same tasks, on the same seeds, with each checkpoint in `work`."""
     from hud.train.config import TrainConfig
     from hud.train.monitoring.scoring import play
