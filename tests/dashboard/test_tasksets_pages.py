@@ -242,7 +242,7 @@ async def test_a_change_that_somebody_else_was_faster_with_is_told(web, platform
     upload(platform.store, task("one", 2))
     data = form("one", replaces="one", seen="1")
     answer = await web.post(f"/tasksets/{taskset}/rows", data=data)
-    assert (answer.status_code, "changed meanwhile" in answer.text) == (422, True)
+    assert (answer.status_code, "was changed in the meantime" in answer.text) == (422, True)
     gone = await web.post(f"/tasksets/{taskset}/remove", data={"slug": "one", "seen": "1"})
     assert gone.status_code == 409
 

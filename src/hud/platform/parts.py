@@ -24,7 +24,7 @@ from hud.platform.store.telemetry_admission import Intake
 from hud.platform.training.optimizer_steps import StepsInFlight
 
 if TYPE_CHECKING:
-    from hud.platform.baseline.sittings import Sittings
+    from hud.platform.baseline.session_registry import SessionRegistry
     from hud.platform.environments.playground import Worlds
     from hud.platform.gateway.gateway import Gateway
     from hud.platform.models.loaded_policies import Policies
@@ -126,11 +126,11 @@ class Parts:
         return Worlds(self.store, self.stopping, own_machine=not self.config.keys)
 
     @_Lazy
-    def sittings(self) -> Sittings:
+    def baseline_sessions(self) -> SessionRegistry:
         """Human-baseline sessions."""
-        from hud.platform.baseline.sittings import Sittings
+        from hud.platform.baseline.session_registry import SessionRegistry
 
-        return Sittings(self.store, self.stopping)
+        return SessionRegistry(self.store, self.stopping)
 
     @property
     def used_engine(self) -> TokenEngine | None:
@@ -155,7 +155,7 @@ class Parts:
         """Yield the background work of a server."""
         yield self.launches.work
         yield self.worlds.work
-        yield self.sittings.work
+        yield self.baseline_sessions.work
         if self.config.keys:
             from hud.platform.environments.builder import Builder
             from hud.platform.rollouts.worker_processes import Workers

@@ -23,9 +23,7 @@ class KeyEndedError(PlatformError):
     """The key of a request was revoked or expired during the response."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "This key was revoked or expired during the response.", 401
-        )
+        super().__init__("This key was revoked or expired during the response.", 401)
 
 
 class Admission:

@@ -298,7 +298,9 @@ def _within(what: str, asked: _Bound | None, most: _Bound | None) -> _Bound | No
     if most is None or asked is None:
         return asked if most is None else most
     if asked > most:
-        raise PlatformError(f"A new key cannot exceed your own key's limits: {what} {most} at most.", 403)
+        raise PlatformError(
+            f"A new key cannot exceed your own key's limits: {what} {most} at most.", 403
+        )
     return asked
 
 
