@@ -157,7 +157,7 @@ async def test_a_paused_run_shows_why_and_is_overridden(platform, web):
     assert "Paused by the guard after step 6: reward diverges" in page
     assert f'href="/trace/{"a" * 32}"' in page
     assert "checkpoint=base" in page
-    assert 'name="override_guard" value="on">Go on all the same' in page
+    assert 'name="override_guard" value="on">Resume anyway' in page
     other = record_run(platform, make_model(platform, "n"), status="paused", guard=["no record"])
     assert (await web.get(f"/train/{other}")).status_code == 200
 

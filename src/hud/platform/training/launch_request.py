@@ -29,7 +29,7 @@ class Launching:
 
     launches: Launches
     registry: Registry
-    """The registry as the caller's team sees it."""
+    """Registry limited to the models of the caller's team."""
     engine: Callable[[], TokenEngine]
     """Called to move a head: constructing the engine loads torch."""
     who: Identity

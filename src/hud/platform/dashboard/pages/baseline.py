@@ -1,7 +1,6 @@
-"""Human baselines: choosing a task, sitting at it, and its score.
-
-How a tool is shown depends on its kind (`FRONTS`): a shell and a screen have parts of their own, every other tool is
-a form from its schema. A kind that deserves better, such as a spreadsheet, gets a part of its own there.
+"""Pages of human baselines: choosing a task, playing it, and its score.
+The template of a tool depends on its kind (`FRONTS`): a shell and a screen have their own, every other tool is a form
+generated from its schema.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from hud.trace import TextContent, ToolSpec, plain
 router = Pages()
 PER_PAGE = 50
 MOST_SHOWN = 100
-"""Moves on the page of a sitting, the newest."""
+"""Maximum number of moves shown on a session's page, newest first."""
 MOST_CHARACTERS = 200_000
-"""Of an answer, and of a field."""
+"""Maximum length of an answer."""
 MOST_FIELD_BYTES = 4 * MOST_CHARACTERS
 FRONTS = {"bash": "parts/baseline_shell.html", "computer": "parts/baseline_screen.html"}
-"""By a tool's `native` kind, what a person uses it with."""
+"""Template by a tool's `native` kind."""
 FORM = "parts/baseline_form.html"
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 SessionsPart = Annotated[SessionRegistry, part(lambda parts: parts.baseline_sessions)]
@@ -54,14 +53,14 @@ async def _own(sessions: SessionsPart, who: Who, sitting_id: str) -> BaselineSes
 
 
 Open = Annotated[BaselineSession | None, Depends(_open)]
-"""The caller's own sitting; None where it is over."""
+"""The caller's own session; None if it is over."""
 Own = Annotated[BaselineSession, Depends(_own)]
-"""The caller's own sitting; an error where it is over."""
+"""The caller's own session; an error if it is over."""
 
 
 @router.page("/baseline", "baseline.html")
 def baseline(store: StorePart, sessions: SessionsPart, who: Who, offset: Offset = 0) -> Data:
-    """The tasksets to choose from, and what the caller sits at."""
+    """The tasksets to choose from, and the caller's open sessions."""
     items, total = Tasksets(store, who.team_id).page(None, PER_PAGE, offset)
     for item in items:
         item.update(_summary(scores(store, who.team_id, item["id"])))
@@ -76,7 +75,7 @@ def baseline(store: StorePart, sessions: SessionsPart, who: Who, offset: Offset 
 def tasks(
     store: StorePart, sessions: SessionsPart, who: Who, rows: Rows, offset: Offset = 0
 ) -> Data:
-    """The tasks of a taskset, with how people did."""
+    """The tasks of a taskset, with people's results."""
     slugs = rows.slugs()
     known = scores(store, who.team_id, rows.taskset["id"])
     open_here = {
@@ -104,7 +103,7 @@ def tasks(
 async def begin(
     sessions: SessionsPart, who: Who, rows: Rows, slug: Annotated[str, Form()]
 ) -> Response:
-    """Sit down at a task."""
+    """Start a session for a task."""
     session = await sessions.begin(who.team_id, _user(who), rows.taskset, rows.get(slug))
     return see(f"/baseline/sitting/{session.id}")
 
@@ -113,7 +112,7 @@ async def begin(
 def session_page(
     request: Request, store: StorePart, who: Who, found: Open, sitting_id: str
 ) -> Response | Data:
-    """A task as the caller sits at it; once it is over, its score."""
+    """The page of a session; after its end, the score."""
     if found is None:
         return page(request, "baseline_over.html", _over(store, who, sitting_id))
     found.touch()
@@ -134,7 +133,7 @@ def session_page(
 
 @router.events("/events/baseline/{sitting_id}")
 def session_events(found: Open, sitting_id: str) -> Following:
-    """Tell when a sitting goes from one state to the next; who listens is there."""
+    """Event stream of a session's states and moves; an open stream counts as an open page."""
 
     def read() -> Revision:
         if found is None or found.state == "over":
@@ -147,7 +146,7 @@ def session_events(found: Open, sitting_id: str) -> Following:
 
 @router.get("/baseline/sitting/{sitting_id}/here")
 def here(found: Open) -> Response:
-    """An open page says that somebody is there."""
+    """Keep-alive of an open page."""
     if found is not None:
         found.touch()
     return Response(status_code=204)
@@ -155,7 +154,7 @@ def here(found: Open) -> Response:
 
 @router.get("/baseline/sitting/{sitting_id}/pictures/{move}/{number}")
 def picture(found: Open, move: int, number: int) -> Response:
-    """A picture of a move's result."""
+    """An image in a move's result."""
     if found is None or not 1 <= move <= len(found.moves):
         raise NotFoundError("There is no such picture.")
     shown = pictures(found.moves[move - 1])
@@ -168,7 +167,7 @@ def picture(found: Open, move: int, number: int) -> Response:
 
 @router.action("/baseline/sitting/{sitting_id}/call", "run")
 async def call(request: Request, found: Own) -> Response:
-    """Call a tool with what its form was filled in with."""
+    """Call a tool with the arguments in its form."""
     form = await request.form(max_part_size=MOST_FIELD_BYTES)
     try:
         tool = _named(found, str(form.get("tool") or ""))
@@ -184,7 +183,7 @@ async def call(request: Request, found: Own) -> Response:
 
 @router.action("/baseline/sitting/{sitting_id}/answer", "run")
 async def answer(request: Request, found: Own) -> Response:
-    """Give the answer, which ends the sitting; or none, with the button that gives up."""
+    """Submit an answer, or give up; both end the session."""
     form = await request.form(max_part_size=MOST_FIELD_BYTES)
     text = str(form.get("answer") or "").replace("\r\n", "\n")
     given_up = form.get("give_up") is not None
@@ -201,7 +200,7 @@ async def answer(request: Request, found: Own) -> Response:
 
 @router.action("/baseline/sitting/{sitting_id}/leave", "run")
 async def leave(sessions: SessionsPart, found: Own) -> Response:
-    """Leave without an answer: nothing is measured."""
+    """Leave without an answer: no score is recorded."""
     await sessions.leave(found)
     return see(f"/baseline/{found.taskset['id']}")
 
@@ -239,7 +238,7 @@ def _subscores(grade: Any) -> list[dict[str, Any]]:
 
 
 def _tools(found: BaselineSession) -> list[dict[str, Any]]:
-    """The tools as they stand on the page: a screen first, the environment's own, then the shell and the editor."""
+    """Return the tools in the order of the page: a screen, the environment's own tools, the shell, the editor."""
     places = {"computer": 0, "bash": 2, "editor": 3}
     ordered = sorted(found.tools, key=lambda tool: places.get(tool.native or "", 1))
     return [_tool(found, tool) for tool in ordered]
@@ -280,7 +279,7 @@ def _move(move: Move) -> dict[str, Any]:
 
 
 def _summary(known: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Sum up the runs of people: each task counts once, by the mean of its scores."""
+    """Summarize people's runs: each task counts once, with its mean score."""
     means, times, count = [], [], 0
     for runs in known.values():
         rewards = [run["reward"] for run in runs if run["reward"] is not None]
