@@ -188,4 +188,4 @@ async def test_a_stranger_s_weights_are_no_candidate(web, platform, scene):
     job = recorded(platform, other, node, tasks(0.9))
     sent = {"checkpoint_id": node, "source_model_id": "other", "jobs": [jobs["head"], job]}
     answer = await web.post("/v2/models/m/promote", json=sent)
-    assert (answer.status_code, "is no fork of 'm'" in answer.text) == (400, True)
+    assert (answer.status_code, "is not a fork of 'm'" in answer.text) == (400, True)

@@ -92,4 +92,4 @@ async def _respond_with_error(request: Request, error: Exception) -> Response:
             sentence = "There is no room on the server's disk."
             return JSONResponse({"detail": sentence}, status_code=507)
     sentence = f"{request.method} {request.url.path} failed in the server ({type(error).__name__})."
-    return JSONResponse({"detail": f"{sentence} Its log says more."}, status_code=500)
+    return JSONResponse({"detail": f"{sentence} See the server's log."}, status_code=500)

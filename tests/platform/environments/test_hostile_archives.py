@@ -95,7 +95,7 @@ def test_hard_links_to_what_is_not_in_the_archive_are_refused(archive):
     path, tar = archive
     add(tar, "password", tarfile.LNKTYPE, linkname="later")
     add(tar, "later", data=b"x")
-    refuse(path, tar, "no earlier file")
+    refuse(path, tar, "not an earlier file")
 
 
 def test_hard_links_count_towards_the_size(archive):

@@ -21,7 +21,7 @@ TRAINING = 512 << 20
 TOGETHER = 1 << 30
 """Maximum total size of all bodies in memory, in bytes; a single body may always reach its own limit."""
 
-NO_TEXT = "A value of this request holds half of a surrogate pair, which is no character."
+NO_TEXT = "A value of this request holds half of a surrogate pair, which is not a character."
 
 _STREAMED_BELOW = "/uploads/"
 _STREAMED_ENDS = "/telemetry-upload"

@@ -115,7 +115,7 @@ class Keys:
         unknown or no scopes, and limits that are not positive.
         """
         if not name.strip():
-            raise UsageError("A key needs a name that says what it is for.")
+            raise UsageError("A key needs a name that describes its purpose.")
         unknown = [scope for scope in scopes if scope not in SCOPES]
         if unknown or not scopes:
             raise UsageError(

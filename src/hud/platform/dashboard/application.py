@@ -55,4 +55,4 @@ def _error_response(request: Request, error: Exception) -> Response:
         case UnicodeEncodeError():
             return error_page(request, 400, NO_TEXT)
     kind = type(error).__name__
-    return error_page(request, 500, f"This page broke ({kind}). The server's log says more.")
+    return error_page(request, 500, f"This page failed ({kind}). See the server's log.")

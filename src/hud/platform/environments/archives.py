@@ -124,7 +124,7 @@ class _Unpacking:
         places = {path for path, _ in self._links}
         for path, target in self._links:
             if not places.isdisjoint(path.parents):
-                raise _refusal(self._name(path), "which lies beyond a link")
+                raise _refusal(self._name(path), "whose path passes through a link")
             inside = os.path.normpath(path.parent.relative_to(self.folder) / target)
             if os.path.isabs(target) or PurePosixPath(inside).parts[:1] == ("..",):
                 raise self._leaves(path, target)
@@ -172,7 +172,7 @@ class _Unpacking:
         """Write a hard link as a copy of the earlier file, so that files share no storage."""
         earlier = self._place(member.linkname)
         if not earlier.is_file():
-            link = f"a link to {member.linkname!r}, which is no earlier file of it"
+            link = f"a link to {member.linkname!r}, which is not an earlier file of it"
             raise _refusal(member.name, link)
         status = earlier.stat()
         with earlier.open("rb") as source:

@@ -157,7 +157,9 @@ def normalized(name: str) -> str:
     """Return a registered name: lower case, digits and single dashes. Raises `UsageError` if it is empty."""
     text = _slug(name)
     if not text:
-        raise UsageError(f"{name!r} is no name for an environment; use letters, digits and dashes.")
+        raise UsageError(
+            f"{name!r} is not a valid name for an environment; use letters, digits and dashes."
+        )
     return text
 
 

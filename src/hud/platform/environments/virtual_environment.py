@@ -56,7 +56,7 @@ def requirements(source: Path) -> list[str]:
         table = parsed.get("project")
         given = table.get("dependencies", []) if isinstance(table, dict) else []
         if not isinstance(given, list):
-            raise UsageError("pyproject.toml: project.dependencies is no list.")
+            raise UsageError("pyproject.toml: project.dependencies is not a list.")
         found = [str(one) for one in given]
     else:
         return []

@@ -32,5 +32,5 @@ def refusal_of(error: BaseException) -> Refusal:
         return Refusal(error.status, str(error), wait)
     _log.error("A request failed: %s", type(error).__name__, exc_info=error)
     return Refusal(
-        500, f"The gateway failed on this request ({type(error).__name__}); its log says more."
+        500, f"The gateway failed on this request ({type(error).__name__}); see the server's log."
     )

@@ -76,7 +76,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise StoreError(f"{path} is missing, so {folder} is no whole checkpoint.") from None
+        raise StoreError(f"{path} is missing, so {folder} is not a complete checkpoint.") from None
     except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} is damaged: {str(error).splitlines()[0]}.") from error
     except OSError as error:

@@ -147,7 +147,7 @@ class Tree:
             )
         if not node.folder.is_dir():
             raise StoreError(
-                f"The folder {node.folder} of checkpoint {node.name!r} is gone. {self.cure(node, model)}"
+                f"The folder {node.folder} of checkpoint {node.name!r} is missing. {self.cure(node, model)}"
             )
         return node.folder
 
@@ -218,7 +218,7 @@ class Tree:
             )
             if moved.rowcount != 1:
                 raise ConflictError(
-                    "The head was moved while this step was computed; the step was not kept. Send the batch again."
+                    "The head was moved while this step was computed; the step was discarded. Send the batch again."
                 )
 
     def set_head(self, model: ModelRecord, checkpoint_id: str | None) -> None:

@@ -104,12 +104,12 @@ def find_candidate(
         alike = all(getattr(source.config, one) == getattr(model.config, one) for one in same)
         if source.folder != model.folder or not alike:
             raise UsageError(
-                f"{source.slug!r} is no fork of {model.slug!r} with the same kind of weights."
+                f"{source.slug!r} is not a fork of {model.slug!r} with the same kind of weights."
             )
     found = registry.tree.find(source, reference)
     if found is None:
         raise UsageError(
-            f"{BASE!r} is no checkpoint; without a gate: hud models head {model.slug} --set {BASE}"
+            f"{BASE!r} is not a checkpoint; without a gate: hud models head {model.slug} --set {BASE}"
         )
     return registry.tree.get(found)
 

@@ -356,7 +356,7 @@ def slug_of(name: str) -> str:
     slug = re.sub(r"[\s/:]+", "-", name.strip().lower())
     if not _SLUG.fullmatch(slug):
         raise UsageError(
-            f"{name!r} is no name for a model: use up to 100 letters, digits, dots, dashes and underscores, "
+            f"{name!r} is not a valid name for a model: use up to 100 letters, digits, dots, dashes and underscores, "
             "beginning and ending with a letter or digit."
         )
     return slug

@@ -12,7 +12,9 @@ def check_folder(folder: Path) -> None:
     """Raise `UsageError`, naming what is missing, for a folder that the engine could not load."""
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():
-            raise UsageError(f"{folder} holds no {needed}, so it is no Hugging Face model folder.")
+            raise UsageError(
+                f"{folder} holds no {needed}, so it is not a Hugging Face model folder."
+            )
     if not any(folder.glob("*.safetensors")):
         raise UsageError(f"{folder} holds no *.safetensors; save the weights in that format.")
     from hud.engine.config import DecoderConfig
@@ -32,7 +34,7 @@ def from_hub(source: str, *, public: bool = False) -> Path:
     """
     if not is_hub_id(source):
         raise NotFoundError(
-            f"There is no folder {source!r}, and it is no hub id (OWNER/NAME) either."
+            f"There is no folder {source!r}, and it is not a hub id (OWNER/NAME) either."
         )
     try:
         from huggingface_hub import HfApi, snapshot_download

@@ -74,7 +74,7 @@ def pack_error(error: BaseException) -> list[Any]:
     """Return an error as plain data. A `HudError`: class, sentence and attributes. Any other: only the class."""
     kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS), None)
     if kind is None:
-        said = f"The engine failed ({type(error).__name__}); the server's log says more."
+        said = f"The engine failed ({type(error).__name__}); see the server's log."
         return ["HudError", said]
     if isinstance(error, OverloadedError | EngineDownError):
         return [kind, str(error), error.retry_after]

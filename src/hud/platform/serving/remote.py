@@ -175,7 +175,8 @@ class WorkerEngine(TokenEngine):
                     # Callers that wait for the first start get this error; the restart continues in a new task.
                     self._starting = asyncio.create_task(self._start(wait))
                     raise EngineDownError(
-                        "The engine could not be started; the server's log says why.", wait
+                        "The engine could not be started; see the server's log for the reason.",
+                        wait,
                     ) from error
                 continue
             self._link, self._starting = link, None

@@ -130,7 +130,7 @@ class Blobs:
 
     def _path(self, key: str) -> str:
         if not _KEY.fullmatch(key):
-            raise UsageError(f"{key!r} is no key of a blob.")
+            raise UsageError(f"{key!r} is not a valid key of a blob.")
         return f"{self._root}/{key}"
 
     @contextmanager

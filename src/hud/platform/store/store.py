@@ -151,7 +151,7 @@ class Store:
                     return
                 if version is not None and version > HEAD:
                     raise StoreError(
-                        f"{self.url} was written by a newer release (schema {version}; this one knows {HEAD}). "
+                        f"{self.url} was written by a newer release (schema {version}; this one has {HEAD}). "
                         "Upgrade openhud."
                     )
         # Lazy import: it takes 0.1 s, and only a new or an outdated store needs it.
@@ -219,7 +219,7 @@ def _sentence(url: sa.URL, error: DBAPIError) -> str:
         return f"{where} is damaged ({reason}). Move it away, or restore a copy."
     if "full" in reason or "disk I/O" in reason:
         return (
-            f"{where} cannot be written: {reason}{free_space(Path(where))}. What was recorded before is kept. "
+            f"{where} cannot be written: {reason}{free_space(Path(where))}. Earlier records are unaffected. "
             "Free some space, or set HUD_HOME to another disk."
         )
     if "unable to open" in reason or "readonly" in reason:

@@ -197,7 +197,7 @@ def problems_of(tasks: Sequence[_Row]) -> Iterator[str]:
         elif not isinstance(row["scenario"], str) or not row["scenario"]:
             yield f"Task {name} has no task_id."
         elif not isinstance(row["args"], dict):
-            yield f"The args of task {name} are no object."
+            yield f"The args of task {name} are not an object."
         else:
             try:
                 _dumped(row).encode()

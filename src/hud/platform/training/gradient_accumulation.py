@@ -184,7 +184,7 @@ def _recorded(store: Store, team: str, reference: str, supervised: bool) -> Traj
         payload = payload_of(trace, reward, group_id=group, failure=failure)
     if payload is None:
         raise UsageError(
-            f"Trace {reference!r} holds no token ids: no policy of this platform sampled it, or its agent did not ask for "
+            f"Trace {reference!r} holds no token ids: no policy of this platform sampled it, or its agent did not request "
             'them (completion_kwargs={"extra_body": {"return_token_ids": true}}). Learn from it by warm_up (hud train '
             "--from-job), which makes ids of its text."
         )

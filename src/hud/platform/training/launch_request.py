@@ -137,7 +137,7 @@ class Launching:
         }
         if head in made:
             return None
-        return "The head was moved away from its checkpoints; make one of them the head to go on with it."
+        return "The head was moved away from its checkpoints; make one of them the head to resume the run."
 
     def begin_evaluation(
         self, model: ModelRecord, checkpoints: Sequence[str], tasks: Source, config: TrainConfig

@@ -64,8 +64,8 @@ class PendingGradient:
             return
         self._write()
         raise ConflictError(
-            f"The gradient that this client accumulated for {self._trained.model.slug!r} is gone: {reason}. The model "
-            f"stands at step {self._trained.step}: send the whole batch again, then optim_step."
+            f"The gradient that this client accumulated for {self._trained.model.slug!r} was lost: {reason}. The model "
+            f"is at step {self._trained.step}: send the whole batch again, then optim_step."
         )
 
     def claim(self, client: Contributor) -> None:

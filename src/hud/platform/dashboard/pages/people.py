@@ -84,7 +84,7 @@ def make_key(
     name, scope, lifetime = given["name"], given["scope"], given["lifetime"]
     try:
         if not name.strip():
-            raise UsageError("A key needs a name that says what it is for.")
+            raise UsageError("A key needs a name that describes its purpose.")
         if scope not in SCOPES:
             raise UsageError(f"There is no scope {scope!r}; there are {', '.join(SCOPES)}.")
         if lifetime not in LIFETIMES:
