@@ -171,7 +171,7 @@ async def test_processes_of_an_environment_are_shown_with_their_memory(web, plat
     data = (await web.get(f"/environments/{environment}/running.json")).json()
     assert data["processes"] == []
     page = (await web.get(f"/environments/{environment}/running")).text
-    assert "Nothing of it runs" in page
+    assert "This environment has no process" in page
 
 
 async def test_rollouts_of_an_environment_are_counted(web, platform):

@@ -145,7 +145,7 @@ async def test_steps_of_other_clients_are_shown_as_far_as_they_are_understood(pl
     page = await seen(web, f"/trace/{trace}")
     for words in ("only text", "of no source that we know", "plain words", "a resource"):
         assert words in page
-    assert "the times are not on record" in await seen(web, f"/trace/{trace}/timeline")
+    assert "times are not recorded" in await seen(web, f"/trace/{trace}/timeline")
 
 
 async def test_a_run_is_found_by_what_clients_print(platform, web):

@@ -94,7 +94,7 @@ async def test_groups_without_spread_and_runs_without_a_group_say_why_there_is_n
     page = (await web.get(f"/trace/{runs[0]}?tokens=advantage")).text
     assert "the group gives no training signal" in page
     alone = put_run(platform.store, conversation(), samples=[drawn(3, [5, 6])])
-    assert "in no group" in (await web.get(f"/trace/{alone}?tokens=advantage")).text
+    assert "has no group" in (await web.get(f"/trace/{alone}?tokens=advantage")).text
 
 
 async def test_tokens_are_escaped_too(platform, web):

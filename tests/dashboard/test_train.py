@@ -181,10 +181,10 @@ async def test_a_run_that_nobody_holds_is_interrupted(platform, web):
 
 async def test_why_a_run_cannot_be_resumed_is_told(platform, web):
     run = record_run(platform, make_model(platform))
-    assert "begun by hud train" in (await web.get(f"/train/{run}")).text
+    assert "started by hud train" in (await web.get(f"/train/{run}")).text
     answer = await web.post(f"/train/{run}/resume")
     assert answer.status_code == 409
-    assert "begun by hud train" in answer.text
+    assert "started by hud train" in answer.text
 
 
 async def test_what_is_wrong_stands_beside_its_field(platform, web, folder):
