@@ -216,7 +216,7 @@ async def test_big_numbers_of_a_row_stay_what_they_are(web, platform):
         ({"env": ""}, "names no environment"),
         ({"task": ""}, "has no task_id"),
         ({"args": "{"}, "The arguments are not JSON"),
-        ({"args": "[1]"}, "The arguments are a JSON object"),
+        ({"args": "[1]"}, "The arguments must be a JSON object"),
         ({"args": '{"n": NaN}'}, "NaN is not a JSON value"),
         ({"rest": '{"color": 1}'}, "There is no field 'color'"),
         ({"name": "two"}, "There is already a task 'two'"),
