@@ -13,7 +13,7 @@ import orjson
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
-from hud.learning.groups import failure_of
+from hud.learning.failed_runs import failure_of
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Query, as_dict
 from hud.platform.store.records import steps_in_order

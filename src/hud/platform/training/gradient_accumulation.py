@@ -12,7 +12,7 @@ import numpy as np
 
 from hud.errors import HudError, UsageError
 from hud.learning.datums import Datum, Floats, payload_of
-from hud.learning.groups import failure_of
+from hud.learning.failed_runs import failure_of
 from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
 from hud.platform.store import Store, records
 from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hud.errors import ConflictError, HudError, NotFoundError
 from hud.learning.datums import Batch, Datum, Floats, make_batch
-from hud.learning.groups import measures_policy
+from hud.learning.failed_runs import measures_policy
 from hud.learning.losses.config import parse_loss
 from hud.learning.training_calls import OpenRequest, RenderRequest, RenderResult
 from hud.learning.wire_types import (
