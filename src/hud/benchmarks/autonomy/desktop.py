@@ -32,7 +32,10 @@ _HOVER_SECONDS = 2.0
 
 
 async def begin(desktop: Desktop, files: Mapping[str, str | bytes], program: str) -> None:
-    """Write the files and start a program with them; return when its window is shown and stands still."""
+    """Write the files and start a program with them; return when its window is shown and stands still.
+
+    Raises `EnvironmentFault` where no window is shown.
+    """
     contents: dict[str, str | bytes] = {**_SETTINGS, **files}
     for path, content in contents.items():
         await desktop.write(path, content)
