@@ -38,6 +38,8 @@ class EventRecorder(ABC):
 
     def __init__(self) -> None:
         self._last_prompt: dict[str, tuple[int, list[int]]] = {}
+        self._openings: dict[str, dict[str, Any]] = {}
+        """By trace, of the runs in progress."""
 
     def job_started(self, job: RecordedJob) -> None:
         # Subagents' jobs end with their runs; no process records their end.
@@ -59,7 +61,8 @@ class EventRecorder(ABC):
         self._add(encode_event(b"Z", job.id, 0, encode_json({"status": status, "at": _now()})))
 
     def run_started(self, run: RecordedRun) -> None:
-        self._add(encode_event(b"R", run.trace_id, 0, encode_json(_opening(run))))
+        opening = self._openings[run.trace_id] = _opening(run)
+        self._add(encode_event(b"R", run.trace_id, 0, encode_json(opening)))
 
     def step_recorded(self, trace_id: str, step: Step) -> None:
         sample = step.sample if isinstance(step, AgentStep) else None
@@ -70,9 +73,11 @@ class EventRecorder(ABC):
 
     def run_ended(self, run: RecordedRun) -> None:
         self._last_prompt.pop(run.trace_id, None)
+        opening = self._openings.pop(run.trace_id, None)
         trace, grade, usage = run.trace, run.grade, run.trace.usage
         payload = {
-            **_opening(run),
+            **(opening or _opening(run)),
+            "model": _text(run.model),
             "status": _text(trace.status),
             "reward": run.reward,
             "checkpoint": _text(_checkpoint(trace.steps)),

@@ -18,7 +18,7 @@ from hud.errors import HudError, PlatformError, StoreError
 from hud.trace.recording.journal import Journal, orphaned_journals, set_aside
 
 BATCH_BYTES = 4 << 20
-GATHER_SECONDS = 0.05
+GATHER_SECONDS = 0.2
 """Time for which events are batched before shipping, unless a flush waits, in seconds."""
 KEEP_BYTES = 1 << 20
 """Size in bytes above which a fully shipped journal is truncated."""

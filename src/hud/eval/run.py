@@ -127,10 +127,10 @@ class Run(RunRecord):
         if self.live.phase == "tool":
             self.live.phase = "agent"  # A tool call was abandoned, and the agent continued.
         self.trace.record(step)
-        self.report()
+        self.report(checked=step)
         return step
 
-    def report(self) -> None:
+    def report(self, checked: Step | None = None) -> None:
         """Record every unrecorded step (an agent may append to the trace)."""
         if self.trace.trace_id is None:
             return  # It represents a remote caller, which records its own run.
@@ -138,7 +138,8 @@ class Run(RunRecord):
         while self.live.reported < len(steps):
             step = steps[self.live.reported]
             self.live.reported += 1
-            check_step(step)
+            if step is not checked:
+                check_step(step)
             self.recorder.step_recorded(self.trace_id, step)
 
     @property

@@ -14,6 +14,7 @@ MAX_ARGUMENT_BYTES = 8 << 20
 """Longest arguments of one tool call, in bytes of UTF-8 JSON."""
 MAX_ARGUMENT_DEPTH = 200
 """Deepest nesting of a tool call's arguments, in lists and objects."""
+_NESTING = (dict, list, tuple)
 
 
 def check_answer(answer: Any, limit: int | None = MAX_ANSWER_BYTES) -> str | None:
@@ -62,18 +63,17 @@ def check_arguments(name: str, arguments: Any) -> None:
 
 def _deeper(value: Any, depth: int) -> bool:
     """True where `value` has more than `depth` levels of lists and objects."""
-    level = [value]
+    level = [value] if isinstance(value, _NESTING) else []
     for _ in range(depth):
+        if not level:
+            return False
         level = [
             part
             for one in level
-            if isinstance(one, dict | list | tuple)
             for part in (one.values() if isinstance(one, dict) else one)
-            if isinstance(part, dict | list | tuple)
+            if isinstance(part, _NESTING)
         ]
-        if not level:
-            return False
-    return True
+    return bool(level)
 
 
 def _size(arguments: Any) -> int:
