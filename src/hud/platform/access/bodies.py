@@ -12,13 +12,14 @@ from typing import Any
 
 from hud.platform.access.identity import Identity
 from hud.platform.access.middleware import App, Receive, Scope, Send, refuse
+from hud.platform.access.paths import is_inference
 from hud.platform.dashboard.paths import header
 
 WITHOUT_KEY = 64 << 10
 READING = 1 << 20
-INFERENCE = RUNNING = 64 << 20
+INFERENCE = RUNNING = FLEET = 64 << 20
 TRAINING = 512 << 20
-"""Most bytes of one body: without a key, with the scope `read`, `run` (and any inference), and beyond."""
+"""Most bytes of one body: without a key, with the scope `read`, `run` (any inference, and with a pass), and beyond."""
 TOGETHER = 1 << 30
 """Most bytes of all bodies that are held at a time; one alone may be as large as its limit."""
 
@@ -26,21 +27,6 @@ NO_TEXT = "A value of this request holds half of a surrogate pair, which is no c
 
 _STREAMED_BELOW = "/uploads/"
 _STREAMED_ENDS = "/telemetry-upload"
-_INFERENCE = (
-    "/chat/completions",
-    "/completions",
-    "/messages",
-    "/responses",
-    "/embeddings",
-    "/v1/chat/",
-    "/v1/completions",
-    "/v1/messages",
-    "/v1/responses",
-    "/v1/embeddings",
-    "/v1beta/",
-    "/v1alpha/",
-)
-"""Paths of the gateway, which reads JSON itself and answers in the dialect of its caller."""
 _ROWS = "/v2/tasks/upload"
 """Looks through its rows itself, and names the one that is no text."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -85,6 +71,8 @@ class Bodies:
             return WITHOUT_KEY
         if is_inference(scope["path"]):
             return INFERENCE if who.may("run") else READING
+        if who.worker and who.key_id is not None:
+            return FLEET
         if who.worker or who.may("train"):
             return TRAINING
         return RUNNING if who.may("run") else READING
@@ -144,11 +132,6 @@ class _Held:
             return {"type": "http.request", "body": self.body, "more_body": False}
 
         return replayed
-
-
-def is_inference(path: str) -> bool:
-    """True for paths of the gateway."""
-    return path.startswith(_INFERENCE) or ("/models/" in path and ":" in path)
 
 
 def json_problem(body: bytes) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import itemgetter
@@ -20,7 +20,7 @@ from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.queries import in_parts
 from hud.trace import plain
-from hud.trace.recording.journal import Event, decode_events, named, orphaned_journals, set_aside
+from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
 from hud.trace.token_columns import pack_ids, pack_logprobs
 
 _Row = dict[str, Any]
@@ -29,7 +29,7 @@ _RUN_COLUMNS = [column.name for column in tables.runs.columns]
 _MOST_SHAPES = 1_000
 _checked_shapes: dict[tuple[Any, ...], list[str]] = {}
 """By table, columns and the types of their values, where the columns hold them: the columns of 32-bit integers."""
-_NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
+NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
 _HOLDS: dict[type[Any], tuple[type, ...]] = {
     sa.LargeBinary: (bytes,),
@@ -44,7 +44,7 @@ _HOLDS: dict[type[Any], tuple[type, ...]] = {
 
 def ingest(store: Store, data: bytes, team: str) -> Ingested:
     """Write a batch of a team's journal lines in one transaction; those that cannot be stored are counted out."""
-    batch = _Batch(store, team)
+    batch = Batch(store, team)
     whole: list[tuple[int, Event]] = []
     damaged: list[int] = []
     number = -1
@@ -54,14 +54,14 @@ def ingest(store: Store, data: bytes, team: str) -> Ingested:
                 raise ValueError("checksum")
             batch.add(event)
             whole.append((number, event))
-        except _NOT_OURS:
+        except NOT_OURS:
             damaged.append(number)
     damaged += _write(store, team, whole, batch)
     return Ingested(number + 1 - len(damaged), sorted(damaged))
 
 
 def _write(
-    store: Store, team: str, events: list[tuple[int, Event]], batch: _Batch | None = None
+    store: Store, team: str, events: list[tuple[int, Event]], batch: Batch | None = None
 ) -> list[int]:
     """Write events, as `batch` where they are in one already; returns the numbers of those that cannot be stored.
 
@@ -69,7 +69,7 @@ def _write(
     the halves of what was refused are tried each by itself.
     """
     if batch is None:
-        batch = _Batch(store, team)
+        batch = Batch(store, team)
         for _, event in events:
             batch.add(event)
     try:
@@ -83,34 +83,6 @@ def _write(
         half = len(events) // 2
         return [*_write(store, team, events[:half]), *_write(store, team, events[half:])]
     return []
-
-
-def ingest_attempt(
-    store: Store, team: str, trace_id: str, events: bytes, end: Callable[[sa.Connection], bool]
-) -> bool:
-    """Write the journal lines of one attempt at a rollout, in place of those of earlier attempts, in one transaction.
-
-    `end` ends the rollout in that transaction; where it returns False, nothing is written, and False is returned.
-    Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
-    Raises `UsageError` for damaged lines, and where a run itself cannot be stored.
-    """
-    batch = _Batch(store, team)
-    for event in decode_events(events):
-        if event is None:
-            raise UsageError("The events of this attempt are damaged.")
-        try:
-            batch.add(event)
-        except _NOT_OURS as error:
-            if event.kind in (b"R", b"E"):
-                raise UsageError(f"{named(event)} cannot be stored: {error}.") from error
-            _logger.warning("Left out, for it cannot be stored: %s (%s).", named(event), error)
-    with store.begin() as connection:
-        if not end(connection):
-            return False
-        for table in (tables.steps, tables.samples, tables.trainer_logprobs):
-            connection.execute(sa.delete(table).where(table.c.trace_id == trace_id))
-        batch.write(connection)
-    return True
 
 
 def recover(store: Store, folder: Path) -> int:
@@ -132,7 +104,7 @@ class Ingested:
     """Numbers of the lines that could not be understood, from 0."""
 
 
-class _Batch:
+class Batch:
     """Events of one transaction, as rows."""
 
     def __init__(self, store: Store, team: str) -> None:

@@ -1,0 +1,216 @@
+"""Routes of workers; a pass opens these alone.
+
+POST /v2/fleet/join | take | renew | release | leave | steps/{trace_id} | finish/{trace_id}
+GET  /v2/fleet/builds/{build_id}      /v2/fleet/packages/{digest}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, Field
+from starlette.background import BackgroundTask
+
+from hud.errors import UsageError
+from hud.platform.dependencies import StoppingPart, StorePart, Who, of_team, part
+from hud.platform.environments.packed_builds import PackedBuilds
+from hud.platform.leases.queue_lease import Lease
+from hud.platform.rollouts.handover import Handover
+from hud.platform.rollouts.nodes import Node, Nodes, holder
+from hud.platform.rollouts.rollout_queue import Rollouts
+from hud.trace import plain
+
+router = APIRouter(prefix="/v2/fleet", tags=["fleet"])
+WAIT_SECONDS = 5.0
+POLL_SECONDS = 0.1
+MOST_LABELS = 32
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+
+RolloutsPart = Annotated[Rollouts, part(lambda parts: Rollouts(parts.store))]
+NodesPart = Annotated[Nodes, part(lambda parts: Nodes(parts.store))]
+HandoverPart = Annotated[
+    Handover, part(lambda parts: Handover(parts.keys, parts.passes, parts.registry))
+]
+Packed = Annotated[PackedBuilds, of_team(PackedBuilds)]
+
+
+class Joining(BaseModel):
+    """A worker that joins."""
+
+    worker: str = Field(min_length=16, max_length=200)
+    """Its own name, a secret: whoever knows it, and the pass, holds its leases."""
+    name: str = Field(min_length=1, max_length=200)
+    """Name that people see."""
+    rollouts: int = Field(ge=1, le=65_536)
+    """Most rollouts that it plays at a time."""
+    labels: dict[str, str] = {}
+    capacity: dict[str, Any] = {}
+    version: str = Field(default="", max_length=64)
+
+
+class Load(BaseModel):
+    """What a worker does, as it says itself."""
+
+    running: int = Field(default=0, ge=0)
+    finished: int = Field(default=0, ge=0)
+    broken: int = Field(default=0, ge=0)
+    failures_in_a_row: int = Field(default=0, ge=0)
+    per_minute: float = Field(default=0.0, ge=0)
+
+
+class Asked(BaseModel):
+    """A worker asks for work."""
+
+    worker: str
+    most: int = Field(ge=1, le=256)
+    free: dict[str, float] = {}
+    load: Load | None = None
+
+
+class Held(BaseModel):
+    """Leases of a worker."""
+
+    worker: str
+    traces: list[str]
+    load: Load | None = None
+
+
+class Leaving(BaseModel):
+    """A worker that ends in order."""
+
+    worker: str
+
+
+@router.post("/join")
+def join(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Joining) -> dict[str, Any]:
+    """Register a worker; joining again changes what it says of itself, and nothing else."""
+    _check(body.labels)
+    node_id = nodes.join(
+        who,
+        body.worker,
+        shown=body.name,
+        labels=body.labels,
+        capacity={**body.capacity, "rollouts": body.rollouts},
+        version=body.version,
+    )
+    return {"node": node_id, "lease_seconds": rollouts.lease_seconds}
+
+
+@router.post("/take")
+async def take(
+    rollouts: RolloutsPart,
+    nodes: NodesPart,
+    handover: HandoverPart,
+    stopping: StoppingPart,
+    who: Who,
+    body: Asked,
+) -> dict[str, Any]:
+    """Give a worker rollouts that fit it, waiting a few seconds for some; each comes with a pass of its own."""
+    node = await asyncio.to_thread(_heard, nodes, who, body.worker, body.load)
+    until = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while True:
+        taken = await asyncio.to_thread(rollouts.take_for, node, body.most, body.free)
+        late = asyncio.get_running_loop().time() > until
+        if taken or late or stopping.is_set() or node.state == "draining":
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    here = who.key_id is None
+    items = await asyncio.to_thread(handover.all, taken, here=here) if taken else []
+    return {"items": items, "lease_seconds": rollouts.lease_seconds, "state": node.state}
+
+
+@router.post("/renew")
+def renew(rollouts: RolloutsPart, nodes: NodesPart, who: Who, body: Held) -> dict[str, Any]:
+    """Hold rollouts longer; says which to cancel and which are lost, and the state that people gave the node."""
+    node = _heard(nodes, who, body.worker, body.load)
+    cancelled, lost = rollouts.renew(node.worker, body.traces)
+    return {"cancel": cancelled, "lost": lost, "state": node.state}
+
+
+@router.post("/release")
+def release(rollouts: RolloutsPart, who: Who, body: Held) -> dict[str, bool]:
+    """Give rollouts back that were not played to their end."""
+    rollouts.release(holder(who, body.worker), body.traces)
+    return {"released": True}
+
+
+@router.post("/leave")
+def leave(nodes: NodesPart, who: Who, body: Leaving) -> dict[str, bool]:
+    """Note that a worker ended in order."""
+    nodes.leave(nodes.of(who, body.worker))
+    return {"left": True}
+
+
+@router.post("/steps/{trace_id}")
+async def steps(
+    request: Request,
+    rollouts: RolloutsPart,
+    who: Who,
+    trace_id: str,
+    worker: str,
+    attempt: int,
+    first: bool,
+) -> dict[str, bool]:
+    """Take over what an attempt recorded so far, as journal lines; `taken` is false where it lost its lease."""
+    lease = Lease(plain(trace_id), holder(who, worker), attempt)
+    events = await request.body()
+    return {"taken": await asyncio.to_thread(rollouts.stream, lease, events, first=first)}
+
+
+@router.post("/finish/{trace_id}")
+async def finish(
+    request: Request,
+    rollouts: RolloutsPart,
+    who: Who,
+    trace_id: str,
+    worker: str,
+    attempt: int,
+    again: bool = False,
+    first: bool = True,
+) -> dict[str, bool]:
+    """Take over the rest of what an attempt recorded, and end it; `taken` is false where it came too late."""
+    lease = Lease(plain(trace_id), holder(who, worker), attempt)
+    events = await request.body()
+    taken = await asyncio.to_thread(rollouts.finish, lease, events, again=again, first=first)
+    return {"taken": taken}
+
+
+@router.get("/builds/{build_id}")
+def build(packed: Packed, who: Who, build_id: str) -> dict[str, Any]:
+    """Digest and size of a build; it is packed when the first worker asks for it."""
+    holder(who, "")
+    return packed.describe(build_id)
+
+
+@router.get("/packages/{digest}")
+def package(packed: Packed, store: StorePart, who: Who, digest: str) -> FileResponse:
+    """A packed build (tar.gz), also from the middle on (Range)."""
+    holder(who, "")
+    key = packed.find(digest)
+    stack = ExitStack()
+    path = stack.enter_context(store.blobs.local(key))
+    return FileResponse(path, media_type="application/gzip", background=BackgroundTask(stack.close))
+
+
+def _heard(nodes: Nodes, who: Who, worker: str, load: Load | None) -> Node:
+    node = nodes.of(who, worker)
+    if load is not None:
+        nodes.heard(node, load.model_dump())
+    return node
+
+
+def _check(labels: dict[str, str]) -> None:
+    """Raise `UsageError` for labels that are not short names with short values."""
+    if len(labels) > MOST_LABELS:
+        raise UsageError(f"A node has at most {MOST_LABELS} labels.")
+    for name, value in labels.items():
+        if not _LABEL.fullmatch(name) or not _LABEL.fullmatch(value):
+            raise UsageError(
+                f"The label {name!r}={value!r} is not right: names and values are letters, digits, dots, dashes and "
+                "slashes, at most 63."
+            )
