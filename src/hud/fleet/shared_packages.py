@@ -11,7 +11,7 @@ import hud
 
 LINK = "openhud-server.pth"
 INSTALLER = "openhud"
-"""What a stand-in's INSTALLER says."""
+"""Content of a stand-in's INSTALLER file."""
 _STAND_INS = {"hud": "0.6.21", "hud-python": "0.6.21", "openhud": hud.__version__}
 """Distributions that are there already, for packages which require them; the first two as HUD last released them."""
 

@@ -43,7 +43,7 @@ PER_MINUTE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Place:
-    """What a worker says of itself when it joins."""
+    """Description of a worker, sent when it joins."""
 
     worker: str
     """Name under which it holds leases; of a worker on another machine, a secret."""

@@ -16,7 +16,7 @@ AMOUNTS = ("cpus", "memory_mb", "gpus")
 
 @dataclass(frozen=True)
 class Offer:
-    """What a node has to give: its labels, its properties, and the amounts that are free."""
+    """Resources of a node: its labels, its properties, and the amounts that are free."""
 
     labels: Mapping[str, str]
     capacity: Mapping[str, Any]

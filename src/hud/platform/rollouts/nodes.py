@@ -48,8 +48,8 @@ class Node:
 def holder(who: Identity, name: str) -> str:
     """Return the name under which a worker's leases are held.
 
-    Of a worker with a pass: a digest of its own name, which nobody else is given, and of the pass. What pages and
-    traces show of it opens nothing.
+    For a worker with a pass: a digest of its own name, which nobody else is given, and of the pass; pages and traces show
+    the digest alone. Raises `PlatformError` 403 for a caller that is no worker.
     """
     if not who.worker:
         raise PlatformError("Workers of the fleet alone take rollouts; a pass lets one join.", 403)

@@ -54,7 +54,7 @@ class Joining(BaseModel):
 
 
 class Load(BaseModel):
-    """What a worker does, as it says itself."""
+    """Counts of a worker, as it reports them."""
 
     running: int = Field(default=0, ge=0)
     finished: int = Field(default=0, ge=0)
