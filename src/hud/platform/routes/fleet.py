@@ -11,7 +11,7 @@ import re
 from contextlib import ExitStack
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
 from starlette.background import BackgroundTask
@@ -25,7 +25,12 @@ from hud.platform.rollouts.nodes import Node, Nodes, holder
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.trace import plain
 
-router = APIRouter(prefix="/v2/fleet", tags=["fleet"])
+
+async def _worker(who: Who) -> None:
+    holder(who, "")
+
+
+router = APIRouter(prefix="/v2/fleet", tags=["fleet"], dependencies=[Depends(_worker)])
 WAIT_SECONDS = 5.0
 POLL_SECONDS = 0.1
 MOST_LABELS = 32
@@ -181,16 +186,14 @@ async def finish(
 
 
 @router.get("/builds/{build_id}")
-def build(packed: Packed, who: Who, build_id: str) -> dict[str, Any]:
+def build(packed: Packed, build_id: str) -> dict[str, Any]:
     """Digest and size of a build; it is packed when the first worker asks for it."""
-    holder(who, "")
     return packed.describe(build_id)
 
 
 @router.get("/packages/{digest}")
-def package(packed: Packed, store: StorePart, who: Who, digest: str) -> FileResponse:
+def package(packed: Packed, store: StorePart, digest: str) -> FileResponse:
     """A packed build (tar.gz), also from the middle on (Range)."""
-    holder(who, "")
     key = packed.find(digest)
     stack = ExitStack()
     path = stack.enter_context(store.blobs.local(key))
