@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from hud import __version__
+from hud.agents import Agent
 from hud.client import Client
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
@@ -233,7 +234,7 @@ class Worker:
             finally:
                 with contextlib.suppress(HudError):
                     await close_made(player)
-                    await player.aclose()
+                    await _closed(player)
         except asyncio.CancelledError:
             if self._handing_back:
                 raise  # It goes back into the queue.
@@ -375,6 +376,13 @@ def _run_of(given: dict[str, Any], recorder: MemoryRecorder) -> Run:
         training_progress=spec.get("training_progress"),
         recorder=recorder,
     )
+
+
+async def _closed(player: Agent) -> None:
+    """Close an agent's connections to its model's server."""
+    for one in (player, getattr(player, "model", None)):
+        if (close := getattr(one, "aclose", None)) is not None:
+            await close()
 
 
 def _limit(given: dict[str, Any]) -> float | None:

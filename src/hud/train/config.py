@@ -141,7 +141,7 @@ class TrainConfig(BaseModel):
     reasoning_effort: ReasoningEffort | None = None
     """Reasoning effort of the policy, passed to its chat template; None: the template's default."""
     runtime: str = "local"
-    """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
+    """`local` (in this process), `fork`, `subprocess`, `hosted` (the platform's fleet), or `tcp://host:port`."""
     max_concurrent: int = Field(default=rollouts_at_once(0), ge=1)
     """Rollouts at a time; 1 makes a run repeatable bit for bit. Where not given with `max_lag` above 0: 128."""
     rollout_timeout: float = Field(default=600.0, gt=0)

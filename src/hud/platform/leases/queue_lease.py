@@ -147,6 +147,12 @@ class LeasedQueue(ABC, Generic[Item]):
             if self.cancelling is not None:
                 self.end_cancelled(connection, (*mine, self._status == self.cancelling))
 
+    def release_all(self, worker: str) -> None:
+        """Put every row that a worker holds back into the queue."""
+        held = sa.select(self._id).where(self.table.c.worker == worker, self._held)
+        if rows := self.store.values(held):
+            self.release(worker, rows)
+
     def recover(self) -> None:
         """Let the leases of dead workers of this machine expire now."""
         with self.store.begin() as connection:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from hud.errors import NotFoundError, PlatformError
 from hud.platform.access import Identity
+from hud.platform.access.audit import Action
 from hud.platform.rollouts.matching import Offer
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Row
@@ -18,6 +19,12 @@ from hud.trace import dashed, new_id
 
 State = Literal["open", "cordoned", "draining"]
 """`open`: takes rollouts. `cordoned`: takes none, and stays. `draining`: takes none, and leaves when it holds none."""
+STATES: dict[str, tuple[State, Action]] = {
+    "cordon": ("cordoned", "node cordoned"),
+    "open": ("open", "node opened"),
+    "drain": ("draining", "node drained"),
+}
+"""State and entry of the audit log, by action."""
 SILENT_SECONDS = 30.0
 """Seconds without a sign of life after which a node counts as lost."""
 KEPT = timedelta(days=7)

@@ -108,6 +108,7 @@ def join(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Joining) -> d
 
 @router.post("/take")
 async def take(
+    request: Request,
     rollouts: RolloutsPart,
     nodes: NodesPart,
     handover: HandoverPart,
@@ -119,6 +120,8 @@ async def take(
     node = await asyncio.to_thread(_heard, nodes, who, body.worker, body.load)
     until = asyncio.get_running_loop().time() + WAIT_SECONDS
     while True:
+        if await request.is_disconnected():  # Whatever it took would be lost until its leases end.
+            return {}
         taken = await asyncio.to_thread(rollouts.take_for, node, body.most, body.free)
         late = asyncio.get_running_loop().time() > until
         if taken or late or stopping.is_set() or node.state == "draining":
@@ -126,6 +129,8 @@ async def take(
         await asyncio.sleep(POLL_SECONDS)
     here = who.key_id is None
     items = await asyncio.to_thread(handover.all, taken, here=here) if taken else []
+    if taken and await request.is_disconnected():
+        await asyncio.to_thread(rollouts.release, node.worker, [one.trace_id for one in taken])
     return {"items": items, "lease_seconds": rollouts.lease_seconds, "state": node.state}
 
 
@@ -145,9 +150,11 @@ def release(rollouts: RolloutsPart, who: Who, body: Held) -> dict[str, bool]:
 
 
 @router.post("/leave")
-def leave(nodes: NodesPart, who: Who, body: Leaving) -> dict[str, bool]:
-    """Note that a worker ended in order."""
-    nodes.leave(nodes.of(who, body.worker))
+def leave(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Leaving) -> dict[str, bool]:
+    """Note that a worker ended in order; what it still holds goes back into the queue."""
+    node = nodes.of(who, body.worker)
+    rollouts.release_all(node.worker)
+    nodes.leave(node)
     return {"left": True}
 
 

@@ -12,19 +12,13 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from hud.errors import NotFoundError
-from hud.platform.access.audit import Action
 from hud.platform.access.identity import FLEET
 from hud.platform.access.keys import Keys
 from hud.platform.dependencies import ADMIN, READ, Audit, KeysPart, Team, Who
-from hud.platform.rollouts.nodes import State
+from hud.platform.rollouts.nodes import STATES
 from hud.platform.routes.fleet import NodesPart
 
 router = APIRouter(prefix="/v2", tags=["fleet"])
-STATES: dict[str, tuple[State, Action]] = {
-    "cordon": ("cordoned", "node cordoned"),
-    "open": ("open", "node opened"),
-    "drain": ("draining", "node drained"),
-}
 
 
 class NewPass(BaseModel):

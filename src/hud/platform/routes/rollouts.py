@@ -29,11 +29,22 @@ HONOURED = ("cpu", "memory_mb", "gpu")
 RolloutsPart = Annotated[Rollouts, part(lambda parts: Rollouts(parts.store))]
 
 
+class Sampling(BaseModel):
+    """Sampling parameters, and the place that the seed of each turn is made of (see `hud.train.rollouts.seeds`)."""
+
+    place: list[str]
+    params: dict[str, Any]
+    checkpoint: str | None = None
+    """Checkpoint that plays; None: the model's head."""
+
+
 class AgentSpec(BaseModel):
     """Agent and model of the rollout."""
 
     type: str = "openai_compatible"
     config: dict[str, Any] = Field(default_factory=dict)
+    sampling: Sampling | None = None
+    """Of a rollout that is played for a training."""
 
 
 class Submission(BaseModel):

@@ -21,9 +21,10 @@ import orjson
 
 from hud import settings
 from hud.errors import HudError
-from hud.eval import StopSignal, Taskset
+from hud.eval import HostedRuntime, StopSignal, Taskset
 from hud.eval.tasksets.synchronization import task_of
 from hud.train.monitoring.progress import Phase, Reporter, Score
+from hud.train.rollouts.runtimes import POLL_SECONDS
 
 TOLD_SECONDS = 0.4
 """Between two words about how many rollouts have been played."""
@@ -117,7 +118,10 @@ async def evaluate_launched(work: dict[str, Any], teller: Teller, stop: StopSign
 
 @asynccontextmanager
 async def _environments(work: dict[str, Any]) -> AsyncIterator[Any]:
-    """Yield the provider of the builds that tasks live in, kept warm; None for tasks of a file, which bring theirs along."""
+    """Yield the provider of the builds that tasks live in, kept warm, or the platform's fleet; None for tasks of a file, which bring theirs along."""
+    if work["config"].get("runtime") == "hosted":
+        yield HostedRuntime(poll_interval=POLL_SECONDS)
+        return
     if not work["environments"]:
         yield None
         return
