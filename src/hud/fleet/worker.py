@@ -133,6 +133,7 @@ class Worker:
         Raises `PlatformError` where the platform refuses this worker.
         """
         await self._wait(self._join())
+        self.say(f"Joined {self.client.api_url} as {self.place.name}. Stop: Ctrl-C")
         renewing = asyncio.create_task(self._renew())
         try:
             while not self.stopping.is_set():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
 import click
@@ -36,29 +35,17 @@ def list_nodes(as_json: bool) -> None:
             node["id"][:8],
             node["name"],
             node["status"] + (" !" if node["alarm"] else ""),
-            f"{node['running']}/{node['capacity'].get('rollouts', '?')}",
+            f"{node['running']}/{node['room']}",
             f"{node['per_minute']:g}",
             str(node["finished"]),
             str(node["preemptions"]),
             " ".join(f"{name}={value}" for name, value in node["labels"].items()),
-            _has(node["capacity"]),
+            node["has"],
         )
     console().print(shown)
     for node in answer["items"]:
         if node["alarm"]:
             click.echo(f"{node['name']}: {node['alarm']}")
-
-
-def _has(capacity: dict[str, Any]) -> str:
-    gpus = capacity.get("gpus")
-    parts = [
-        f"{capacity.get('cpus', 0):g} cores",
-        f"{capacity.get('memory_mb', 0) / 1024:.0f} GiB",
-        f"{gpus} GPU" if gpus else "",
-        "images" if capacity.get("images") else "",
-        str(capacity.get("platform", "")),
-    ]
-    return ", ".join(part for part in parts if part)
 
 
 def _action(name: str, help: str) -> click.Command:

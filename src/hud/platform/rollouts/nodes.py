@@ -166,6 +166,19 @@ class Nodes:
         return [Offer.whole(row.labels, row.capacity) for row in rows]
 
 
+def _has(capacity: dict[str, Any]) -> str:
+    """Return a capacity in words: 4 cores, 8 GiB, 1 GPU, linux-x86_64-cp311."""
+    gpus = int(capacity.get("gpus") or 0)
+    parts = [
+        f"{float(capacity.get('cpus') or 0):g} cores",
+        f"{float(capacity.get('memory_mb') or 0) / 1024:.0f} GiB",
+        f"{gpus} GPU" if gpus else "",
+        "images" if capacity.get("images") else "",
+        str(capacity.get("platform") or ""),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
 def _shown(row: Row) -> dict[str, Any]:
     silent = (datetime.now(UTC) - row.seen_at).total_seconds()
     gone = "left" if row.left_at is not None else "lost" if silent > SILENT_SECONDS else None
@@ -179,6 +192,8 @@ def _shown(row: Row) -> dict[str, Any]:
         "state": row.state,
         "labels": row.labels,
         "capacity": row.capacity,
+        "has": _has(row.capacity),
+        "room": int(row.capacity.get("rollouts", 0)),
         "version": row.version,
         "running": 0 if gone else int(load.get("running", 0)),
         "finished": int(load.get("finished", 0)),

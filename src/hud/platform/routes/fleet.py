@@ -44,6 +44,17 @@ HandoverPart = Annotated[
 Packed = Annotated[PackedBuilds, of_team(PackedBuilds)]
 
 
+class Capacity(BaseModel):
+    """Resources of a machine, see `hud.fleet.capacity`."""
+
+    cpus: float = Field(default=0.0, ge=0, le=1e6)
+    memory_mb: float = Field(default=0.0, ge=0, le=1e12)
+    gpus: int = Field(default=0, ge=0, le=1024)
+    gpu_types: list[Annotated[str, Field(max_length=100)]] = Field(default=[], max_length=64)
+    images: bool = False
+    platform: str | None = Field(default=None, max_length=64)
+
+
 class Joining(BaseModel):
     """A worker that joins."""
 
@@ -54,7 +65,7 @@ class Joining(BaseModel):
     rollouts: int = Field(ge=1, le=65_536)
     """Most rollouts that it plays at a time."""
     labels: dict[str, str] = {}
-    capacity: dict[str, Any] = {}
+    capacity: Capacity = Capacity()
     version: str = Field(default="", max_length=64)
 
 
@@ -100,7 +111,7 @@ def join(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Joining) -> d
         body.worker,
         shown=body.name,
         labels=body.labels,
-        capacity={**body.capacity, "rollouts": body.rollouts},
+        capacity={**body.capacity.model_dump(), "rollouts": body.rollouts},
         version=body.version,
     )
     return {"node": node_id, "lease_seconds": rollouts.lease_seconds}

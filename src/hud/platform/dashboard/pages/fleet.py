@@ -33,7 +33,7 @@ def fleet(nodes: NodesPart, team: Team) -> Data:
         "items": items,
         "total": len(items),
         "running": sum(one["running"] for one in live),
-        "room": sum(int(one["capacity"].get("rollouts", 0)) for one in live),
+        "room": sum(one["room"] for one in live),
         "per_minute": sum(one["per_minute"] for one in live),
         "alarms": [one for one in live if one["alarm"]],
         "versions": sorted({one["version"] for one in live}),
