@@ -26,6 +26,8 @@ SETTINGS = (
     "4",
     "--tasks-per-step",
     "2",
+    "--max-tokens",
+    "12",
     "--max-concurrent",
     "1",
     "--seed",

@@ -179,7 +179,9 @@ class Rollouts(LeasedQueue[Taken]):
             mine = sa.select(self._id).where(*self._under(lease)).with_for_update()
             return connection.execute(mine).first() is not None
 
-        return ingest_attempt(self.store, _attempt(row), events, held, first=first)
+        return ingest_attempt(
+            self.store, _attempt(row), events, held, again=first and lease.attempt > 1
+        )
 
     def finish(self, lease: Lease, events: bytes, *, again: bool, first: bool = True) -> bool:
         """Store the (last) journal lines of an attempt and end its rollout; False, and nothing changes, without its lease.
@@ -199,7 +201,9 @@ class Rollouts(LeasedQueue[Taken]):
         def end(connection: sa.Connection) -> bool:
             return self.end(connection, lease, status=status)
 
-        return ingest_attempt(self.store, _attempt(row), events, end, first=first)
+        return ingest_attempt(
+            self.store, _attempt(row), events, end, again=first and lease.attempt > 1
+        )
 
     def _owned(self, lease: Lease) -> sa.Row[Any] | None:
         """Return the row of a lease; None where it was lost, or its row is over."""

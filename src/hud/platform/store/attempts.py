@@ -42,9 +42,9 @@ def ingest_attempt(
     events: bytes,
     held: Callable[[sa.Connection], bool],
     *,
-    first: bool = True,
+    again: bool = True,
 ) -> bool:
-    """Write journal lines of an attempt in one transaction: the `first` ones in place of what earlier attempts wrote.
+    """Write journal lines of an attempt in one transaction; with `again` in place of what earlier attempts wrote.
 
     `held` is called in that transaction; where it returns False, nothing is written, and False is returned.
     Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
@@ -66,7 +66,7 @@ def ingest_attempt(
         if not held(connection):
             return False
         _refuse_known(connection, others)
-        if first:
+        if again:
             forget_steps(connection, [attempt.trace_id])
         batch.write(connection)
     return True
