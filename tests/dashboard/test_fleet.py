@@ -62,3 +62,12 @@ async def test_a_pass_is_made_shown_once_and_revoked(web):
     assert one["state"] == "over"
     refused = await web.post("/fleet/passes", data={"name": " "})
     assert (refused.status_code, "needs a name" in refused.text) == (422, True)
+
+
+async def test_a_fleet_that_is_too_large_for_sqlite_is_told_so(web, platform, node):
+    who = Nodes(platform.store)
+    sqlite = platform.store.engine.dialect.name == "sqlite"
+    assert "postgresql" not in (await web.get("/fleet")).text
+    more = {"shown": "large", "labels": {}, "capacity": {"rollouts": 4096}, "version": "1.0"}
+    who.join(WORKER, "another worker's secret name", **more)
+    assert ("hud up --database postgresql" in (await web.get("/fleet")).text) == sqlite

@@ -43,6 +43,8 @@ def list_nodes(as_json: bool) -> None:
             node["has"],
         )
     console().print(shown)
+    if answer["notice"]:
+        click.echo(answer["notice"])
     for node in answer["items"]:
         if node["alarm"]:
             click.echo(f"{node['name']}: {node['alarm']}")

@@ -29,6 +29,8 @@ SILENT_SECONDS = 30.0
 """Seconds without a sign of life after which a node counts as lost."""
 KEPT = timedelta(days=7)
 """Time for which a node that is gone is remembered."""
+SQLITE_ROOM = 4096
+"""Rollouts in flight from which on PostgreSQL is advised: see docs/fleet.md."""
 ALARM_FAILURES = 5
 """Rollouts in a row that infrastructure or the environment broke after which a node raises an alarm."""
 
@@ -156,6 +158,17 @@ class Nodes:
         query = sa.select(nodes).where(nodes.c.team_id == team)
         rows = self.store.rows(query.order_by(nodes.c.joined_at.desc(), nodes.c.id))
         return sorted(map(_shown, rows), key=lambda one: one["status"] in ("left", "lost"))
+
+    def notice(self, items: list[dict[str, Any]]) -> str | None:
+        """Return a sentence where these nodes have room for more rollouts than SQLite's one writer serves well."""
+        live = [one for one in items if one["status"] not in ("left", "lost")]
+        room = sum(one["room"] for one in live)
+        if self.store.engine.dialect.name != "sqlite" or room < SQLITE_ROOM:
+            return None
+        return (
+            f"The fleet has room for {room:,} rollouts, and the store is SQLite, whose one writer will be the limit: "
+            "serve with hud up --database postgresql://..."
+        )
 
     def offers(self, team: str) -> list[Offer]:
         """Return what the nodes that play a team's rollouts have when they are idle; the lost ones of the last hour, too."""

@@ -62,7 +62,7 @@ def revoke_pass(keys: KeysPart, team: Team, audit: Audit, reference: str) -> dic
 def list_nodes(nodes: NodesPart, team: Team) -> dict[str, Any]:
     """The team's nodes, those that live first; to the first team the server's own workers, too."""
     items = nodes.all(team)
-    return {"items": items, "total": len(items)}
+    return {"items": items, "total": len(items), "notice": nodes.notice(items)}
 
 
 @router.post("/fleet-nodes/{reference}/{action}", dependencies=ADMIN)

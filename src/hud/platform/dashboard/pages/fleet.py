@@ -32,6 +32,7 @@ def fleet(nodes: NodesPart, team: Team) -> Data:
     return {
         "items": items,
         "total": len(items),
+        "notice_text": nodes.notice(items),
         "running": sum(one["running"] for one in live),
         "room": sum(one["room"] for one in live),
         "per_minute": sum(one["per_minute"] for one in live),

@@ -32,7 +32,7 @@ GROUPS = {
         "loss_config", "reward_scale", "baseline", "divide_by_std", "failed_runs", "dynamic_sampling", "zero_advantages",
     ),
     "Sampling": (
-        "runtime", "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "curriculum",
+        "runtime", "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "spare_groups", "curriculum",
         "seed",
     ),
     "Guard": (
