@@ -17,6 +17,9 @@ FIRST_HELD_OUT = 1_000_000
 SIZES: dict[Split, int] = {"train": 500, "held-out": 50}
 """25 kinds with 20 seeds each; 29, 16 and 5 tasks of preparation, derivation and modelling."""
 
+FORMULAS_BUT_FOR_ONE_NUMBER = ("errors",)
+"""Kinds whose solution is formulas and one number: with another number, the formulas are still right."""
+
 
 def benchmarks() -> list[Benchmark]:
     """Return the one benchmark."""
@@ -45,6 +48,9 @@ def _tasks(split: Split) -> list[Task]:
                 task = book(kind=kind.name, seed=seed)
                 task.slug = f"{kind.name}-{seed}"
                 task.columns = {"category": category, "kind": kind.name, "band": kind.band}
+                if kind.name in FORMULAS_BUT_FOR_ONE_NUMBER:
+                    why = "its formulas are right whatever the one number of the solution is"
+                    task.columns["audit:values"] = why
                 tasks.append(task)
     return tasks
 

@@ -45,9 +45,9 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
     def read_range(
         sheet: str, range: str = "", show: Literal["values", "formulas"] = "values"
     ) -> str:
-        """Read cells as rows of JSON: texts, numbers, dates as YYYY-MM-DD, null for an empty cell.
+        """Read cells as rows of JSON: texts, numbers, dates as YYYY-MM-DD, times as HH:MM:SS, null for an empty cell.
 
-        An apostrophe before a text marks one that looks like a date or a formula and is none.
+        An apostrophe before a text marks one that looks like a date, a time or a formula and is none.
 
         Args:
             sheet: Name of the sheet.
@@ -67,7 +67,7 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
         """Write rows of cells from a first cell on, and return the values of the formulas among them.
 
         A text that begins with = is a formula, in English with commas between arguments; one in the form YYYY-MM-DD is a
-        date; one that begins with an apostrophe is kept as text. Numbers are JSON numbers. null empties a cell.
+        date, in the form HH:MM a time; one that begins with an apostrophe is kept as text. Numbers are JSON numbers. null empties a cell.
 
         Args:
             sheet: Name of the sheet.

@@ -37,7 +37,8 @@ def charts(random: Random) -> Exercise:
         return f"{address(top + 1, left + column)}:{address(last, left + column)}"
 
     ends = random.sample(range(top + 6, last - 1), 2)
-    shown = [random.sample(range(1, 5), 2) for _ in range(2)]
+    order = random.sample(range(1, 5), 4)
+    shown = [order[:2], order[2:]]
     for number, (kind, end) in enumerate(zip((BarChart, LineChart), ends, strict=True), 1):
         chart = kind()
         chart.title = f"{names[shown[number - 1][0] - 1]} and {names[shown[number - 1][1] - 1]}"

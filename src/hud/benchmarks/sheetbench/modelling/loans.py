@@ -94,7 +94,7 @@ def investments(random: Random) -> Exercise:
     rate, top = random.randint(40, 110) / 1000, random.choice([3, 4, 5])
     sheet["A1"].value, sheet["B1"].value = "Discount rate", rate
     flows = [
-        [-random.randint(200, 600) * 100.0]
+        [-random.randint(200, 440) * 100.0]
         + [random.randint(90, 260) * 100.0 for _ in range(years)]
         for _ in names
     ]

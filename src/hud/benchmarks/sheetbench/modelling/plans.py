@@ -91,7 +91,7 @@ def scenarios(random: Random) -> Exercise:
     inputs, cases = book.create_sheet("Inputs"), book.create_sheet("Scenarios")
     given: dict[str, float] = {
         "Price": float(random.randint(30, 90)),
-        "Variable cost": float(random.randint(8, 25)),
+        "Variable cost": float(random.randint(6, 18)),
         "Units": float(random.randint(40, 200) * 100),
         "Fixed costs": float(random.randint(20, 90) * 1000),
     }

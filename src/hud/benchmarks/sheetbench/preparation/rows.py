@@ -151,7 +151,7 @@ def ledgers(random: Random) -> Exercise:
         else:
             wanted.append([reference, amount, None, amount, "not in bank"])
     random.shuffle(ledger)
-    bank.sort(key=str)
+    bank.sort(key=lambda row: (str(row[0]), str(row[1])))
     lay(exercise.workbook, random, "Ledger", ["Date", "Reference", "Amount"], ledger)
     lay(exercise.workbook, random, "Bank", ["Booked", "Text", "Amount"], bank)
     answer_sheet(exercise.workbook, ["Reference", "Ledger", "Bank", "Difference", "Finding"])

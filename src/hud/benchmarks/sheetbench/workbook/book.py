@@ -53,7 +53,7 @@ class Book:
 
     def _shown(self, sheet: Worksheet, cell: Any, formulas: bool) -> Content:
         if cell.data_type != "f":
-            return shown(cell.value)
+            return shown(cell.value, date=bool(cell.is_date))
         if formulas:
             return str(cell.value)
         rows = self.values()[sheet.title]

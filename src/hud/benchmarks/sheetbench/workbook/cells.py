@@ -18,6 +18,7 @@ ROWS, COLUMNS = 1_048_576, 16_384
 LONGEST_TEXT = 32_767
 _AREA = re.compile(r"\$?([A-Za-z]{1,3})\$?([1-9]\d{0,6})(?::\$?([A-Za-z]{1,3})\$?([1-9]\d{0,6}))?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?")
+_TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
 
 Content = str | int | float | bool | None
 """A cell's content as JSON has it; a formula begins with `=`."""
@@ -73,7 +74,7 @@ def is_formula(content: object) -> bool:
 def written(content: Content) -> Any:
     """Return a content given to a tool as the workbook keeps it.
 
-    A text in the form of a date is a date; an apostrophe before a text keeps it a text. Raises `UsageError`.
+    A text in the form of a date or a time is one; an apostrophe before a text keeps it a text. Raises `UsageError`.
     """
     if not isinstance(content, str):
         return content
@@ -81,11 +82,13 @@ def written(content: Content) -> Any:
         raise UsageError(f"A cell holds at most {LONGEST_TEXT:,} characters.")
     if content.startswith("'"):
         return content[1:] or None
-    if _DATE.fullmatch(content):
-        try:
+    try:
+        if _DATE.fullmatch(content):
             return dt.datetime.fromisoformat(content)
-        except ValueError:
-            return content
+        if _TIME.fullmatch(content):
+            return dt.time(*map(int, content.split(":")))
+    except ValueError:
+        return content
     return content or None
 
 
@@ -96,12 +99,12 @@ def shown(content: Any, *, date: bool = False) -> Content:
     if isinstance(content, bool) or content is None:
         return content
     if isinstance(content, int | float):
-        if date and 0 < content < 2_900_000:
-            return _iso(from_excel(content))
+        if date and 0 <= content < 2_900_000:
+            return _iso(from_excel(round(content * 86_400) / 86_400))
         # Sums of decimal fractions carry binary noise.
         return _whole(float(f"{content:.14g}"))
     text = str(content)
-    quoted = text.startswith(("'", "=")) or _DATE.fullmatch(text)
+    quoted = text.startswith(("'", "=")) or _DATE.fullmatch(text) or _TIME.fullmatch(text)
     return f"'{text}" if quoted else text
 
 
