@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from tests.benchmarks.sheetbench.offices import with_office
-
-pytest.importorskip("openpyxl")
 
 from hud.benchmarks.sheetbench.grading.exercise import SCRATCH
 from hud.benchmarks.sheetbench.grading.grade import damage, grade
@@ -154,7 +154,9 @@ def test_ranges_of_charts_and_locks_of_cells_are_part_of_the_state():
     assert damage(asked, left) == [("Figures", "A1")]
     asked, left = solved("form")
     sheet = left.worksheets[0]
-    sheet["C7"].protection = sheet["C7"].protection.copy(locked=False)
+    unlocked = copy.copy(sheet["C7"].protection)
+    unlocked.locked = False
+    sheet["C7"].protection = unlocked
     assert damage(asked, left) == [(sheet.title, "C7", "locked")]
 
 

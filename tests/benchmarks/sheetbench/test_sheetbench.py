@@ -9,11 +9,8 @@ import pytest
 from tests.benchmarks.played import NOTHING, rewards
 from tests.benchmarks.sheetbench.offices import fifty, with_office
 
-from hud.audit import Audit
+from hud.audit import EXPLOITS, Audit
 from hud.benchmarks.benchmark import SPLITS
-
-pytest.importorskip("openpyxl")
-
 from hud.benchmarks.sheetbench.kinds import CATEGORIES, KINDS, exercise
 from hud.benchmarks.sheetbench.workbook.state import state
 
@@ -72,9 +69,8 @@ async def test_the_solver_does_tasks_of_the_training_split():
     assert await rewards(tasks, fifty().oracle()) == dict.fromkeys(slugs, 1.0)
 
 
-async def exploited(slugs=None):
-    tasks = fifty().tasks()
-    audit = Audit(tasks if slugs is None else tasks.filter(slugs))
+async def exploited(tasks, exploits=EXPLOITS):
+    audit = Audit(tasks, exploits=exploits)
     await audit.play(fifty().oracle())
     report = audit.report()
     assert report.unmeasured == {}
@@ -84,11 +80,12 @@ async def exploited(slugs=None):
 
 @with_office
 async def test_exploits_earn_next_to_nothing_on_a_sample():
-    assert fmean(await exploited(SAMPLE[:2])) <= 0.05
+    some = [one for one in EXPLOITS if one.name in ("calls", "values")]
+    assert await exploited(fifty().tasks().filter(SAMPLE[:1]), some) == [0.0]
 
 
 @with_office
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 async def test_exploits_earn_next_to_nothing_on_all_fifty():
-    assert fmean(await exploited()) <= 0.05
+    assert fmean(await exploited(fifty().tasks())) <= 0.05

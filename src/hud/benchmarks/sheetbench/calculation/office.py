@@ -22,9 +22,8 @@ from hud.environment.processes.reaper import kept
 from hud.environment.workspace.sandbox.bubblewrap import found
 from hud.errors import EnvironmentFault, UsageError
 
-START_SECONDS = 90.0
-CALCULATION_SECONDS = 30.0
-"""Limit of one recalculation, with all of its changes."""
+START_SECONDS = 180.0
+CALCULATION_SECONDS = 60.0
 PYTHON = "/usr/bin/python3"
 """The system's Python, for which the Debian package `python3-uno` installs LibreOffice's bindings."""
 _READ_ONLY = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/libreoffice", "/etc/fonts")
@@ -41,9 +40,13 @@ class CalculationError(UsageError):
 
 
 class Office:
-    """One LibreOffice. Its methods block, and may be called from several threads."""
+    """One LibreOffice. Its methods block, and may be called from several threads.
 
-    def __init__(self) -> None:
+    `seconds` is the limit of one recalculation, with all of its changes.
+    """
+
+    def __init__(self, seconds: float = CALCULATION_SECONDS) -> None:
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -95,13 +98,13 @@ class Office:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(orjson.dumps(order) + b"\n")
-            line = self._line(CALCULATION_SECONDS)
+            line = self._line(self._seconds)
         except OSError:
             line = None
         if line is None:
             self._end()
             raise CalculationError(
-                f"The workbook could not be calculated within {CALCULATION_SECONDS:g} s."
+                f"The workbook could not be calculated within {self._seconds:g} s."
             )
         answer: dict[str, list[Values]] = orjson.loads(line)
         return answer

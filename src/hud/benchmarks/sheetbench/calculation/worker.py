@@ -18,7 +18,7 @@ from typing import Any
 import uno  # type: ignore[import-not-found]
 from com.sun.star.beans import PropertyValue  # type: ignore[import-not-found]
 
-START_SECONDS = 80.0
+START_SECONDS = 170.0
 MOST_MEMORY = 4 << 30
 """Address space of LibreOffice, in bytes: a formula may ask for any length of text."""
 NEVER, NO_UPDATE, ERROR = 0, 0, 4

@@ -94,7 +94,7 @@ def written(content: Content) -> Any:
 
 def shown(content: Any, *, date: bool = False) -> Content:
     """Return a content as tools show it, so that `written` gives it back; `date`: a number is a date's serial number."""
-    if isinstance(content, dt.datetime | dt.date):
+    if isinstance(content, dt.datetime | dt.date | dt.time | dt.timedelta):
         return _iso(content)
     if isinstance(content, bool) or content is None:
         return content
