@@ -35,7 +35,7 @@ class Run:
 
     def rows(self, sheet="Data", cells="", **options):
         """The rows that `read_range` shows."""
-        text = self.read_range(sheet=sheet, range=cells, **options)
+        text = self.read_range(sheet=sheet, range=cells, **options).text
         return [json.loads(line.partition(": ")[2]) for line in text.splitlines()[1:]]
 
 

@@ -15,6 +15,7 @@ from hud.benchmarks.sheetbench.workbook.cells import Area, Content, address, is_
 from hud.benchmarks.sheetbench.workbook.part import BookPart
 from hud.benchmarks.sheetbench.workbook.state import chart_references
 from hud.errors import UsageError
+from hud.trace import TextContent, ToolResult
 
 MOST_READ = 4_000
 """Cells that one call reads."""
@@ -43,25 +44,29 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
         return "\n".join(lines)
 
     def read_range(
-        sheet: str, range: str = "", show: Literal["values", "formulas"] = "values"
-    ) -> str:
+        sheet: str = "", range: str = "", show: Literal["values", "formulas"] = "values"
+    ) -> ToolResult:
         """Read cells as rows of JSON: texts, numbers, dates as YYYY-MM-DD, times as HH:MM:SS, null for an empty cell.
 
         An apostrophe before a text marks one that looks like a date, a time or a formula and is none.
 
         Args:
-            sheet: Name of the sheet.
+            sheet: Name of the sheet; empty for the first one.
             range: Cells such as B2:D10; empty for all that are used.
             show: Calculated values, or the formulas of cells that have one.
         """
-        found = books.book.sheet(sheet)
+        found = books.book.sheet(sheet or books.book.workbook.sheetnames[0])
         area = Area.parsed(range or found.calculate_dimension())
         if area.size > MOST_READ:
             raise UsageError(f"{area} has {area.size:,} cells; read at most {MOST_READ:,} at once.")
         rows = books.book.shown(found, area, formulas=show == "formulas")
         letters = " ".join(get_column_letter(column) for column in _numbers(area.left, area.right))
         lines = [f"{area.top + down}: {_json(row)}" for down, row in enumerate(rows)]
-        return "\n".join([f"{sheet}!{area}, columns {letters}", *lines])
+        text = "\n".join([f"{found.title}!{area}, columns {letters}", *lines])
+        # For people, who see a grid.
+        grid = {"sheet": found.title, "sheets": books.book.workbook.sheetnames, "show": show}
+        grid |= {"top": area.top, "left": area.left, "rows": rows}
+        return ToolResult(content=[TextContent(text=text)], structured_content={"grid": grid})
 
     def write_cells(sheet: str, start: str, rows: list[list[Content]]) -> str:
         """Write rows of cells from a first cell on, and return the values of the formulas among them.

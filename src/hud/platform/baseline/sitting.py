@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 600.0
 """A sitting whose page nobody has open ends after as long."""
 _LOOK_SECONDS = 1.0
+READ, WRITE = "read_range", "write_cells"
+"""Tools of a spreadsheet."""
 
 State = Literal["starting", "playing", "grading", "over"]
 
@@ -138,6 +141,8 @@ class BrowserPlayer(Agent):
         for tool in sitting.tools:
             if tool.native == "computer":  # A screen is there to be looked at from the beginning.
                 await self._call(moves, tool.name, {"action": "screenshot"}, thinking)
+        if is_spreadsheet(sitting.tools):
+            await self._call(moves, READ, {}, thinking)
         sitting.state = "playing"
         while True:
             order = await sitting.next_order()
@@ -167,6 +172,11 @@ class BrowserPlayer(Agent):
         number = len(self.sitting.moves) + 1
         seconds = time.monotonic() - began
         self.sitting.moves.append(Move(number, tool, arguments, result, seconds))
+
+
+def is_spreadsheet(tools: Sequence[ToolSpec]) -> bool:
+    """Return whether tools include those of a spreadsheet, whose sheets are shown as grids."""
+    return {READ, WRITE} <= {tool.name for tool in tools}
 
 
 def pictures(move: Move) -> list[ImageContent]:

@@ -1,7 +1,7 @@
 """Human baselines: choosing a task, sitting at it, and its score.
 
 How a tool is shown depends on its kind (`FRONTS`): a shell and a screen have parts of their own, every other tool is
-a form from its schema. A kind that deserves better, such as a spreadsheet, gets a part of its own there.
+a form from its schema. A spreadsheet is shown as a grid besides.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from fastapi import Depends, Form, Request, Response
 from hud.agents.human_moves import HUMAN_SECONDS
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.access import Identity
+from hud.platform.baseline.grid import MOST_CELLS, as_page, edits, last_grid
 from hud.platform.baseline.jobs import scores
 from hud.platform.baseline.screen import screen_arguments
-from hud.platform.baseline.sitting import Move, Order, Sitting, pictures
+from hud.platform.baseline.sitting import (
+    READ,
+    WRITE,
+    Move,
+    Order,
+    Sitting,
+    is_spreadsheet,
+    pictures,
+)
 from hud.platform.baseline.sittings import Sittings
 from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.page import Data, Offset, Pages, Rows, paged, see
@@ -127,6 +136,7 @@ def sitting(
         "prompt": found.run.prompt_text if found.ready_at else "",
         "ready_at": None if found.ready_at is None else found.ready_at.isoformat(),
         "tools": _tools(found) if found.ready_at else [],
+        "grid": _grid(found) if found.ready_at else None,
         "moves": [_move(move) for move in reversed(found.moves[-MOST_SHOWN:])],
         "moves_total": len(found.moves),
     }
@@ -177,6 +187,30 @@ async def call(request: Request, found: Own) -> Response:
         else:
             arguments = read_arguments(tool.parameters, form)
         await found.give(Order("call", tool.name, arguments))
+    except (UsageError, ConflictError) as error:
+        found.said = str(error)
+    return see(f"/baseline/sitting/{found.id}")
+
+
+@router.action("/baseline/sitting/{sitting_id}/grid", "run")
+async def write_grid(request: Request, found: Own) -> Response:
+    """Write the cells of a spreadsheet that were changed, and read the sheet again; or open a sheet."""
+    form = await request.form(max_fields=MOST_CELLS + 10, max_part_size=MOST_FIELD_BYTES)
+    grid = last_grid(found.moves)
+    try:
+        if grid is None:
+            raise UsageError("Open a sheet first.")
+        look = {"sheet": grid.sheet, "show": grid.show}
+        if form.get("open"):
+            look = {"sheet": str(form["open"]), "show": str(form.get("show") or "values")}
+            calls = []
+        else:
+            calls = edits(grid, form)
+            if not calls:
+                raise UsageError("No cell was changed.")
+        for arguments in calls:
+            await found.give(Order("call", WRITE, arguments))
+        await found.give(Order("call", READ, look))
     except (UsageError, ConflictError) as error:
         found.said = str(error)
     return see(f"/baseline/sitting/{found.id}")
@@ -236,6 +270,11 @@ def _subscores(grade: Any) -> list[dict[str, Any]]:
         for one in found
         if isinstance(one, dict)
     ]
+
+
+def _grid(found: Sitting) -> dict[str, Any] | None:
+    grid = last_grid(found.moves) if is_spreadsheet(found.tools) else None
+    return None if grid is None else as_page(grid)
 
 
 def _tools(found: Sitting) -> list[dict[str, Any]]:
