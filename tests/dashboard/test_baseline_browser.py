@@ -140,6 +140,12 @@ def test_a_spreadsheet_is_a_grid_into_which_one_types_and_pastes(tab, server, tm
     taskset = deployed(server, tmp_path, SPREADSHEET, "sheets", task)
     tab.goto(f"/baseline/{taskset}")
     tab.get_by_role("button", name="Begin").click()
+    tab.get_by_label("B2", exact=True).wait_for(timeout=WAIT_SECONDS * 1000)
+    tab.get_by_label("B2", exact=True).fill("9")
+    tab.get_by_label("Your answer").fill("not yet")
+    tab.get_by_role("button", name="Formulas").click()
+    tab.locator("#grid-2").wait_for()
+    assert tab.get_by_label("Your answer").input_value() == "not yet"
     units = tab.get_by_label("B2", exact=True)
     units.wait_for(timeout=WAIT_SECONDS * 1000)
     assert units.input_value() == "2"
@@ -152,7 +158,7 @@ def test_a_spreadsheet_is_a_grid_into_which_one_types_and_pastes(tab, server, tm
         }"""
     )
     tab.get_by_label("B4", exact=True).press("Enter")
-    tab.locator("#move-4").wait_for()  # Read, written twice, read again.
+    tab.locator("#move-5").wait_for()  # Read twice, written twice, read again.
     assert tab.get_by_label("B4", exact=True).input_value() == "8"
     tab.get_by_label("Your answer").fill("Done.")
     tab.get_by_role("button", name="Answer", exact=True).click()

@@ -30,6 +30,8 @@ class Grid(BaseModel):
     sheet: str
     sheets: list[str]
     show: str = "values"
+    number: int = 0
+    """Number of the move that read it."""
     top: int = Field(ge=1)
     left: int = Field(ge=1)
     """Row and column of the first cell, from 1."""
@@ -54,8 +56,8 @@ def last_grid(moves: Sequence[Move]) -> Grid | None:
         content = move.result.structured_content
         if content is not None and "grid" in content:
             try:
-                return Grid.model_validate(content["grid"])
-            except ValidationError:
+                return Grid.model_validate({**content["grid"], "number": move.number})
+            except (TypeError, ValidationError):
                 return None
     return None
 
@@ -65,6 +67,7 @@ def as_page(grid: Grid) -> dict[str, Any]:
     rows, columns = grid.size
     too_large = rows * columns > MOST_CELLS
     return {
+        "number": grid.number,
         "sheet": grid.sheet,
         "sheets": grid.sheets,
         "show": grid.show,
@@ -82,10 +85,10 @@ def as_page(grid: Grid) -> dict[str, Any]:
 def edits(grid: Grid, form: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the arguments of the `write_cells` calls that make a grid as a form has it.
 
-    Raises `UsageError` where the form is of another sheet.
+    Raises `UsageError` where cells were read since the form was shown.
     """
-    if form.get("sheet") != grid.sheet:
-        raise UsageError("Another sheet was opened meanwhile; type the cells there again.")
+    if form.get("number") != str(grid.number):
+        raise UsageError("The sheet was read again meanwhile; type the cells again.")
     changed: dict[tuple[int, int], Any] = {}
     rows, columns = grid.size
     for row in range(1, rows + 1):

@@ -200,16 +200,13 @@ async def write_grid(request: Request, found: Own) -> Response:
     try:
         if grid is None:
             raise UsageError("Open a sheet first.")
-        look = {"sheet": grid.sheet, "show": grid.show}
-        if form.get("open"):
-            look = {"sheet": str(form["open"]), "show": str(form.get("show") or "values")}
-            calls = []
-        else:
-            calls = edits(grid, form)
-            if not calls:
-                raise UsageError("No cell was changed.")
+        opened = form.get("open")
+        calls = [] if opened else edits(grid, form)
+        if not (opened or calls):
+            raise UsageError("No cell was changed.")
         for arguments in calls:
             await found.give(Order("call", WRITE, arguments))
+        look = {"sheet": str(opened or grid.sheet), "show": str(form.get("show") or grid.show)}
         await found.give(Order("call", READ, look))
     except (UsageError, ConflictError) as error:
         found.said = str(error)
