@@ -15,7 +15,7 @@ from hud.benchmarks.sheetbench.workbook.formulas import quoted
 
 ANSWER = "ANSWER"
 """Sheet of the answers, which has its headings already."""
-_BOLD = Font(bold=True)
+_BOLD = Font(name="Calibri", size=11, bold=True)
 
 
 class Table:
@@ -89,6 +89,17 @@ def answer_sheet(workbook: Workbook, headings: Sequence[str], name: str = ANSWER
         cell = sheet.cell(1, column)
         cell.value, cell.font = heading, _BOLD
         sheet.column_dimensions[get_column_letter(column)].width = max(12, len(heading) + 2)
+
+
+def assumptions(
+    workbook: Workbook, sheet: str, values: Mapping[str, float], top: int
+) -> dict[str, str]:
+    """Write labelled values to columns A and B of a new sheet; return absolute references by label."""
+    found = workbook.create_sheet(sheet)
+    found.column_dimensions["A"].width = max(map(len, values)) + 2
+    for row, (label, value) in enumerate(values.items(), top):
+        found.cell(row, 1).value, found.cell(row, 2).value = label, value
+    return {label: f"{quoted(sheet)}!$B${row}" for row, label in enumerate(values, top)}
 
 
 def want_records(

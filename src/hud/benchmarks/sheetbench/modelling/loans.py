@@ -8,6 +8,7 @@ from hud.benchmarks.sheetbench.grading.exercise import Cell, Exercise, Value
 from hud.benchmarks.sheetbench.tables import (
     ANSWER,
     answer_sheet,
+    assumptions,
     column_of,
     empty_workbook,
     row_of,
@@ -20,7 +21,6 @@ def amortization(random: Random) -> Exercise:
     """A loan that is paid off by equal payments and a little more."""
     exercise = Exercise(empty_workbook())
     book, name = exercise.workbook, random.choice(["Loan", "Terms", "Mortgage"])
-    sheet = book.create_sheet(name)
     top, months = random.randint(2, 5), random.choice([18, 24, 30])
     inputs: dict[str, float] = {
         "Amount": random.randint(20, 300) * 1000,
@@ -28,11 +28,8 @@ def amortization(random: Random) -> Exercise:
         "Months": months,
         "Extra a month": random.choice([25, 50, 75, 100]),
     }
-    sheet["A1"].value = "Terms of the loan"
-    cells = {}
-    for row, (label, value) in enumerate(inputs.items(), top):
-        sheet.cell(row, 1).value, sheet.cell(row, 2).value = label, value
-        cells[label] = f"{name}!$B${row}"
+    cells = assumptions(book, name, inputs, top)
+    book[name]["A1"].value = "Terms of the loan"
     answer_sheet(book, ["Month", "Payment", "Interest", "Principal", "Balance"])
     amount, rate, count, extra = cells.values()
     formulas: dict[Cell, str] = {}

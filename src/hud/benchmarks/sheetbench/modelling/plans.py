@@ -8,6 +8,7 @@ from hud.benchmarks.sheetbench.grading.exercise import Cell, Exercise, Value
 from hud.benchmarks.sheetbench.tables import (
     ANSWER,
     answer_sheet,
+    assumptions,
     empty_workbook,
     row_of,
     want_formulas,
@@ -19,7 +20,7 @@ def cash(random: Random) -> Exercise:
     """Cash of the next months, with payments that come late."""
     exercise = Exercise(empty_workbook())
     book, months = exercise.workbook, 8
-    sales, terms = book.create_sheet("Sales"), book.create_sheet("Terms")
+    sales = book.create_sheet("Sales")
     first = random.randrange(12)
     amounts = [float(random.randint(200, 900) * 100) for _ in range(months + 3)]
     labels = [MONTHS[(first + place) % 12] for place in range(months + 3)]
@@ -37,8 +38,7 @@ def cash(random: Random) -> Exercise:
         "Fixed costs a month": float(random.randint(40, 120) * 100),
         "Cash at the beginning": float(random.randint(10, 90) * 1000),
     }
-    for row, (label, value) in enumerate(given.items(), 2):
-        terms.cell(row, 1).value, terms.cell(row, 2).value = label, value
+    assumptions(book, "Terms", given, 2)
     answer_sheet(book, ["Month", "Collected", "Purchases", "Fixed costs", "Net", "Cash"])
     formulas: dict[Cell, str] = {}
     for month in range(months):
@@ -88,7 +88,6 @@ def scenarios(random: Random) -> Exercise:
     """Profit and break-even in scenarios, and by price and volume."""
     exercise = Exercise(empty_workbook())
     book = exercise.workbook
-    inputs, cases = book.create_sheet("Inputs"), book.create_sheet("Scenarios")
     given: dict[str, float] = {
         "Price": float(random.randint(30, 90)),
         "Variable cost": float(random.randint(6, 18)),
@@ -96,10 +95,8 @@ def scenarios(random: Random) -> Exercise:
         "Fixed costs": float(random.randint(20, 90) * 1000),
     }
     start = random.choice([2, 3, 5])
-    cells = {}
-    for row, (label, value) in enumerate(given.items(), start):
-        inputs.cell(row, 1).value, inputs.cell(row, 2).value = label, value
-        cells[label] = f"Inputs!$B${row}"
+    cells = assumptions(book, "Inputs", given, start)
+    cases = book.create_sheet("Scenarios")
     names = ["Low", "Base", "High", "Crisis"]
     factors = [[1.0 if name == "Base" else random.randint(80, 120) / 100 for _ in range(3)] for name in names]  # fmt: skip
     for place, heading in enumerate(["Scenario", "Price", "Variable cost", "Units"], 1):
