@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import openpyxl
 import pytest
@@ -123,6 +124,16 @@ def test_locked_cells_of_a_protected_sheet_are_not_written(run):
     run.protect_sheet(sheet="Data", on=False)
     run.write_cells(sheet="Data", start="A2", rows=[["z"]])
     assert run.rows(cells="A2:C2") == [["z", "2024-03-05", 5]]
+
+
+def test_calls_that_are_made_at_once_act_one_after_the_other(run):
+    def act(number):
+        run.write_cells(sheet="Data", start=f"A{10 + number}", rows=[[number, "x"]])
+        return run.find(text="x")
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(act, range(200)))
+    assert run.rows(cells="A10:A209") == [[number] for number in range(200)]
 
 
 @with_office

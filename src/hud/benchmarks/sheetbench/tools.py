@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any, Literal
@@ -263,7 +264,7 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
         errors = f" {len(wrong)} are errors." if wrong else ""
         return f" Values of formulas: {_json(some)}{errors}"
 
-    return [
+    functions: list[Callable[..., Any]] = [
         list_sheets,
         read_range,
         write_cells,
@@ -278,6 +279,16 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
         define_name,
         set_chart_series,
     ]
+    return [_one_at_a_time(books, function) for function in functions]
+
+
+def _one_at_a_time(books: BookPart, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        with books.book.lock:
+            return function(*arguments, **named)
+
+    return called
 
 
 def _filled(colour: str) -> PatternFill:

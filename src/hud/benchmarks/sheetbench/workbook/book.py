@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import threading
 from typing import Any
 
 from openpyxl import Workbook
@@ -23,6 +24,8 @@ class Book:
 
     def __init__(self, workbook: Workbook) -> None:
         self.workbook = workbook
+        self.lock = threading.RLock()
+        """Held by one tool call at a time: a model may make several at once."""
         self._values: Values | None = None
 
     def changed(self) -> None:

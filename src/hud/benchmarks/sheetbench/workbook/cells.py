@@ -86,7 +86,8 @@ def written(content: Content) -> Any:
         if _DATE.fullmatch(content):
             return dt.datetime.fromisoformat(content)
         if _TIME.fullmatch(content):
-            return dt.time(*map(int, content.split(":")))
+            hours, _, rest = content.partition(":")
+            return dt.time.fromisoformat(f"{int(hours):02d}:{rest}")
     except ValueError:
         return content
     return content or None
