@@ -99,7 +99,12 @@ def test_a_checkpoint_is_held_with_reasons_and_a_forced_one_is_recorded(hud):
     (node,) = checkpoints(hud)
     assert node["is_active"]
     assert node["promotion"]["forced"]
-    assert node["promotion"]["gate"] == {"min_gain": 0.0, "max_regression": 0.05, "critical": []}
+    assert node["promotion"]["gate"] == {
+        "min_gain": 0.0,
+        "max_regression": 0.05,
+        "critical": [],
+        "looks": 1,
+    }
     assert "promotion forced" in hud("models checkpoints m")
     assert "forced, held by the gate: Not shown to be better" in hud("models head m")
 

@@ -27,7 +27,10 @@ _LOOKS, _LOOK_SECONDS = 20, 0.5
 
 
 async def begin(desktop: Desktop, files: Mapping[str, str], program: str) -> None:
-    """Write the files and start a program with them; return when its window is shown and stands still."""
+    """Write the files and start a program with them; return when its window is shown and stands still.
+
+    Raises `EnvironmentFault` where no window is shown.
+    """
     for path, content in {**_SETTINGS, **files}.items():
         await desktop.write(path, content)
     await desktop.start(program)

@@ -230,8 +230,9 @@ def pair(
 ) -> Pairing:
     """Compare rewards task by task; what was not measured enters nothing. `subsets`: names to slugs of their tasks.
 
-    `looks`: comparisons of one series, at least 1, of which this is one; the error rate of 5% is divided among them. Runs are paired by place where a task has as many places on both sides: a pair of which one run was not measured is
-    left out.
+    Runs are paired by place where a task has as many places on both sides: a pair of which one run was not measured is
+    left out. `looks`: comparisons of one series, at least 1, of which this is one; the error rate of 5% is divided among
+    them.
     """
     found = {slug: _change(slug, before[slug], after.get(slug, ())) for slug in before}
     changes = tuple(change for change in found.values() if change is not None)

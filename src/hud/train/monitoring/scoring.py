@@ -77,7 +77,10 @@ async def score(
     held_out: Taskset | Sequence[Taskset] | None = None,
     stop: StopSignal | None = None,
 ) -> Score | None:
-    """Score a model's head on held-out tasks, as its training does; None where nothing was measured."""
+    """Score a model's head on held-out tasks, as its training does; None where nothing was measured.
+
+    Raises `UsageError` where there are no held-out tasks.
+    """
     from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
 
     sets = HeldOut(held_out_sets(held_out, config.held_out))
