@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import openpyxl
@@ -154,6 +155,10 @@ def test_a_calculation_without_an_end_is_ended_and_the_next_one_works(run):
         with pytest.raises(CalculationError, match="within 5 s"):
             calculator.recalculate(saved(slow.book.workbook))
         assert calculator.recalculate(saved(run.book.workbook))[0]["Data"][0][0] == "Item"
+        killed = threading.Timer(2.0, calculator._process.kill)
+        killed.start()
+        with pytest.raises(CalculationError, match="within 5 s"):  # Begun again, and no faster.
+            calculator.recalculate(saved(slow.book.workbook))
         with pytest.raises(CalculationError, match="cannot be calculated"):
             calculator.recalculate(b"PK no workbook")
     finally:

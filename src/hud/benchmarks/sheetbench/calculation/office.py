@@ -58,12 +58,10 @@ class Office:
         does not start.
         """
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._start()
-            assert self._folder is not None
-            file = self._folder / "workbook.xlsx"
-            file.write_bytes(workbook)
-            answer = self._ask({"file": str(file), "changes": list(changes)})
+            # Once more where it ended: that may be the machine's doing.
+            answer = self._calculated(workbook, changes) or self._calculated(workbook, changes)
+        if answer is None:
+            raise CalculationError("LibreOffice ended while it calculated the workbook.")
         if "error" in answer:
             raise CalculationError(f"The workbook cannot be calculated: {answer['error']}.")
         values: list[Values] = answer["values"]
@@ -73,6 +71,17 @@ class Office:
         """End the process."""
         with self._lock:
             self._end()
+
+    def _calculated(
+        self, workbook: bytes, changes: Sequence[Changes]
+    ) -> dict[str, list[Values]] | None:
+        """Return the worker's answer, None where it ended; raises `CalculationError` where it takes too long."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._folder is not None
+        file = self._folder / "workbook.xlsx"
+        file.write_bytes(workbook)
+        return self._ask({"file": str(file), "changes": list(changes)})
 
     def _start(self) -> None:
         self._end()
@@ -90,19 +99,24 @@ class Office:
             told = errors.read_text(errors="replace").strip()[-300:]
             self._end()
             raise EnvironmentFault(
-                f"LibreOffice does not start within {START_SECONDS:g} s: {told or 'no message'}"
+                f"LibreOffice does not start within {START_SECONDS:g} s (are libreoffice-calc and python3-uno "
+                f"installed?): {told or 'no message'}"
             )
 
-    def _ask(self, order: dict[str, object]) -> dict[str, list[Values]]:
+    def _ask(self, order: dict[str, object]) -> dict[str, list[Values]] | None:
         assert self._process is not None
         assert self._process.stdin is not None
+        limit = time.monotonic() + self._seconds
         try:
             self._process.stdin.write(orjson.dumps(order) + b"\n")
             line = self._line(self._seconds)
         except OSError:
             line = None
         if line is None:
+            late = time.monotonic() >= limit
             self._end()
+            if not late:
+                return None
             raise CalculationError(
                 f"The workbook could not be calculated within {self._seconds:g} s."
             )
@@ -141,6 +155,12 @@ def office() -> Office:
     made = Office()
     atexit.register(made.close)
     return made
+
+
+def check_programs() -> None:
+    """Raise `EnvironmentFault` where a program is missing."""
+    found("soffice", "libreoffice-calc")
+    found("bwrap", "bubblewrap")
 
 
 def _sandboxed(folder: Path) -> list[str]:

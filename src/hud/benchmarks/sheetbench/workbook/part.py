@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from openpyxl import Workbook
 
+from hud.benchmarks.sheetbench.calculation.office import check_programs
 from hud.benchmarks.sheetbench.workbook.book import Book
 from hud.environment.part import OpenPart, Part
 from hud.environment.run import EnvironmentRun
@@ -27,6 +28,7 @@ class BookPart(Part[OpenBook]):
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenBook]:
         del run
+        check_programs()
         yield OpenBook()
 
     @property
