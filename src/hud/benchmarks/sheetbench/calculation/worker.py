@@ -82,6 +82,8 @@ def recalculated(desktop: Any, file: str, changes: list[dict[str, Any]]) -> list
     if document is None:
         raise ValueError("the workbook cannot be opened")
     try:
+        # Otherwise every cell that is set is followed by a calculation of all that depends on it.
+        document.enableAutomaticCalculation(False)
         document.calculateAll()
         found = []
         for change in changes:
