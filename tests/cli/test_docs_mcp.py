@@ -58,7 +58,7 @@ async def test_the_official_client_searches_and_reads(tmp_path, mode):
         nothing = await client.call_tool("search", {"query": "xylophone"})
         assert not nothing.is_error
         assert nothing.structured_content == {"results": []}
-        assert "says nothing of 'xylophone'" in text(nothing)
+        assert "has no match for 'xylophone'" in text(nothing)
 
 
 def test_every_page_is_there_whole_and_the_overview_comes_first(library):

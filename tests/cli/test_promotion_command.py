@@ -113,7 +113,7 @@ def test_bad_input_is_one_sentence_before_anything_is_played(hud):
     hud(CREATE)
     for line, said in (
         (f"models promote m step-9 {PLAYED}", "has no checkpoint 'step-9'"),
-        (f"models promote m base {PLAYED}", "began with weights, not with a checkpoint"),
+        (f"models promote m base {PLAYED}", "has base weights that are not a checkpoint"),
         (f"models promote m head {PLAYED} --critical tag=blue", "the subsets of these tasks are tag=light, tag=dark"),
         (f"models promote m head {PLAYED} --critical tag", "COLUMN=VALUE, not 'tag'"),
         (f"models promote m head {PLAYED} --max-regression -1", "at least 0"),

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from hud.errors import UsageError
-from hud.platform.baseline.sitting import Move
+from hud.platform.baseline.session import Move
 
 MOST_CELLS = 3_000
 """Cells that the page shows as a grid."""

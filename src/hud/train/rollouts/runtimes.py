@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def runtime_named(name: str, tasks: Sequence[Task]) -> Provider:
-    """Return the runtime of that name for tasks that were loaded in this process.
+    """Return the runtime of that name for tasks loaded in this process.
 
-    `local` shares this process, which is fastest and fits environments of one's own; `fork` gives each rollout a
-    process. Raises `UsageError` for another name, and for tasks that a process could not load.
+    `local` runs in this process, the fastest option, for trusted environments; `fork` gives each rollout a process. Raises
+    `UsageError` for another name, and for tasks that another process cannot load.
     """
     if name == "local":
         return runtimes.LocalRuntime()

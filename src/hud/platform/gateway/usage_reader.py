@@ -1,7 +1,6 @@
-"""Token counts out of a provider's answer while it passes, whatever its dialect and whether it streams.
-
-Only the first and the last bytes are kept: counts stand at the ends of answers. Quotes inside of JSON text are escaped,
-so what a model writes cannot be taken for a count.
+"""Token counts read from a provider's response while it is forwarded, in any dialect, streamed or not.
+Only the first and the last bytes are buffered: counts are at the start or the end of a response. Quotes inside JSON
+text are escaped, so text written by a model cannot be mistaken for a count.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ _MARKS = (b'"usage":', b'"usageMetadata":')
 _DECODER = json.JSONDecoder()
 
 
-class Sniffer:
-    """Reads along."""
+class UsageReader:
+    """Reader of the token counts in one response."""
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -31,7 +30,7 @@ class Sniffer:
         self._events = 0
 
     def take(self, data: bytes) -> None:
-        """See a piece of the answer."""
+        """Add a chunk of the response."""
         self._events += data.count(b"data:")
         if len(self._head) < _HEAD:
             self._head += data
@@ -41,9 +40,9 @@ class Sniffer:
             del self._tail[:-_TAIL]
 
     def read(self, meter: Meter) -> None:
-        """Put the counts that were seen into `meter`."""
-        meter.guess += self._events  # A chunk is about a token.
-        # Joined, so that a count which begins in one and ends in the other is found.
+        """Write the counts that were found to `meter`."""
+        meter.guess += self._events  # Estimate: one event is about one token.
+        # Joined, so that a count across the boundary of the two buffers is found.
         for counts in _counts(bytes(self._head + self._tail)):
             _read_counts(counts, meter)
 
@@ -68,7 +67,7 @@ def _counts(data: bytes) -> list[dict[str, Any]]:
 def _read_counts(counts: dict[str, Any], meter: Meter) -> None:
     counts = _checked(counts)
     found = _dialect(counts)(counts)
-    # An event may repeat some of the counts alone.
+    # A later event may hold only some of the counts.
     meter.prompt_tokens = found.prompt or meter.prompt_tokens
     meter.completion_tokens = found.completion or meter.completion_tokens
     meter.cached_tokens = found.cached or meter.cached_tokens
@@ -85,7 +84,7 @@ def _dialect(counts: dict[str, Any]) -> Callable[[dict[str, Any]], TokenCounts]:
 
 
 def _checked(counts: dict[str, Any]) -> dict[str, Any]:
-    """Return counts without values that are none: a provider may write anything there."""
+    """Return counts without invalid values: the provider's response is untrusted."""
     kept: dict[str, Any] = {}
     for name, value in counts.items():
         if name.endswith("_details"):

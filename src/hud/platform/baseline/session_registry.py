@@ -1,4 +1,4 @@
-"""`Sittings`: the people who take tasks on this server now. They live in this process, and end with it."""
+"""`SessionRegistry`: open human-baseline sessions of this server. They are in memory and end with the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments
 from hud.platform.baseline.jobs import close_job, group_of, next_attempt, open_job
-from hud.platform.baseline.sitting import BrowserPlayer, Sitting
+from hud.platform.baseline.session import BaselineSession, BrowserPlayer
 from hud.platform.environments.registry import Environments
 from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.store import Store
@@ -26,15 +26,15 @@ from hud.trace import Trace, new_id, plain
 _log = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 4 * 3600.0
-"""Of a sitting, however busy."""
-MOST_SITTINGS = 4
-"""Of one person at a time."""
+"""Maximum duration of a session."""
+MOST_SESSIONS = 4
+"""Maximum number of open sessions of one person."""
 MOST_OF_TEAM = 32
 SAVE_SECONDS = 1.0
 
 
 class StoreRecorder(MemoryRecorder):
-    """Brings what it hears straight into the store."""
+    """Recorder that writes directly to the store."""
 
     def __init__(self, store: Store, team: str) -> None:
         super().__init__()
@@ -49,43 +49,48 @@ class StoreRecorder(MemoryRecorder):
                 await asyncio.to_thread(ingest, self._store, data, self._team)
 
 
-class Sittings:
-    """The sittings of one server."""
+class SessionRegistry:
+    """Open human-baseline sessions of one server."""
 
     def __init__(self, store: Store, stopping: asyncio.Event) -> None:
         self.store = store
         self.stopping = stopping
-        self._open: dict[str, Sitting] = {}
+        self._open: dict[str, BaselineSession] = {}
 
-    def of_team(self, team: str) -> list[Sitting]:
-        """Return a team's sittings, as they began."""
-        return [sitting for sitting in self._open.values() if sitting.team == team]
+    def of_team(self, team: str) -> list[BaselineSession]:
+        """Return a team's sessions, oldest first."""
+        return [session for session in self._open.values() if session.team == team]
 
-    def of_person(self, team: str, user: str) -> list[Sitting]:
-        """Return a person's own sittings."""
-        return [sitting for sitting in self.of_team(team) if sitting.user == user]
+    def of_person(self, team: str, user: str) -> list[BaselineSession]:
+        """Return a person's own sessions."""
+        return [session for session in self.of_team(team) if session.user == user]
 
-    def find(self, team: str, user: str, sitting_id: str) -> Sitting:
-        """Return a person's own sitting. Raises `NotFoundError` for any other."""
-        found = self._open.get(plain(sitting_id))
+    def find(self, team: str, user: str, session_id: str) -> BaselineSession:
+        """Return a person's own session. Raises `NotFoundError` for any other."""
+        found = self._open.get(plain(session_id))
         if found is None or (found.team, found.user) != (team, user):
-            raise NotFoundError(f"You have no sitting {sitting_id!r}; it is over, or not yours.")
+            raise NotFoundError(
+                f"You have no session {session_id!r}: it is over, or another user's."
+            )
         return found
 
     async def begin(
         self, team: str, user: str, taskset: dict[str, Any], row: dict[str, Any]
-    ) -> Sitting:
-        """Sit a person down at a task; where he sits there already, that sitting goes on.
-
-        Raises `NotFoundError` where the task's environment has no build to run, `OverloadedError` for too many.
+    ) -> BaselineSession:
+        """Start a session for a person and a task, or return the open one.
+        Raises `NotFoundError` if the task's environment has no successful build, `OverloadedError` for too many sessions.
         """
-        for sitting in self.of_person(team, user):
-            if (sitting.taskset["id"], sitting.slug) == (taskset["id"], row["name"]):
-                return sitting
-        if len(self.of_person(team, user)) >= MOST_SITTINGS:
-            raise OverloadedError(f"You sit at {MOST_SITTINGS} tasks; end one of them first.", 5.0)
+        for session in self.of_person(team, user):
+            if (session.taskset["id"], session.slug) == (taskset["id"], row["name"]):
+                return session
+        if len(self.of_person(team, user)) >= MOST_SESSIONS:
+            raise OverloadedError(
+                f"You have {MOST_SESSIONS} open sessions; end one of them first.", 5.0
+            )
         if len(self.of_team(team)) >= MOST_OF_TEAM:
-            raise OverloadedError(f"{MOST_OF_TEAM} people of this team take tasks now.", 5.0)
+            raise OverloadedError(
+                f"This team has {MOST_OF_TEAM} open sessions, which is the most.", 5.0
+            )
         task = _task(row)
         given = await asyncio.to_thread(self._environments, team, task)
         job_id = await asyncio.to_thread(open_job, self.store, team, user, taskset)
@@ -98,54 +103,54 @@ class Sittings:
             attempt=attempt,
             recorder=StoreRecorder(self.store, team),
         )
-        sitting = Sitting(run, team, user, taskset)
-        self._open[sitting.id] = sitting
-        sitting.task = asyncio.create_task(self._hold(sitting, given))
-        return sitting
+        session = BaselineSession(run, team, user, taskset)
+        self._open[session.id] = session
+        session.task = asyncio.create_task(self._hold(session, given))
+        return session
 
-    async def leave(self, sitting: Sitting) -> None:
-        """End a sitting without an answer; nothing is measured."""
-        if sitting.task is not None:
-            sitting.task.cancel()
-            await asyncio.wait({sitting.task})
+    async def leave(self, session: BaselineSession) -> None:
+        """End a session without an answer; no score is recorded."""
+        if session.task is not None:
+            session.task.cancel()
+            await asyncio.wait({session.task})
 
     async def work(self) -> None:
-        """Wait for the platform's stop, and end every sitting then."""
+        """On shutdown, close every open session."""
         await self.stopping.wait()
-        await asyncio.gather(*(self.leave(sitting) for sitting in list(self._open.values())))
+        await asyncio.gather(*(self.leave(session) for session in list(self._open.values())))
 
-    async def _hold(self, sitting: Sitting, given: dict[str, Any]) -> None:
-        """Carry a sitting's run out, and leave nothing behind."""
+    async def _hold(self, session: BaselineSession, given: dict[str, Any]) -> None:
+        """Play a session's run and clean up after it."""
         warm = WarmEnvironments(1)
-        run = sitting.run
+        run = session.run
         saving = asyncio.create_task(_save(run))
         try:
-            player = BrowserPlayer(sitting)
+            player = BrowserPlayer(session)
             await carry_out(run, player, warm.provider(given), LONGEST_SECONDS, retries=0)
         except asyncio.CancelledError:
-            pass  # The person left; the run says that it was cancelled.
+            pass  # The session was left; the run is recorded as cancelled.
         except Exception as error:
-            # What the environment cannot do is in the run, and raised besides; what is ours, in the log too.
+            # Errors of the environment are recorded in the run; errors of the platform are logged as well.
             if not isinstance(error, HudError):
-                _log.exception("A human baseline broke off.")
+                _log.exception("A human baseline ended unexpectedly.")
             if not run.failed:
                 run.fail("infrastructure", describe(error))
         finally:
-            sitting.state = "grading"
-            sitting.leave_orders()
+            session.state = "grading"
+            session.leave_orders()
             saving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await saving
             await run.recorder.flush()
             await warm.close()
-            del self._open[sitting.id]
-            sitting.state = "over"
+            del self._open[session.id]
+            session.state = "over"
             others = {one.run.job_id for one in self._open.values()}
             if run.job_id is not None and run.job_id not in others:
                 await asyncio.to_thread(close_job, self.store, run.job_id)
 
     def _environments(self, team: str, task: Task) -> dict[str, Any]:
-        """Return how to run a task's environment, and its verifier's."""
+        """Return the launch data of a task's environment and of its verifier's."""
         known = Environments(self.store, team)
         names = {task.env, task.env if task.verifier is None else task.verifier.env}
         return {
@@ -155,7 +160,7 @@ class Sittings:
 
 
 async def _save(run: Run) -> None:
-    """Bring what was recorded so far into the store, again and again: a server that dies loses a second."""
+    """Write recorded data to the store every `SAVE_SECONDS`, the maximum loss of a crash."""
     while True:
         await asyncio.sleep(SAVE_SECONDS)
         await run.recorder.flush()

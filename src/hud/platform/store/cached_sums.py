@@ -1,8 +1,6 @@
-"""Sums over the runs of jobs, kept while the jobs do not change.
-
-The runs of a job that is over hardly ever change, and there are a hundred thousand of them beside those that do. A small
-question, answered from an index, tells which jobs went on since they were summed up, whoever wrote that; the runs of
-those alone are read again.
+"""Cache of sums over the runs of jobs, invalidated when a job changes.
+The runs of finished jobs rarely change, and outnumber those of running jobs by far. A small query, answered from an
+index, returns the revision of every job, whichever process wrote it; only the runs of changed jobs are read again.
 """
 
 from __future__ import annotations
@@ -24,11 +22,10 @@ Revision = tuple[Any, ...]
 Summed = Callable[[sa.Connection, Sequence[str]], Mapping[str, Sums]]
 
 
-class KeptSums(Generic[Sums]):
-    """Sums of one kind.
-
-    `summed` computes them for up to `IDS_AT_ONCE` jobs; a job that it leaves out has `none`. Of each store at most `most` are kept,
-    counted by `size`: those that were asked for last.
+class CachedSums(Generic[Sums]):
+    """Cache of one kind of sums.
+    `summed` computes them for up to `IDS_AT_ONCE` jobs; a job without a result has `none`. Each store has at most `most`
+    entries, counted by `size`; the least recently used are evicted.
     """
 
     def __init__(
@@ -43,9 +40,9 @@ class KeptSums(Generic[Sums]):
     def of_jobs(
         self, store: Store, job_ids: sa.Select[Any]
     ) -> tuple[dict[str, Revision], dict[str, Sums]]:
-        """Return the sums of the jobs that `job_ids` selects and that have runs, and the revisions they were made of."""
+        """Return the sums of the jobs with runs that `job_ids` selects, and the revisions from which they were computed."""
         with store.read() as connection:
-            # First: what changes after it is found changed by the next question.
+            # Before the sums: a later change then has a newer revision at the next call.
             revisions = _revisions(connection, job_ids)
             with self._lock:
                 kept = self._kept.setdefault(store, OrderedDict())
@@ -80,7 +77,7 @@ class KeptSums(Generic[Sums]):
 
 
 def _revisions(connection: sa.Connection, job_ids: sa.Select[Any]) -> dict[str, Revision]:
-    """Return for each job that has runs what differs whenever one of them begins, ends, or is graded otherwise."""
+    """Return a revision for each job with runs; it changes when a run begins, ends, or gets another grade."""
     runs = tables.runs
     query = (
         sa.select(
@@ -88,7 +85,7 @@ def _revisions(connection: sa.Connection, job_ids: sa.Select[Any]) -> dict[str, 
             sa.func.count(),
             sa.func.count(runs.c.reward),
             sa.func.sum(runs.c.reward),
-            # When they ended, short enough for the sum to fit an integer.
+            # End times, reduced so that their sum fits an integer.
             sa.func.sum(sa.type_coerce(runs.c.ended_at, sa.BigInteger) % _SHORT),
         )
         .where(runs.c.job_id.in_(job_ids))

@@ -1,4 +1,4 @@
-"""Two runs of one task side by side: where they part, and what each of them got and cost."""
+"""Comparison of two runs of one task: their first different step, results and costs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Run = dict[str, Any]
 View = dict[str, Any]
 
 
-def same_beginning(store: Store, one: Run, other: Run) -> int:
-    """Return how many steps at the beginning of two runs say and do the same."""
+def common_prefix(store: Store, one: Run, other: Run) -> int:
+    """Return the number of equal steps at the start of two runs."""
     steps = (trace_windows.every_step(store, run["trace_id"]) for run in (one, other))
     count = 0
     for (_, left), (_, right) in zip(*steps, strict=False):
@@ -33,12 +33,11 @@ def same_beginning(store: Store, one: Run, other: Run) -> int:
     return count
 
 
-def beside_rows(
+def comparison_rows(
     store: Store, one: Run, other: Run, same: int, offset: int
 ) -> tuple[list[View], bool]:
-    """Return rows of two steps each from a place on, and whether there are more.
-
-    A row is `{same, parting, one, other}`; steps that are the same are shown once, and a shorter run's are None.
+    """Return rows of two steps each from `offset` on, and whether there are more.
+    A row is `{same, parting, one, other}`; equal steps are shown once, and missing steps of a shorter run are None.
     """
     columns = [_column(store, run, offset) for run in (one, other)]
     rows = []
@@ -56,7 +55,7 @@ def beside_rows(
 
 
 def measures(one: Run, other: Run) -> list[View]:
-    """Return what is measured of two runs: `{name, kind, one, other}`; `kind` says how the values are written."""
+    """Return the measures of two runs: `{name, kind, one, other}`; `kind` is the format of the values."""
     rows = [
         ("Reward", "reward", [run["reward"] for run in (one, other)]),
         ("Duration", "duration", [seconds_of(run) for run in (one, other)]),
@@ -74,7 +73,7 @@ def measures(one: Run, other: Run) -> list[View]:
 
 
 def subscores(one: Run, other: Run) -> list[View]:
-    """Return the parts of two grades by their names: `{name, depth, one, other}`."""
+    """Return the parts of two grades by name: `{name, depth, one, other}`."""
     left, right = (
         _flat(dict_of(grade_of(run["grade"])).get("parts") or []) for run in (one, other)
     )
@@ -90,13 +89,13 @@ def subscores(one: Run, other: Run) -> list[View]:
 
 
 def _column(store: Store, run: Run, offset: int) -> tuple[list[View], bool]:
-    """Return the views of a run's steps from a place on, and whether there are more."""
+    """Return the views of a run's steps from `offset` on, and whether there are more."""
     steps = trace_windows.steps_from(store, run["trace_id"], offset, ROWS + 1)
     return shown_steps(setting_of(run), steps[:ROWS]), len(steps) > ROWS
 
 
 def _substance(payload: dict[str, Any]) -> bytes:
-    """Return a digest of what a step said and did, without when, how long and under which ids."""
+    """Return a digest of a step's content, without times, durations and ids."""
     calls = payload.get("tool_calls")
     call = dict_of(payload.get("call"))
     said = [

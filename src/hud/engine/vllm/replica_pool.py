@@ -27,11 +27,11 @@ from hud.outbound import Reach, guarded_session
 log = logging.getLogger(__name__)
 
 OLDEST = (0, 16)
-"""The first version that reloads weights from another folder, and that holds what is in flight meanwhile."""
+"""The first version that reloads weights from another folder and pauses active requests meanwhile."""
 SLACK = 16
-"""Active sequences, beyond a quarter of the idlest server's, by which a server may be busier than that one."""
+"""Allowed excess of active sequences over the least loaded server's, in addition to a quarter of those."""
 REST_SECONDS = 5.0
-"""Seconds for which a server that refuses new requests gets none."""
+"""Time without new requests for a server that refused one, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Patience:
     """Time-outs and intervals, in seconds."""
 
     look: float = 5.0
-    """Between two health checks of each server."""
+    """Interval of health checks of each server."""
     health: float = 10.0
-    """For an answer to a health check."""
+    """Time-out of a health check."""
     server: float = 120.0
-    """Until a sequence without a server fails."""
+    """Time-out of a sequence without a server."""
     silence: float = 900.0
-    """Until a server that samples nothing for its active sequences counts as lost."""
+    """Time without tokens after which a server with active sequences counts as lost."""
     drain: float = 1800.0
-    """Until new weights are loaded although turns with the old ones are not finished."""
+    """Time-out of turns with old weights, before new weights are loaded."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Servers:
     """Their `Authorization: Bearer` token."""
     patience: Patience = field(default_factory=Patience)
     reach: Reach = field(default_factory=lambda: Reach(private=True))
-    """Addresses at which they may be."""
+    """Allowed addresses."""
 
 
-class Fleet:
-    """The servers of one model."""
+class ReplicaPool:
+    """The vLLM servers of a model."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
@@ -80,7 +80,7 @@ class Fleet:
     async def open(self, publication: Publication) -> None:
         """Load the weights on every server, and begin health checks.
 
-        Raises `UsageError` where a server is of no use (its version, its model), `InfrastructureFault` where none answers.
+        Raises `UsageError` for an unusable server (its version, its model), `InfrastructureFault` if none answers.
         """
         self._session = guarded_session(self._servers.reach, read_bufsize=1 << 18)
         self.replicas = [
@@ -114,14 +114,14 @@ class Fleet:
 
     @property
     def max_context(self) -> int | None:
-        """Most tokens of a conversation that every server holds."""
+        """Context length that all servers support, in tokens."""
         told = [one.max_context for one in self.replicas if one.max_context is not None]
         return min(told, default=None)
 
     async def choose(self, tokens: Sequence[int]) -> Replica:
-        """Return the server to continue `tokens` on, once there is one.
+        """Return the server to continue `tokens` on; waits until one is available.
 
-        Raises `InfrastructureFault` where none comes up in time.
+        Raises `InfrastructureFault` after a time-out.
         """
         late = time.monotonic() + self.patience.server
         while True:
@@ -144,11 +144,11 @@ class Fleet:
                 await asyncio.wait_for(self._changed.wait(), min(1.0, self.patience.look))
 
     def _warmest(self, tokens: Sequence[int], loads: Mapping[Replica, int]) -> Replica:
-        """Return the server with most of a prefix of `tokens` in its cache, of those that are not overloaded."""
+        """Return the server with the longest cached prefix of `tokens`, except overloaded ones."""
         least = min(loads.values())
         allowed = [one for one, load in loads.items() if load <= least + least // 4 + SLACK]
         hashes = block_hashes(tokens)
-        # Of two that have the same, the one with fewer sequences.
+        # On a tie, the server with fewer sequences.
         chosen = max(allowed, key=lambda one: (self._prefixes.length(one, hashes), -loads[one]))
         self._prefixes.remember(chosen, hashes)
         return chosen
@@ -162,7 +162,7 @@ class Fleet:
         if isinstance(error, ServerBusy):
             replica.resting_until = time.monotonic() + REST_SECONDS
         elif isinstance(error, ServerRefused):
-            # Our adapter is gone: another process unloaded it, or the server was restarted.
+            # The adapter is missing: another process unloaded it, or the server was restarted.
             self._lose(replica, str(error))
         elif replica.problem is None:
             await self._alive(replica)
@@ -170,7 +170,7 @@ class Fleet:
     # -- weights ------------------------------------------------------------------------------------
 
     async def publish(self, publication: Publication, *, in_flight: bool) -> None:
-        """Load new weights on every server that answers; on the others once they do.
+        """Load new weights on every reachable server; on others when they are reachable.
 
         With `in_flight`, active sequences continue with them; otherwise they are finished with the old ones.
         """
@@ -184,7 +184,7 @@ class Fleet:
                     for replica in replicas:
                         replica.break_off()
             else:
-                self.current = publication  # From here on no turn begins with the old weights.
+                self.current = publication  # From here on no turn starts with the old weights.
                 if not in_flight:
                     await self._drained(replicas)
                 await self._give(replicas, publication)
@@ -216,7 +216,7 @@ class Fleet:
     async def _give(
         self, replicas: Sequence[Replica], publication: Publication
     ) -> list[HudError | None]:
-        """Load weights on servers; return each one's error. A server with an error samples no more until it is readmitted."""
+        """Load weights on servers; return each one's error. A failed server does not sample until it is readmitted."""
         if publication.transfer is None:
             found = await asyncio.gather(*(self._given(one, publication) for one in replicas))
         else:
@@ -258,7 +258,7 @@ class Fleet:
         return None
 
     async def _failed_to_take(self, replica: Replica, error: HudError) -> None:
-        self._lose(replica, str(error))  # Its weights are unknown now.
+        self._lose(replica, str(error))  # Its weights are unknown.
         with suppress(HudError):
             await replica.server.resume()
 
@@ -272,7 +272,7 @@ class Fleet:
                 await self._join(replica)
                 continue
             if replica.has is not self.current and not self._publishing:
-                # It joined while the newest weights were published.
+                # It joined during the publication of the newest weights.
                 self._lose(replica, f"{replica.server.url} has older weights.")
                 continue
             silent = time.monotonic() - replica.server.heard

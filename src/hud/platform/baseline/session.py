@@ -1,7 +1,6 @@
-"""`Sitting`: one person at one task, from when its environment comes up to its score.
-
-A page is another front of what `HumanAgent` is at a terminal: it brings orders (call a tool, answer, leave), and
-shows what came of them. They are carried out in the rollout's own task, one after the other.
+"""`BaselineSession`: one person plays one task, from the start of its environment to the score.
+The page is the browser's counterpart of `HumanAgent` at a terminal: it sends orders (call a tool, answer, leave) and
+shows their results. Orders are executed sequentially in the rollout's own asyncio task.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from hud.eval.run import Run
 
 IDLE_SECONDS = 600.0
-"""A sitting whose page nobody has open ends after as long."""
+"""Time without an open page after which a session ends."""
 _LOOK_SECONDS = 1.0
 READ, WRITE = "read_range", "write_cells"
 """Tools of a spreadsheet."""
@@ -33,7 +32,7 @@ State = Literal["starting", "playing", "grading", "over"]
 
 @dataclass(frozen=True)
 class Move:
-    """A tool that the person called, and what came of it."""
+    """Tool call of a person, with its result."""
 
     number: int
     tool: str
@@ -44,7 +43,7 @@ class Move:
 
 @dataclass
 class Order:
-    """The requested action."""
+    """Action requested by a person."""
 
     kind: Literal["call", "answer", "give up"]
     tool: str = ""
@@ -55,8 +54,8 @@ class Order:
     )
 
 
-class Sitting:
-    """A person's run, while it lasts."""
+class BaselineSession:
+    """State of a person's run in progress."""
 
     def __init__(self, run: Run, team: str, user: str, taskset: dict[str, Any]) -> None:
         self.run = run
@@ -65,50 +64,50 @@ class Sitting:
         self.state: State = "starting"
         self.moves: list[Move] = []
         self.ready_at: datetime | None = None
-        """Time at which the person saw the task."""
+        """Time at which the task was first shown; None while its environment starts."""
         self.said: str | None = None
-        """A sentence for the person: what was wrong with the last order."""
+        """Error sentence about the last order, shown on the page."""
         self.task: asyncio.Task[None] | None = None
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
         self._seen = time.monotonic()
 
     @property
     def slug(self) -> str:
-        """The task that is taken."""
+        """Slug of the task."""
         return self.run.slug
 
     @property
     def tools(self) -> list[ToolSpec]:
-        """Tools that the person can call: all but subagents, which models play."""
+        """Tools that a person can call: all except subagents, which are played by models."""
         return [tool for tool in self.run.tools if not tool.delegated]
 
     @property
     def revision(self) -> str:
-        """Differs whenever the page would."""
+        """Revision of the page's content: changes with the state and with every move."""
         return f"{self.state.replace(' ', '-')}-{len(self.moves)}"
 
     def touch(self) -> None:
-        """Note that somebody is there."""
+        """Record that the page is open."""
         self._seen = time.monotonic()
 
     @property
     def abandoned(self) -> bool:
-        """True where nobody has been there for a while."""
+        """True if the page was not open for `IDLE_SECONDS`."""
         return time.monotonic() - self._seen > IDLE_SECONDS
 
     async def give(self, order: Order) -> None:
-        """Have an order carried out. Raises `ConflictError` where the sitting takes none."""
+        """Execute an order and wait for its end. Raises `ConflictError` unless the session is being played."""
         self.touch()
         if self.state != "playing":
             raise ConflictError(
-                "This sitting is over." if self.state == "over" else "Wait a moment."
+                "This session is over." if self.state == "over" else "Wait a moment."
             )
         self.said = None
         self._orders.put_nowait(order)
         await order.done
 
     async def next_order(self) -> Order:
-        """Wait for the person. Raises `CancelledError` where he has left."""
+        """Wait for the next order. Raises `CancelledError` if the session is abandoned."""
         while True:
             try:
                 return await asyncio.wait_for(self._orders.get(), _LOOK_SECONDS)
@@ -117,35 +116,35 @@ class Sitting:
                     raise asyncio.CancelledError from None
 
     def leave_orders(self) -> None:
-        """Let nobody wait for an order that will not be carried out any more."""
+        """Release the waiters of orders that will not be executed."""
         while not self._orders.empty():
             self._orders.get_nowait().done.set_result(None)
 
 
 class BrowserPlayer(Agent):
-    """Plays one run by the orders of the person who sits there."""
+    """Agent that plays one run by executing the orders of a session."""
 
-    def __init__(self, sitting: Sitting) -> None:
-        self.sitting = sitting
+    def __init__(self, session: BaselineSession) -> None:
+        self.session = session
 
     @property
     def model_name(self) -> str | None:
         return HUMAN
 
     async def __call__(self, run: RunView) -> None:
-        sitting = self.sitting
+        session = self.session
         await attach(run, ("bash", "editor", "computer", "mcp"))
         moves = Moves(run)
-        sitting.ready_at = thinking = now()
-        sitting.touch()
-        for tool in sitting.tools:
-            if tool.native == "computer":  # A screen is there to be looked at from the beginning.
+        session.ready_at = thinking = now()
+        session.touch()
+        for tool in session.tools:
+            if tool.native == "computer":  # The page shows the screen from the start.
                 await self._call(moves, tool.name, {"action": "screenshot"}, thinking)
-        if is_spreadsheet(sitting.tools):
+        if is_spreadsheet(session.tools):
             await self._call(moves, READ, {}, thinking)
-        sitting.state = "playing"
+        session.state = "playing"
         while True:
-            order = await sitting.next_order()
+            order = await session.next_order()
             try:
                 if order.kind == "call":
                     await self._call(moves, order.tool, order.arguments, thinking)
@@ -154,13 +153,13 @@ class BrowserPlayer(Agent):
                 if order.kind == "answer":
                     moves.answer(order.text, thinking)
                 run.trace.stop_reason = "done"
-                sitting.state = "grading"
+                session.state = "grading"
                 return
             except BaseException:
-                sitting.state = "grading"  # Nothing to grade; it only has to come to its end.
+                session.state = "grading"  # No answer to grade: the run only has to end.
                 raise
             finally:
-                run.trace.extra[HUMAN_SECONDS] = (now() - sitting.ready_at).total_seconds()
+                run.trace.extra[HUMAN_SECONDS] = (now() - session.ready_at).total_seconds()
                 if not order.done.done():
                     order.done.set_result(None)
 
@@ -169,9 +168,9 @@ class BrowserPlayer(Agent):
     ) -> None:
         began = time.monotonic()
         result = await moves.call(tool, arguments, thinking)
-        number = len(self.sitting.moves) + 1
+        number = len(self.session.moves) + 1
         seconds = time.monotonic() - began
-        self.sitting.moves.append(Move(number, tool, arguments, result, seconds))
+        self.session.moves.append(Move(number, tool, arguments, result, seconds))
 
 
 def is_spreadsheet(tools: Sequence[ToolSpec]) -> bool:
@@ -180,14 +179,14 @@ def is_spreadsheet(tools: Sequence[ToolSpec]) -> bool:
 
 
 def pictures(move: Move) -> list[ImageContent]:
-    """Return the pictures of a result."""
+    """Return the images in a move's result."""
     return [block for block in move.result.content if isinstance(block, ImageContent)]
 
 
 def ending(run: Run, error: BaseException | None) -> str | None:
-    """Say how a run ended that has no score."""
+    """Return a sentence about the end of a run without a score."""
     if isinstance(error, asyncio.CancelledError):
-        return "It was left before there was an answer: nothing was measured."
+        return "It was left without an answer: no score was recorded."
     if isinstance(error, HudError):
         return str(error)
     return run.error
