@@ -1,4 +1,4 @@
-"""The older form, `async with hud.eval(task) as ctx:`: a run whose middle is the caller's code."""
+"""The older form, `async with hud.eval(task) as ctx:`: a run whose agent is the caller's code."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ async def evaluate(
     rollout_timeout: float | None = None,
     recorder: Recorder | None = None,
 ) -> AsyncIterator[Run]:
-    """Bring `task` up, yield its run, and grade it at the end, unless `agent.run(ctx)` already had it graded.
+    """Open `task`, yield its run, and grade it at the end, unless `agent.run(ctx)` did.
 
-    Raises what keeps the environment from coming up; an exception of the caller's code fails the run as the
-    agent's fault, and passes on.
+    Raises the errors of opening the environment. An exception of the caller's code fails the run as an agent's failure,
+    and is raised again.
     """
     check_limit(rollout_timeout)
     provider = runtime if runtime is not None else LocalRuntime()
     opened = (
         job if job is not None else await Job.start(name or task.slug or task.id, recorder=recorder)
     )
-    # Attempts at one task in one job are compared with each other, as those of `Taskset.run(group=)` are.
+    # Attempts at one task in one job are a group, as with `Taskset.run(group=)`.
     earlier = [one for one in opened.runs if one.task == task and one.group_id is not None]
     run = Run(
         task=task,
@@ -73,7 +73,7 @@ async def evaluate(
 
 
 async def _bounded(run: Run, provider: Provider) -> None:
-    """Bring the run's environment up within its deadline, or raise what kept it from coming up."""
+    """Open the run's environment within its deadline, or raise the error."""
     limit = asyncio.timeout_at(run.live.deadline)
     try:
         async with limit:
@@ -85,5 +85,5 @@ async def _bounded(run: Run, provider: Provider) -> None:
 
 
 async def _already_played(run: Run) -> None:
-    """The caller's code was the agent."""
+    """The agent of a run by the caller's code."""
     del run

@@ -1,7 +1,6 @@
-"""Archives from strangers, unpacked so that nothing lands outside its folder and nothing fills memory or disk.
-
-`tarfile` reads the headers; what is written is written here. Its own `data` filter is not enough: releases of
-Python that are still in use can be led out of the folder by links whose resolved names are too long to resolve.
+"""Safe unpacking of untrusted archives: no member is written outside the folder, and memory and disk use are bounded.
+`tarfile` reads the headers; this module writes the members. The `data` filter of `tarfile` is not sufficient: in
+supported releases of Python, links whose names are too long to resolve can point out of the folder.
 """
 
 from __future__ import annotations
@@ -22,23 +21,22 @@ from hud.trace.json_values import is_text
 MOST_FILES = 20_000
 MOST_BYTES = 2 << 30
 _MOST_PARTS = 64
-"""Of one name; deeper folders could not even be removed."""
+"""Maximum number of path components of a name; deeper folders could not be removed."""
 _MOST_NAME = 1024
-"""Characters of one name."""
+"""Maximum length of a name, in characters."""
 _LARGEST_READ = 1 << 20
-"""Files are copied in smaller pieces than this: whoever reads more at once reads a header that is none."""
+"""Maximum size of one read. Files are copied in smaller pieces, so a larger read is due to an invalid header."""
 _BLOCK = 512
 _EXTENSION_BYTES = 512
-"""Bytes of extension headers beyond one block, for each member that an archive may hold. `tarfile` keeps them parsed."""
+"""Allowed bytes of extension headers for each member of an archive. `tarfile` holds parsed headers in memory."""
 
 
 def unpack(
     archive: Path, folder: Path, *, most_files: int = MOST_FILES, most_bytes: int = MOST_BYTES
 ) -> int:
-    """Unpack a gzip-compressed tar into a new folder; returns how many members it held.
-
+    """Unpack a gzip-compressed tar into a new folder; returns the number of members.
     Raises `UsageError`, and leaves no folder, for members outside of it, links out of it, devices and pipes, and
-    for more files or bytes than allowed, whatever the archive says of itself. Links that lead nowhere are left out.
+    for more files or bytes than allowed. Sizes are measured, not taken from headers. Dangling links are omitted.
     """
     folder.mkdir(parents=True)
     unpacking = _Unpacking(folder, most_files, most_bytes)
@@ -55,13 +53,13 @@ def unpack(
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
-        # A broken archive breaks `tarfile` and `zlib` in many ways, and none of them is ours.
+        # A damaged archive raises many exception types in `tarfile` and `zlib`; each is the client's error.
         raise UsageError(f"The archive cannot be unpacked: {_reason(error)}.") from error
     return unpacking.members
 
 
 class _Headers(gzip.GzipFile):
-    """A decompressed archive whose headers may not be larger than headers are."""
+    """Decompressed archive with a limit for the size of its headers."""
 
     def __init__(self, archive: Path, most_files: int) -> None:
         super().__init__(archive, "rb")
@@ -70,25 +68,25 @@ class _Headers(gzip.GzipFile):
 
     @contextmanager
     def content(self) -> Iterator[None]:
-        """Within it, files are copied and headers are not read."""
+        """Mark reads inside the block as file content, not headers."""
         self._content = True
         yield
         self._content = False
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read a piece; refuses pieces that only a header made up to fill memory asks for."""
+        """Read a piece. Raises `UsageError` for sizes that only a malicious header requests."""
         if size is None or not 0 <= size <= _LARGEST_READ:
-            raise UsageError("The archive holds a header that is larger than headers are.")
+            raise UsageError("The archive holds an oversized header.")
         if size > _BLOCK and not self._content:
             self._left -= size
             if self._left < 0:
-                raise UsageError("The headers of the archive are larger than headers are.")
+                raise UsageError("The headers of the archive are too large.")
         return super().read(size)
 
 
 @dataclass
 class _Unpacking:
-    """One archive on its way into one folder."""
+    """State of unpacking one archive into one folder."""
 
     folder: Path
     most_files: int
@@ -102,7 +100,7 @@ class _Unpacking:
         self._folders = {self.folder}
 
     def take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Write one member. No link exists until all are written, so nothing is written through one."""
+        """Write one member. Links are made after all members, so no file is written through a link."""
         self.members += 1
         path = self._place(member.name)
         if member.isdir():
@@ -122,11 +120,11 @@ class _Unpacking:
             raise _refusal(member.name, "which is neither file, folder nor link")
 
     def make_links(self) -> None:
-        """Make the symbolic links, and take away those that lead nowhere once all are there."""
+        """Make the symbolic links, then remove dangling ones."""
         places = {path for path, _ in self._links}
         for path, target in self._links:
             if not places.isdisjoint(path.parents):
-                raise _refusal(self._name(path), "which lies beyond a link")
+                raise _refusal(self._name(path), "whose path passes through a link")
             inside = os.path.normpath(path.parent.relative_to(self.folder) / target)
             if os.path.isabs(target) or PurePosixPath(inside).parts[:1] == ("..",):
                 raise self._leaves(path, target)
@@ -135,7 +133,7 @@ class _Unpacking:
         root = self.folder.resolve()
         for path, target in self._links:
             try:
-                # Strict: a name that cannot be resolved to its end is no proof of staying inside.
+                # Strict: a name that cannot be resolved completely might lead outside.
                 end = path.resolve(strict=True)
             except (OSError, RuntimeError):
                 path.unlink()
@@ -149,7 +147,7 @@ class _Unpacking:
             raise UsageError(f"The archive holds more than {self.most_files:,} files and folders.")
 
     def _make_folder(self, path: Path) -> None:
-        """Make a folder and those above it, and count the new ones."""
+        """Make a folder with its parents, and count the new ones."""
         if path in self._folders:
             return
         self._make_folder(path.parent)
@@ -158,7 +156,7 @@ class _Unpacking:
         self._folders.add(path)
 
     def _place(self, name: str) -> Path:
-        """Return where a member goes."""
+        """Return the path of a member. Raises `UsageError` for an invalid name."""
         parts = [part for part in PurePosixPath(name).parts if part != "."]
         if name.startswith("/") or ".." in parts:
             raise _refusal(name, "which is outside of it")
@@ -167,21 +165,21 @@ class _Unpacking:
         if len(name) > _MOST_NAME:
             raise _refusal(name, f"whose name is longer than {_MOST_NAME:,} characters")
         if not is_text(name):
-            raise _refusal(name, "whose name is no UTF-8 text")
+            raise _refusal(name, "whose name is not UTF-8 text")
         return self.folder.joinpath(*parts)
 
     def _copy(self, member: tarfile.TarInfo, path: Path) -> None:
-        """Write another name of an earlier file: a copy, so that no two files are one."""
+        """Write a hard link as a copy of the earlier file, so that files share no storage."""
         earlier = self._place(member.linkname)
         if not earlier.is_file():
-            link = f"a link to {member.linkname!r}, which is no earlier file of it"
+            link = f"a link to {member.linkname!r}, which is not an earlier file of it"
             raise _refusal(member.name, link)
         status = earlier.stat()
         with earlier.open("rb") as source:
             self._write(path, source, status.st_size, executable=bool(status.st_mode & 0o100))
 
     def _write(self, path: Path, source: IO[bytes], size: int, *, executable: bool) -> None:
-        # What the archive holds, not what it says: a file is never longer than its header tells.
+        # Measured bytes, not the header's size: a file is never longer than its header states.
         self.size += max(size, 0)
         if self.size > self.most_bytes:
             raise UsageError(f"The archive holds more than {self.most_bytes >> 20:,} MiB.")
@@ -206,5 +204,5 @@ def _refusal(name: str, fault: str) -> UsageError:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror  # Without the name: where the server keeps it is its own affair.
+        return error.strerror  # Without the file name, which is a path of the server.
     return str(error) or type(error).__name__

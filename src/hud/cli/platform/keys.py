@@ -1,4 +1,4 @@
-"""`hud keys`: who may use the platform, and for what."""
+"""`hud keys`: API keys of the platform, with scopes and limits."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def command() -> None:
     type=click.Choice(("read", "run", "train", "admin")),
     default="train",
     show_default=True,
-    help="What it may do; each holds those before it.",
+    help="Permissions; each scope includes those before it.",
 )
-@click.option("--team", help="Team it belongs to; a new name makes a new team. Default: yours.")
+@click.option("--team", help="Its team; a new name creates a team. Default: yours.")
+@click.option("--expires", metavar="TIME", help="Lifetime, such as 12h or 30d; default: unlimited.")
 @click.option(
-    "--expires", metavar="TIME", help="How long it lasts, such as 12h or 30d; default: for ever."
+    "--requests-per-minute", type=click.IntRange(min=1), help="Maximum requests per minute."
 )
-@click.option("--requests-per-minute", type=click.IntRange(min=1), help="Most requests a minute.")
-@click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Most tokens a minute.")
-@click.option("--quiet", "-q", is_flag=True, help="Print the key and nothing else.")
+@click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Maximum tokens per minute.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the key only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def create(
     name: str,
@@ -48,7 +48,7 @@ def create(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Make a key and show it, once."""
+    """Create a key and show it, once."""
     body = {
         "name": name,
         "scopes": [scopes],

@@ -1,6 +1,5 @@
-"""Requirements of a source, and the virtual environment with them, on top of the server's own packages.
-
-`hud` itself, under any of its names, is the server's: nobody downloads it.
+"""Requirements of a source, and their virtual environment on top of the server's own packages.
+`hud` itself, under any of its names, is the server's package and is never downloaded.
 """
 
 from __future__ import annotations
@@ -21,27 +20,26 @@ from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
 
 _OURS = re.compile(r"^\s*(hud|hud[-_.]python|openhud)(?![-\w.])", re.IGNORECASE)
-"""Requirements that the server's own package satisfies."""
+"""Pattern of requirements that the server's own package satisfies."""
 _INCLUDES = re.compile(r"^(-r|--requirement|-c|--constraint)[ =]?\s*(\S+)$")
 _PASSED = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 _PASSED_TO_INSTALLERS = ("HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 
 
 def clean_variables(*, installing: bool = False) -> dict[str, str]:
-    """Return the variables that a build's commands start from: none that hold secrets of the server."""
+    """Return the environment variables for a build's commands, without secrets of the server."""
     names = {*_PASSED}
     if installing:
-        # An index's address may hold a password: for installers alone.
+        # A package index's address may contain a password: only for installers.
         names |= {*_PASSED_TO_INSTALLERS}
         names |= {name for name in os.environ if name.startswith(("PIP_", "UV_"))}
     return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
 
 def requirements(source: Path) -> list[str]:
-    """Return what a source asks for, as lines of a requirements file, ours left out.
-
-    From requirements.txt and the files that it includes, or else from pyproject.toml.
-    Raises `UsageError` where that is wrong.
+    """Return the requirements of a source, as lines of a requirements file, without the server's own package.
+    Read from requirements.txt and its includes, or else from pyproject.toml.
+    Raises `UsageError` for an invalid file.
     """
     listed, project = source / "requirements.txt", source / "pyproject.toml"
     if listed.is_file():
@@ -54,7 +52,7 @@ def requirements(source: Path) -> list[str]:
         table = parsed.get("project")
         given = table.get("dependencies", []) if isinstance(table, dict) else []
         if not isinstance(given, list):
-            raise UsageError("pyproject.toml: project.dependencies is no list.")
+            raise UsageError("pyproject.toml: project.dependencies is not a list.")
         found = [str(one) for one in given]
     else:
         return []
@@ -64,7 +62,7 @@ def requirements(source: Path) -> list[str]:
 async def install(
     folder: Path, wanted: list[str], variables: Mapping[str, str], log: BuildLog
 ) -> None:
-    """Make `folder/venv` with what is wanted; relative paths in it are those of `folder/source`."""
+    """Create `folder/venv` and install the requirements; their relative paths are relative to `folder/source`."""
     venv, listed = folder / "venv", folder / "requirements.txt"
     python = str(venv / "bin" / "python")
     listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
@@ -102,7 +100,7 @@ def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:
         line = re.sub(r"(^|\s)#.*$", "", raw).strip()
         include = _INCLUDES.match(line)
         if include:
-            # A constraint's own lines: they ask for nothing that the requirements do not name.
+            # Lines of a constraints file do not add requirements.
             inner = Path(os.path.normpath(file.parent / include[2]))
             if not inner.is_relative_to(source):
                 raise UsageError(f"{name} includes {include[2]}, which is outside of the source.")

@@ -1,4 +1,4 @@
-"""The routes of the platform, one file for each noun."""
+"""Routes of the platform, one file for each resource."""
 
 from fastapi import APIRouter
 
@@ -26,7 +26,7 @@ from hud.platform.routes import (
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
-    training.router,  # Before the gateway's: names of models may have slashes.
+    training.router,  # Before the gateway's: model names may contain slashes.
     gateway.router,  # Early: it is the hot path.
     health.router,
     jobs.router,

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from hud.errors import UsageError
 from hud.platform.store import Store, tables
-from hud.platform.store.ingest import NOT_OURS, Batch
+from hud.platform.store.ingest import NOT_OURS, Batch, problem_of
 from hud.platform.store.queries import in_parts
 from hud.trace import derived_id
-from hud.trace.recording.journal import decode_events, named
+from hud.trace.recording.journal import Event, decode_events, named
 
 _logger = logging.getLogger("hud.platform.store")
 _CALLED = ", called in job "
@@ -50,16 +50,18 @@ def ingest_attempt(
     Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
     Raises `UsageError` for damaged lines, where a run itself cannot be stored, and for lines of what is not the attempt's.
     """
-    batch = Batch(store, attempt.team_id)
+    whole = []
     for event in decode_events(events):
         if event is None:
             raise UsageError("The events of this attempt are damaged.")
-        try:
-            batch.add(event)
-        except NOT_OURS as error:
-            if event.kind in (b"R", b"E"):
-                raise UsageError(f"{named(event)} cannot be stored: {error}.") from error
-            _logger.warning("Left out, for it cannot be stored: %s (%s).", named(event), error)
+        whole.append(event)
+    team = attempt.team_id
+    try:
+        batch = Batch.of(store, team, whole)
+    except NOT_OURS:
+        batch = Batch.of(
+            store, team, [event for event in whole if _is_storable(store, team, event)]
+        )
     _bind(batch, attempt)
     others = _other_runs(batch, attempt)
     with store.begin() as connection:
@@ -70,6 +72,17 @@ def ingest_attempt(
             forget_steps(connection, [attempt.trace_id])
         batch.write(connection)
     return True
+
+
+def _is_storable(store: Store, team: str, event: Event) -> bool:
+    """Return False, with a warning, for a step that cannot be stored; raises `UsageError` if it is a run."""
+    problem = problem_of(store, team, event)
+    if problem is None:
+        return True
+    if event.kind in (b"R", b"E"):
+        raise UsageError(f"{named(event)} cannot be stored: {problem}.") from problem
+    _logger.warning("Left out, for it cannot be stored: %s (%s).", named(event), problem)
+    return False
 
 
 def forget_steps(connection: sa.Connection, traces: Sequence[str]) -> None:

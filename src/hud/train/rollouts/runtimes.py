@@ -19,10 +19,11 @@ POLL_SECONDS = 1.0
 
 
 def runtime_named(name: str, tasks: Sequence[Task]) -> Provider:
-    """Return the runtime of that name for tasks that were loaded in this process.
+    """Return the runtime of that name for tasks loaded in this process.
 
-    `hosted` has the platform's fleet play whole rollouts, in the builds that were deployed there. `local` shares this process, which is fastest and fits environments of one's own; `fork` gives each rollout a
-    process. Raises `UsageError` for another name, and for tasks that a process could not load.
+    `hosted` plays whole rollouts on the platform's fleet, in deployed builds. `local` runs in this process, the fastest option, for
+    trusted environments; `fork` gives each rollout a process. Raises `UsageError` for another name, and for tasks that
+    another process cannot load.
     """
     if name == "local":
         return runtimes.LocalRuntime()

@@ -27,7 +27,7 @@ from hud.platform.dashboard.pages import (
 ROUTERS: tuple[APIRouter, ...] = (
     signin.router,
     jobs.router,
-    comparison.router,  # Before jobs: "compare" and "new" are no ids of one.
+    comparison.router,  # Before jobs, whose ids would match "compare" and "new".
     evaluation.router,
     job.router,
     baseline.router,
@@ -40,7 +40,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     playground.router,
     search.router,
-    train_launch.router,  # Before train: "new" is no id of a run.
+    train_launch.router,  # Before train, whose run ids would match "new".
     train_steps.router,
     train.router,
     trace.router,
