@@ -25,7 +25,15 @@ from hud.client import disconnect
 
 SLOW = [
     f"docs/{name}.md"
-    for name in ("first-policy", "hierarchies", "incident-lab", "mcp", "platform", "training")
+    for name in (
+        "first-policy",
+        "fleet",
+        "hierarchies",
+        "incident-lab",
+        "mcp",
+        "platform",
+        "training",
+    )
 ]
 """Pages that train several times, or start many servers."""
 PAGES = {name_of(page): blocks_of(page.read_text(), name_of(page)) for page in pages()}

@@ -52,6 +52,10 @@ COMMANDS = {
     "deploy": ("environments.deploy", "Upload an environment to the platform and build it there."),
     "view": ("platform.view", "Open the dashboard of this machine's records."),
     "up": ("platform.up", "Serve the platform: models, training, traces and inference for a team."),
+    "fleet": (
+        "fleet.group",
+        "Join a platform's fleet with this machine, and look after its nodes.",
+    ),
     "keys": ("platform.keys", "Make, list and revoke keys."),
     "secrets": ("platform.secrets", "Store providers' keys for your team."),
     "login": ("platform.login", "Get a key for this machine, confirmed in the browser."),

@@ -7,6 +7,7 @@ import itertools
 import random
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -109,6 +110,31 @@ class Client:
     async def delete(self, path: str) -> Any:
         """DELETE `path`."""
         return await self._send("DELETE", path, retry=True)
+
+    async def download(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the bytes at `path`; a connection that breaks is opened again where it broke.
+
+        Raises as the other methods do, and `PlatformError` 503 after several breaks without progress.
+        """
+        received, breaks, wait = 0, 0, FIRST_WAIT_SECONDS / 4
+        while True:
+            headers = {"range": f"bytes={received}-"} if received else {}
+            try:
+                async with self._pool().stream("GET", path, headers=headers) as answer:
+                    if not answer.is_success:
+                        await answer.aread()
+                        _content(answer)
+                    if received and answer.status_code != 206:
+                        raise PlatformError(f"{self.api_url} cannot continue {path}.", 503)
+                    async for piece in answer.aiter_raw():
+                        received, breaks = received + len(piece), 0
+                        yield piece
+                return
+            except httpx.TransportError as error:
+                breaks += 1
+                if breaks >= ATTEMPTS:
+                    raise PlatformError(f"{self.api_url}{path} broke off: {error}.", 503) from error
+                await asyncio.sleep(wait * 2**breaks)
 
     def close(self) -> None:
         """Close the platform of this process."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from hud.errors import (
 from hud.eval.job import Job, default_recorder
 from hud.eval.rollouts import carry_out, prepare
 from hud.eval.run import DEEPEST, Run
-from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, new_id, now
+from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, derived_id, new_id, now
 from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def _child_of(run: Run, name: str, delegation: Delegation) -> Run:
         task=delegation.task,
         trace=Trace(trace_id=new_id()),
         job_id=_job_of(run, name),
-        group_id=None if run.group_id is None else _derived(run.group_id, name, number),
+        group_id=None if run.group_id is None else derived_id(run.group_id, name, number),
         attempt=run.attempt,
         recorder=run.recorder,
         caller=run,
@@ -125,7 +124,7 @@ def _job_of(run: Run, name: str) -> str | None:
     if run.job_id is None:
         return None
     job = Job(
-        id=_derived(run.job_id, name),
+        id=derived_id(run.job_id, name),
         name=f"{name}, called in job {run.job_id[:12]}",
         called_by=run.job_id,
     )
@@ -134,11 +133,6 @@ def _job_of(run: Run, name: str) -> str | None:
         known.add(job.id)
         run.recorder.job_started(job)
     return job.id
-
-
-def _derived(*parts: object) -> str:
-    """Return the deterministic id of these parts, equal in all processes."""
-    return uuid.uuid5(uuid.NAMESPACE_URL, "hud.subagent:" + ":".join(map(str, parts))).hex
 
 
 async def _player(run: Run, name: str, delegation: Delegation) -> Player:

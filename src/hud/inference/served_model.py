@@ -131,6 +131,8 @@ class OpenAIChatModel(ServedModel):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         extra = dict(extra or {})
+        self.checkpoint = checkpoint
+        """Checkpoint that answers; None: the head."""
         if checkpoint is not None:
             extra["checkpoint"] = checkpoint
         codec = ChatCodec(extra)

@@ -15,6 +15,12 @@ def new_id() -> str:
     return raw.hex()
 
 
+def derived_id(*parts: object) -> str:
+    """Return the id that these parts always give, in whichever process: of a subagent's job (its caller's job, the tool),
+    and of a group of its runs (the caller's group, the tool, the number of the call)."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, "hud.subagent:" + ":".join(map(str, parts))).hex
+
+
 def dashed(identifier: str) -> str:
     """Return an id in the dashed form of HUD's REST responses."""
     return str(uuid.UUID(identifier))

@@ -33,3 +33,12 @@ def jsonable(value: Any, depth: int = 0) -> Any:
         return value.decode("utf-8", "backslashreplace")
     isoformat = getattr(value, "isoformat", None)
     return isoformat() if callable(isoformat) else jsonable(as_text(value), depth + 1)
+
+
+def is_text(text: str) -> bool:
+    """True for text that every database keeps as it is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text

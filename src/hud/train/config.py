@@ -140,7 +140,10 @@ class TrainConfig(BaseModel):
     reasoning_effort: ReasoningEffort | None = None
     """Reasoning effort of the policy, passed to its chat template; None: the template's default."""
     runtime: str = "local"
-    """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
+    """`local` (in this process), `fork`, `subprocess`, `hosted` (the platform's fleet), or `tcp://host:port`."""
+    spare_groups: int = Field(default=0, ge=0)
+    """Groups that a step without `max_lag` begins beyond those that it needs. It learns from the first complete ones, and
+    cancels the others, the youngest among them: for fleets in which single rollouts take much longer."""
     max_concurrent: int = Field(default=rollouts_at_once(0), ge=1)
     """Concurrent rollouts; 1 makes a run bitwise reproducible. Default with `max_lag` above 0: 128."""
     rollout_timeout: float = Field(default=600.0, gt=0)

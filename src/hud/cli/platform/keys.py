@@ -53,7 +53,7 @@ def create(
         "name": name,
         "scopes": [scopes],
         "team": team,
-        "expires_in": None if expires is None else _duration(expires),
+        "expires_in": None if expires is None else duration(expires),
         "requests_per_minute": requests_per_minute,
         "tokens_per_minute": tokens_per_minute,
     }
@@ -86,7 +86,7 @@ def list_keys(as_json: bool) -> None:
             key["name"],
             ", ".join(key["scopes"]),
             key["start"] + "…",
-            _state(key),
+            key_state(key),
             (key["last_used_at"] or "never")[:16].replace("T", " "),
         )
     console().print(shown)
@@ -101,13 +101,15 @@ def revoke(reference: str, as_json: bool) -> None:
     tell(as_json, revoked, f"Revoked {revoked['name']} ({revoked['start']}…).")
 
 
-def _state(key: dict[str, Any]) -> str:
+def key_state(key: dict[str, Any]) -> str:
+    """Return whether a key opens anything, and until when, in short."""
     if key["revoked_at"]:
         return "revoked"
     return f"until {key['expires_at'][:16].replace('T', ' ')}" if key["expires_at"] else "valid"
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """Return a time such as 45m, 12h or 30d in seconds. Raises `UsageError` for what is none."""
     match = re.fullmatch(r"(\d+)\s*([smhd])", text.strip().lower())
     if match is None or int(match[1]) == 0:
         raise UsageError(f"{text!r} is no time; write 45m, 12h or 30d.")

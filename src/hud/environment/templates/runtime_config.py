@@ -66,6 +66,8 @@ class RuntimeConfig(_Requirement):
     compose: ComposeProject | None = None
     resources: RuntimeResources | None = None
     limits: RuntimeLimits | None = None
+    labels: dict[str, str] | None = None
+    """Labels of the fleet's node that plays it, such as {"market": "on-demand"}."""
 
     @model_validator(mode="after")
     def _one_source(self) -> RuntimeConfig:
@@ -102,14 +104,21 @@ def run_seconds_of(stored: dict[str, Any] | None) -> float:
 
 
 def refuse_unsupported(
-    slug: str, stored: dict[str, Any] | None, runtime: str, honoured: Iterable[str] = ()
+    slug: str,
+    stored: dict[str, Any] | None,
+    runtime: str,
+    honoured: Iterable[str] = (),
+    *,
+    labels: bool = False,
 ) -> RuntimeConfig:
     """Return a task's requirements; raises `UsageError` for those that `runtime` cannot satisfy.
 
-    `honoured` names the supported resources. `limits.run_timeout_s` applies to every rollout.
+    `honoured` names the supported resources. `labels` says whether nodes are selected by labels. `limits.run_timeout_s` applies to
+    every rollout.
     """
     asked = requirements_of(slug, stored)
-    wanted = [name for name in ("image", "compose") if getattr(asked, name) is not None]
+    refused = ("image", "compose") if labels else ("image", "compose", "labels")
+    wanted = [name for name in refused if getattr(asked, name) is not None]
     if asked.resources is not None:
         resources = asked.resources.model_dump(exclude_none=True).keys() - set(honoured)
         wanted += [f"resources.{name}" for name in sorted(resources)]
@@ -119,3 +128,16 @@ def refuse_unsupported(
             "runtime that can, or take it out of the task."
         )
     return asked
+
+
+def met_by_node(stored: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what is left of a task's `runtime_config` for the runtime on a node that was chosen for it."""
+    if not stored:
+        return stored
+    left = {name: value for name, value in stored.items() if name != "labels"}
+    resources = left.get("resources")
+    if isinstance(resources, dict):
+        left["resources"] = {
+            name: value for name, value in resources.items() if name not in ("cpu", "gpu")
+        }
+    return left

@@ -148,6 +148,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         )
     if subagents:
         settings["subagents"] = subagents
+    sampling = getattr(agent, "sampling", None)
     task = run.task
     body: dict[str, Any] = {
         "trace_id": dashed(run.trace_id),
@@ -162,6 +163,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         "agent": {
             "type": kind_of_settings(config),
             "config": {**settings, **(task.agent_config or {}), "model": run.model},
+            **({} if sampling is None else {"sampling": sampling}),
         },
         "runtime_config": _limited(task.runtime_config, run.live.limit_seconds, run_timeout),
         "verifier": None if task.verifier is None else task.verifier.model_dump(mode="json"),

@@ -11,11 +11,12 @@ from typing import Any
 
 from hud.platform.access.identity import Identity
 from hud.platform.access.middleware import App, Receive, Scope, Send, refuse
+from hud.platform.access.paths import is_inference
 from hud.platform.dashboard.paths import header
 
 WITHOUT_KEY = 64 << 10
 READING = 1 << 20
-INFERENCE = RUNNING = 64 << 20
+INFERENCE = RUNNING = FLEET = 64 << 20
 TRAINING = 512 << 20
 """Maximum size of one body in bytes: without a key, with the scope `read`, `run` (and all inference), and higher scopes."""
 TOGETHER = 1 << 30
@@ -25,21 +26,6 @@ NO_TEXT = "A value of this request holds half of a surrogate pair, which is not 
 
 _STREAMED_BELOW = "/uploads/"
 _STREAMED_ENDS = "/telemetry-upload"
-_INFERENCE = (
-    "/chat/completions",
-    "/completions",
-    "/messages",
-    "/responses",
-    "/embeddings",
-    "/v1/chat/",
-    "/v1/completions",
-    "/v1/messages",
-    "/v1/responses",
-    "/v1/embeddings",
-    "/v1beta/",
-    "/v1alpha/",
-)
-"""Paths of the gateway, which parses JSON itself and responds in the caller's dialect."""
 _ROWS = "/v2/tasks/upload"
 """Path of the task upload, which checks its rows itself and names an invalid one."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -84,6 +70,8 @@ class Bodies:
             return WITHOUT_KEY
         if is_inference(scope["path"]):
             return INFERENCE if who.may("run") else READING
+        if who.worker and who.key_id is not None:
+            return FLEET
         if who.worker or who.may("train"):
             return TRAINING
         return RUNNING if who.may("run") else READING
@@ -143,11 +131,6 @@ class _Held:
             return {"type": "http.request", "body": self.body, "more_body": False}
 
         return replayed
-
-
-def is_inference(path: str) -> bool:
-    """True for paths of the gateway."""
-    return path.startswith(_INFERENCE) or ("/models/" in path and ":" in path)
 
 
 def json_problem(body: bytes) -> str | None:

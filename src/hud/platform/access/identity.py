@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from starlette.requests import HTTPConnection
 
@@ -16,6 +16,8 @@ Scope = Literal["read", "run", "train", "admin"]
 heads, deploys. `admin`: keys. Each scope includes the earlier ones."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+FLEET: Final = "fleet"
+"""The one scope of a pass, with which a worker joins the fleet; it holds no other, and no other holds it."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,10 @@ class Identity:
     key_id: str | None = None
     user_id: str | None = None
     worker: bool = False
-    """True for the server's own rollout workers, which take work of every team and have no other permission."""
+    """True for workers of the fleet, which take rollouts and have no other permission: with a key (a pass) those of its team,
+    without one, as the server's own workers, those of every team."""
+    inference_only: bool = False
+    """True for the pass of one rollout, which permits inference alone."""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     limits_id: str | None = None

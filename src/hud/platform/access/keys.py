@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError, PlatformError, UsageError
-from hud.platform.access.identity import SCOPES, Identity, Scope
+from hud.platform.access.identity import FLEET, SCOPES, Identity, Scope
 from hud.platform.store import Store, tables
 from hud.trace import dashed, new_id, plain
 
@@ -37,7 +37,7 @@ class Key:
     name: str
     start: str
     """First characters of the secret, to distinguish keys."""
-    scopes: tuple[Scope, ...]
+    scopes: tuple[Scope | Literal["fleet"], ...]
     requests_per_minute: int | None
     tokens_per_minute: int | None
     created_at: datetime
@@ -57,11 +57,17 @@ class Key:
         )
 
     @property
+    def is_pass(self) -> bool:
+        """True for a pass of the fleet."""
+        return FLEET in self.scopes
+
+    @property
     def identity(self) -> Identity:
         """Identity of requests with this key."""
         return Identity(
             team_id=self.team_id,
-            scopes=frozenset(self.scopes),
+            scopes=frozenset(scope for scope in self.scopes if scope != "fleet"),
+            worker=self.is_pass,
             key_id=self.id,
             user_id=self.user_id,
             requests_per_minute=self.requests_per_minute,
@@ -104,7 +110,7 @@ class Keys:
         name: str,
         team_id: str,
         *,
-        scopes: Sequence[Scope] = ("train",),
+        scopes: Sequence[Scope | Literal["fleet"]] = ("train",),
         expires_in: float | None = None,
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
@@ -117,7 +123,7 @@ class Keys:
         if not name.strip():
             raise UsageError("A key needs a name that describes its purpose.")
         unknown = [scope for scope in scopes if scope not in SCOPES]
-        if unknown or not scopes:
+        if (unknown or not scopes) and tuple(scopes) != (FLEET,):
             raise UsageError(
                 f"There is no scope {unknown[0] if unknown else ''!r}; there are {', '.join(SCOPES)}."
             )

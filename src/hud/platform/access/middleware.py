@@ -17,6 +17,7 @@ from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits
 from hud.platform.access.passes import PREFIX, Passes
+from hud.platform.access.paths import refusal
 from hud.platform.access.web_sessions import COOKIE, WebSessions
 from hud.platform.dashboard.paths import cookie, header, is_open_page, is_page, wants_page
 
@@ -64,6 +65,10 @@ class Door:
         if who is None:
             detail = "This key is unknown, expired or revoked." if secret else NO_KEY
             await refuse(scope, send, 401, detail, {"www-authenticate": "Bearer"})
+            return
+        bounds = refusal(who, scope["path"])
+        if bounds is not None:
+            await refuse(scope, send, 403, bounds, {})
             return
         scope.setdefault("state", {})["identity"] = who
         if secret is None or secret.startswith(PREFIX):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 600.0
 """Time without an open page after which a session ends."""
 _LOOK_SECONDS = 1.0
+READ, WRITE = "read_range", "write_cells"
+"""Tools of a spreadsheet."""
 
 State = Literal["starting", "playing", "grading", "over"]
 
@@ -137,6 +140,8 @@ class BrowserPlayer(Agent):
         for tool in session.tools:
             if tool.native == "computer":  # The page shows the screen from the start.
                 await self._call(moves, tool.name, {"action": "screenshot"}, thinking)
+        if is_spreadsheet(session.tools):
+            await self._call(moves, READ, {}, thinking)
         session.state = "playing"
         while True:
             order = await session.next_order()
@@ -166,6 +171,11 @@ class BrowserPlayer(Agent):
         number = len(self.session.moves) + 1
         seconds = time.monotonic() - began
         self.session.moves.append(Move(number, tool, arguments, result, seconds))
+
+
+def is_spreadsheet(tools: Sequence[ToolSpec]) -> bool:
+    """Return whether tools include those of a spreadsheet, whose sheets are shown as grids."""
+    return {READ, WRITE} <= {tool.name for tool in tools}
 
 
 def pictures(move: Move) -> list[ImageContent]:

@@ -16,6 +16,7 @@ FAMILIES = frozenset(
         "search",
         "tasksets",
         "environments",
+        "fleet",
         "people",
         "settings",
         "baseline",

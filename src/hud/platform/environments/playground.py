@@ -132,7 +132,7 @@ class Worlds(Holding[World]):
         if not self.own_machine:
             raise UsageError("Choose one of the environments that are deployed to this server.")
         place = Path(file_source(path).name)
-        return RunnableEnvironment("", place.stem, 0, place, Path(sys.executable))
+        return RunnableEnvironment("", place.stem, 0, place.parent, place, Path(sys.executable))
 
     async def _run(self, world: World, found: RunnableEnvironment) -> None:
         try:

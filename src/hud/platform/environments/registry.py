@@ -32,6 +32,7 @@ class RunnableEnvironment:
     build_id: str
     name: str
     version: int
+    folder: Path
     source: Path
     """Source file that defines the environment."""
     python: Path
@@ -49,6 +50,10 @@ class RunnableEnvironment:
             "image": self.image,
             "variables": self.variables,
         }
+
+    def fetched(self) -> dict[str, Any]:
+        """Plain data, as `hud.fleet.environments` starts the build on another machine, which fetches it."""
+        return {**self.shown(), "source": None, "python": None}
 
 
 class Environments:
@@ -126,6 +131,7 @@ class Environments:
             build_id=row.id,
             name=row.manifest["name"],
             version=row.version,
+            folder=folder,
             source=folder / "source" / row.manifest.get("entry", ""),
             python=interpreter(folder),
             image=row.manifest.get("image"),

@@ -9,22 +9,18 @@ import importlib.util
 import os
 import re
 import shutil
-import site
 import sys
 import tomllib
 from collections.abc import Mapping
-from importlib.metadata import distributions
 from pathlib import Path
 
-import hud
 from hud.errors import UsageError
+from hud.fleet.shared_packages import share_ours
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
 
 _OURS = re.compile(r"^\s*(hud|hud[-_.]python|openhud)(?![-\w.])", re.IGNORECASE)
 """Pattern of requirements that the server's own package satisfies."""
-_STAND_INS = {"hud": "0.6.21", "hud-python": "0.6.21", "openhud": hud.__version__}
-"""Distributions that count as installed, with versions; the first two are the last releases of HUD."""
 _INCLUDES = re.compile(r"^(-r|--requirement|-c|--constraint)[ =]?\s*(\S+)$")
 _PASSED = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 _PASSED_TO_INSTALLERS = ("HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
@@ -83,38 +79,6 @@ async def install(
         command = [*(ours if pip else [python, "-m", "pip"]), "install", "--no-input"]
     await asyncio.to_thread(share_ours, venv, described=uv is not None)
     await run([*command, "-r", str(listed)], given, log, folder / "source")
-
-
-def share_ours(venv: Path, *, described: bool = False) -> None:
-    """Make the server's packages importable in a virtual environment, after its own packages.
-    pip counts them as installed. uv considers only the environment: with `described`, metadata is written there.
-    """
-    ours = [str(Path(hud.__file__).parent.parent), *site.getsitepackages()]
-    packages = next((venv / "lib").glob("python*")) / "site-packages"
-    (packages / "openhud-server.pth").write_text("\n".join(ours) + "\n")
-    for name, version in _STAND_INS.items():
-        _stand_in(packages, name, version)
-    for one in distributions(path=site.getsitepackages()) if described else ():
-        if one.metadata["Name"] and one.metadata["Name"].lower() not in _STAND_INS:
-            _stand_in(
-                packages, one.metadata["Name"], one.version, one.read_text("entry_points.txt")
-            )
-
-
-def _stand_in(packages: Path, name: str, version: str, entry_points: str | None = None) -> None:
-    """Write the metadata of a distribution that is installed elsewhere; installers may replace it by another version."""
-    folder = packages / f"{re.sub('[-.]+', '_', name)}-{version}.dist-info"
-    files = {
-        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        "INSTALLER": "openhud\n",
-    }
-    if entry_points:
-        files["entry_points.txt"] = entry_points
-    folder.mkdir(exist_ok=True)
-    for file, text in files.items():
-        (folder / file).write_text(text, encoding="utf-8")
-    record = "".join(f"{folder.name}/{file},,\n" for file in (*files, "RECORD"))
-    (folder / "RECORD").write_text(record, encoding="utf-8")
 
 
 def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:

@@ -5,6 +5,8 @@ from fastapi import APIRouter
 from hud.platform.routes import (
     builds,
     documentation,
+    fleet,
+    fleet_nodes,
     gateway,
     health,
     hosted_only,
@@ -38,7 +40,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     registry.router,
     builds.router,
     rollouts.router,
-    rollouts.fleet,
+    fleet.router,
+    fleet_nodes.router,
     runtime.router,
     login.router,
     documentation.router,

@@ -18,8 +18,8 @@ from hud.platform.access.admission import ACCESS_DENIED
 from hud.platform.dependencies import READ, TRAIN, Audit, ConfigPart, StorePart, Team, Who, part
 from hud.platform.environments.build_queue import FAILED, Builds
 from hud.platform.environments.registry import SUCCEEDED
-from hud.platform.tasksets.versions import is_text
 from hud.trace import new_id, plain
+from hud.trace.json_values import is_text
 
 router = APIRouter(tags=["environments"])
 

@@ -117,7 +117,7 @@ def confirm(
 ) -> HTMLResponse:
     """Confirm or refuse a device, with a key of the user."""
     found = keys.find(key.strip())
-    if found is None:
+    if found is None or found.is_pass:
         return _form(logins, code, "This key is unknown, expired or revoked.", status=403)
     try:
         logins.decide(code, found, allow=decision == "allow")

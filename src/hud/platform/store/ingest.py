@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import itemgetter
@@ -20,13 +20,13 @@ from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.queries import in_parts
 from hud.trace import plain
-from hud.trace.recording.journal import Event, decode_events, named, orphaned_journals, set_aside
+from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
 from hud.trace.token_columns import pack_ids, pack_logprobs
 
 _Row = dict[str, Any]
 _logger = logging.getLogger("hud.platform.store")
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
-_NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
+NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
 _HOLDS: dict[type[Any], tuple[type, ...]] = {
     sa.LargeBinary: (bytes,),
@@ -43,11 +43,11 @@ def ingest(store: Store, data: bytes, team: str) -> Ingested:
     """Write a batch of a team's journal lines in one transaction; those that cannot be stored are counted out."""
     lines = list(decode_events(data))
     whole = [(number, event) for number, event in enumerate(lines) if event is not None]
-    batch: _Batch | None = None
+    batch: Batch | None = None
     try:
-        batch = _Batch.of(store, team, [event for _, event in whole])
-    except _NOT_OURS:
-        whole = [one for one in whole if _problem(store, team, one[1]) is None]
+        batch = Batch.of(store, team, [event for _, event in whole])
+    except NOT_OURS:
+        whole = [one for one in whole if problem_of(store, team, one[1]) is None]
     refused = _write(store, team, whole, batch)
     stored = {number for number, _ in whole} - set(refused)
     damaged = [number for number in range(len(lines)) if number not in stored]
@@ -55,7 +55,7 @@ def ingest(store: Store, data: bytes, team: str) -> Ingested:
 
 
 def _write(
-    store: Store, team: str, events: list[tuple[int, Event]], batch: _Batch | None = None
+    store: Store, team: str, events: list[tuple[int, Event]], batch: Batch | None = None
 ) -> list[int]:
     """Write events, as `batch` where they are in one already; returns the numbers of those that cannot be stored.
 
@@ -65,7 +65,7 @@ def _write(
     if not events:
         return []
     if batch is None:
-        batch = _Batch.of(store, team, [event for _, event in events])
+        batch = Batch.of(store, team, [event for _, event in events])
     try:
         with store.begin() as connection:
             batch.write(connection)
@@ -79,49 +79,11 @@ def _write(
     return []
 
 
-def ingest_attempt(
-    store: Store, team: str, trace_id: str, events: bytes, end: Callable[[sa.Connection], bool]
-) -> bool:
-    """Write the journal lines of one attempt at a rollout, in place of those of earlier attempts, in one transaction.
-
-    `end` ends the rollout in that transaction; where it returns False, nothing is written, and False is returned.
-    Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
-    Raises `UsageError` for damaged lines, and where a run itself cannot be stored.
-    """
-    whole = []
-    for event in decode_events(events):
-        if event is None:
-            raise UsageError("The events of this attempt are damaged.")
-        whole.append(event)
-    try:
-        batch = _Batch.of(store, team, whole)
-    except _NOT_OURS:
-        batch = _Batch.of(store, team, [event for event in whole if _storable(store, team, event)])
-    with store.begin() as connection:
-        if not end(connection):
-            return False
-        for table in (tables.steps, tables.samples, tables.trainer_logprobs):
-            connection.execute(sa.delete(table).where(table.c.trace_id == trace_id))
-        batch.write(connection)
-    return True
-
-
-def _storable(store: Store, team: str, event: Event) -> bool:
-    """False, with a warning, for a step that cannot be stored; raises `UsageError` where that is a run itself."""
-    problem = _problem(store, team, event)
-    if problem is None:
-        return True
-    if event.kind in (b"R", b"E"):
-        raise UsageError(f"{named(event)} cannot be stored: {problem}.") from problem
-    _logger.warning("Left out, for it cannot be stored: %s (%s).", named(event), problem)
-    return False
-
-
-def _problem(store: Store, team: str, event: Event) -> Exception | None:
+def problem_of(store: Store, team: str, event: Event) -> Exception | None:
     """Return the reason why an event cannot be stored; None: it can, for all that its columns say."""
     try:
-        _Batch.of(store, team, [event])
-    except _NOT_OURS as error:
+        Batch.of(store, team, [event])
+    except NOT_OURS as error:
         return error
     return None
 
@@ -145,7 +107,7 @@ class Ingested:
     """Numbers of the lines that could not be understood, from 0."""
 
 
-class _Batch:
+class Batch:
     """Events of one transaction, as rows."""
 
     def __init__(self, store: Store, team: str) -> None:
@@ -158,8 +120,8 @@ class _Batch:
         self.samples: list[_Row] = []
 
     @classmethod
-    def of(cls, store: Store, team: str, events: Sequence[Event]) -> _Batch:
-        """Return events as rows; raises one of `_NOT_OURS` where an event is not ours, or its columns cannot hold it."""
+    def of(cls, store: Store, team: str, events: Sequence[Event]) -> Batch:
+        """Return events as rows; raises one of `NOT_OURS` where an event is not ours, or its columns cannot hold it."""
         batch = cls(store, team)
         # Hot path: a run's end says all that its start did.
         ended = {event.identifier for event in events if event.kind == b"E"}

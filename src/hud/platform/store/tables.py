@@ -455,6 +455,8 @@ builds = sa.Table(
     sa.Column("version", sa.Integer),
     sa.Column("archive", sa.Text),
     sa.Column("folder", sa.Text),
+    # SHA-256 of the build packed for other machines, which is the blob builds/DIGEST; NULL: not packed yet.
+    sa.Column("digest", sa.String(64)),
     sa.Column("options", sa.JSON, nullable=False, default=dict),
     sa.Column("manifest", sa.JSON),
     sa.Column("error", sa.Text),
@@ -485,9 +487,15 @@ rollouts = sa.Table(
     sa.Column("key_id", sa.String(32)),
     sa.Column("job_id", sa.String(32), index=True),
     sa.Column("spec", sa.JSON, nullable=False),
+    # Canonical JSON of what it requires of a node; NULL: nothing. Few values: workers match them one by one.
+    sa.Column("needs", sa.Text),
     # queued, running, cancelling, or as a run ends.
     sa.Column("status", sa.String(16), nullable=False),
+    # Counts up with every lease and never down: worker and attempt are the lease.
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    # Attempts that infrastructure broke, and attempts whose worker was lost or handed them back.
+    sa.Column("faults", sa.Integer, nullable=False, default=0),
+    sa.Column("preemptions", sa.Integer, nullable=False, default=0),
     sa.Column("worker", sa.Text),
     # For a waiting rollout: earliest time of the next attempt.
     sa.Column("lease_expires_at", Moment),
@@ -496,4 +504,42 @@ rollouts = sa.Table(
     sa.Column("ended_at", Moment),
     # Covering index for the workers' queries of the queue.
     sa.Index("rollouts_queue", "status", "team_id", "job_id", "lease_expires_at", "created_at"),
+    sa.Index("rollouts_needs", "status", "needs"),
+)
+
+lost_attempts = sa.Table(
+    "lost_attempts",
+    metadata,
+    # Attempts without a result. The last attempt of a rollout is its own row.
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("worker", sa.Text),
+    # lost, handed back, broken.
+    sa.Column("outcome", sa.String(16), nullable=False),
+    sa.Column("error", sa.Text),
+    sa.Column("ended_at", Moment, nullable=False),
+)
+
+fleet_nodes = sa.Table(
+    "fleet_nodes",
+    metadata,
+    # Workers that joined. The name under which a worker holds leases.
+    sa.Column("worker", sa.String(200), primary_key=True),
+    sa.Column("id", sa.String(32), nullable=False, unique=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    # The pass; NULL: a worker that the platform started itself.
+    sa.Column("key_id", sa.String(32)),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("labels", sa.JSON, nullable=False),
+    sa.Column("capacity", sa.JSON, nullable=False),
+    sa.Column("version", sa.String(64), nullable=False),
+    # open, cordoned, draining.
+    sa.Column("state", sa.String(16), nullable=False, default="open"),
+    # What the worker says of itself: rollouts in flight, finished, broken, ...
+    sa.Column("load", sa.JSON, nullable=False),
+    sa.Column("preemptions", sa.Integer, nullable=False, default=0),
+    sa.Column("joined_at", Moment, nullable=False),
+    sa.Column("seen_at", Moment, nullable=False),
+    # NULL: it did not say goodbye.
+    sa.Column("left_at", Moment),
 )

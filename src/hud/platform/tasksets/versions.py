@@ -19,6 +19,7 @@ from hud.platform.access.teams import Projects
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Query, Row
 from hud.trace import dashed, is_id, new_id, plain
+from hud.trace.json_values import is_text
 
 FIELDS = (
     "args",
@@ -207,15 +208,6 @@ def problems_of(tasks: Sequence[_Row]) -> Iterator[str]:
     for slug, count in counts.items():
         if count > 1 and slug:
             yield f"{count} tasks are called {slug!r}; names must be unique."
-
-
-def is_text(text: str) -> bool:
-    """Return True for text that every database stores unchanged."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
 
 
 def newest_rows(taskset_id: str, version: int | None = None) -> Query:

@@ -21,9 +21,10 @@ import orjson
 
 from hud import settings
 from hud.errors import HudError
-from hud.eval import StopSignal, Taskset
+from hud.eval import HostedRuntime, StopSignal, Taskset
 from hud.eval.tasksets.synchronization import task_of
 from hud.train.monitoring.progress import Phase, Reporter, Score
+from hud.train.rollouts.runtimes import POLL_SECONDS
 
 PROGRESS_SECONDS = 0.4
 """Minimum interval between two progress events of a phase, in seconds."""
@@ -119,7 +120,11 @@ async def evaluate_launched(
 
 @asynccontextmanager
 async def _environments(work: dict[str, Any]) -> AsyncIterator[Any]:
-    """Yield a provider that keeps the tasks' builds warm; None for tasks of a file, which declare their environments."""
+    """Yield a provider that keeps the tasks' builds warm, or the platform's fleet; None for tasks of a file, which declare their
+    environments."""
+    if work["config"].get("runtime") == "hosted":
+        yield HostedRuntime(poll_interval=POLL_SECONDS)
+        return
     if not work["environments"]:
         yield None
         return

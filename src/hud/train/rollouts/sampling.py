@@ -87,11 +87,16 @@ class Rollouts:
         )
         waiting = curriculum.draw(step)
         for _ in range(1 + config.dynamic_sampling):
-            chosen = list(islice(waiting, config.tasks_per_step - len(batch.groups)))
+            missing = config.tasks_per_step - len(batch.groups)
+            chosen = list(islice(waiting, missing))
             if not chosen or self.stop.stopping:
                 break
             self.reporter.phase("rollouts", step, len(chosen) * config.group)
-            batch.add(await self._play(agent, chosen, config.group, job), config)
+            if config.spare_groups:
+                chosen += islice(waiting, config.spare_groups)
+                await self._play_first(models, chosen, missing, step, job, batch)
+            else:
+                batch.add(await self._play(agent, chosen, config.group, job), config)
         # The job is a record only: its runs are not kept in memory.
         job.runs.clear()
         batch.replaced = max(0, batch.drawn - config.tasks_per_step)
@@ -99,6 +104,41 @@ class Rollouts:
         if batch.complete:
             self.reporter.phase("update", step, 0)
             yield batch.groups
+
+    async def _play_first(
+        self,
+        models: Models,
+        tasks: list[Task],
+        wanted: int,
+        step: int,
+        job: Job,
+        batch: RolloutBatch,
+    ) -> None:
+        """Play groups into `batch` until `wanted` of them are complete, with the seeds that they always have at a step.
+
+        The others are cancelled. Rollouts get room in the order of their groups, so those begun last wait longest.
+        """
+        limit = asyncio.Semaphore(self.config.max_concurrent)
+
+        async def play(task: Task) -> list[Run]:
+            return await self.play_group(
+                models, task, (step,), job, limit, lambda _: None, step=step
+            )
+
+        playing = {asyncio.create_task(play(task)) for task in tasks}
+        complete = 0
+        try:
+            while playing and complete < wanted and not self.stop.stopping:
+                done, playing = await asyncio.wait(playing, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    if complete < wanted:
+                        batch.add(one.result(), self.config)
+                        complete += 1
+        finally:
+            for one in playing:
+                one.cancel()
+            if playing:
+                await asyncio.wait(playing)
 
     async def play_group(
         self,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from hud.agents import Agent
 from hud.agents.tool_loop import play
 from hud.agents.types import OpenAIChatConfig
+from hud.errors import UsageError
 from hud.trace import (
     ChatMessage,
     ChatModel,
@@ -77,9 +78,37 @@ class SeededAgent(Agent):
     def model_name(self) -> str | None:
         return self.model.name
 
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Plain data of which a worker of the fleet makes the same agent: see `seeded_agent`."""
+        given = {
+            name: value for name, value in asdict(self.params).items() if value not in (None, ())
+        }
+        pinned = getattr(self.model, "checkpoint", None)
+        return {
+            "place": [str(part) for part in self.place],
+            "params": given,
+            "checkpoint": pinned,
+        }
+
     async def __call__(self, run: Any) -> None:
         place = (*self.place, *_place_of(run))
         await play(run, _SeededModel(self.model, place), self.config, self.params)
+
+
+def seeded_agent(
+    model: ChatModel, config: OpenAIChatConfig, sampling: dict[str, Any]
+) -> SeededAgent:
+    """Return the agent whose `sampling` is given: it draws, turn by turn, with the same seeds.
+
+    Raises `UsageError` for what no `SeededAgent` said.
+    """
+    try:
+        params = SamplingParams(**sampling["params"])
+        place = tuple(str(part) for part in sampling["place"])
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"The agent's sampling is not right: {error}.") from error
+    return SeededAgent(model, config, params, place)
 
 
 def _place_of(run: Any) -> tuple[object, ...]:

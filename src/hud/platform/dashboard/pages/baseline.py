@@ -1,6 +1,6 @@
 """Pages of human baselines: choosing a task, playing it, and its score.
 The template of a tool depends on its kind (`FRONTS`): a shell and a screen have their own, every other tool is a form
-generated from its schema.
+generated from its schema. A spreadsheet is also shown as a grid.
 """
 
 from __future__ import annotations
@@ -14,9 +14,18 @@ from fastapi import Depends, Form, Request, Response
 from hud.agents.human_moves import HUMAN_SECONDS
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.access import Identity
+from hud.platform.baseline.grid import MOST_CELLS, as_page, edits, last_grid
 from hud.platform.baseline.jobs import scores
 from hud.platform.baseline.screen import screen_arguments
-from hud.platform.baseline.session import BaselineSession, Move, Order, pictures
+from hud.platform.baseline.session import (
+    READ,
+    WRITE,
+    BaselineSession,
+    Move,
+    Order,
+    is_spreadsheet,
+    pictures,
+)
 from hud.platform.baseline.session_registry import SessionRegistry
 from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.page import Data, Offset, Pages, Rows, paged, see
@@ -126,6 +135,7 @@ def session_page(
         "prompt": found.run.prompt_text if found.ready_at else "",
         "ready_at": None if found.ready_at is None else found.ready_at.isoformat(),
         "tools": _tools(found) if found.ready_at else [],
+        "grid": _grid(found) if found.ready_at else None,
         "moves": [_move(move) for move in reversed(found.moves[-MOST_SHOWN:])],
         "moves_total": len(found.moves),
     }
@@ -176,6 +186,27 @@ async def call(request: Request, found: Own) -> Response:
         else:
             arguments = read_arguments(tool.parameters, form)
         await found.give(Order("call", tool.name, arguments))
+    except (UsageError, ConflictError) as error:
+        found.said = str(error)
+    return see(f"/baseline/sitting/{found.id}")
+
+
+@router.action("/baseline/sitting/{sitting_id}/grid", "run")
+async def write_grid(request: Request, found: Own) -> Response:
+    """Write the cells of a spreadsheet that were changed, and read the sheet again; or open a sheet."""
+    form = await request.form(max_fields=MOST_CELLS + 10, max_part_size=MOST_FIELD_BYTES)
+    grid = last_grid(found.moves)
+    try:
+        if grid is None:
+            raise UsageError("Open a sheet first.")
+        opened = form.get("open")
+        calls = [] if opened else edits(grid, form)
+        if not (opened or calls):
+            raise UsageError("No cell was changed.")
+        for arguments in calls:
+            await found.give(Order("call", WRITE, arguments))
+        look = {"sheet": str(opened or grid.sheet), "show": str(form.get("show") or grid.show)}
+        await found.give(Order("call", READ, look))
     except (UsageError, ConflictError) as error:
         found.said = str(error)
     return see(f"/baseline/sitting/{found.id}")
@@ -261,6 +292,11 @@ def _tool(found: BaselineSession, tool: ToolSpec) -> dict[str, Any]:
         if screen is None
         else f"/baseline/sitting/{found.id}/pictures/{screen.number}/0",
     }
+
+
+def _grid(found: BaselineSession) -> dict[str, Any] | None:
+    grid = last_grid(found.moves) if is_spreadsheet(found.tools) else None
+    return None if grid is None else as_page(grid)
 
 
 def _move(move: Move) -> dict[str, Any]:

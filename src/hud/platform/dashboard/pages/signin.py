@@ -36,7 +36,7 @@ def signin(
 ) -> Response:
     """Start a session."""
     found = keys.find(key.strip())
-    if found is None:
+    if found is None or found.is_pass:
         data = {"next": inner(next), "problem": "This key is unknown, expired or revoked."}
         return page(request, "signin.html", data, status=403)
     AuditLog(store, found.identity).note("signed in", found.name, by="a browser")

@@ -32,7 +32,7 @@ GROUPS = {
         "loss_config", "reward_scale", "baseline", "divide_by_std", "failed_runs", "dynamic_sampling", "zero_advantages",
     ),
     "Sampling": (
-        "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "curriculum",
+        "runtime", "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "spare_groups", "curriculum",
         "seed",
     ),
     "Guard": (
@@ -42,11 +42,12 @@ GROUPS = {
 }  # fmt: skip
 GATE = ("promote", "min_gain", "max_regression", "critical")
 ELSEWHERE = (
-    *("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot"),
-    "track",
+    *("model", "tasks", "held_out", "subagents", "joined", "metrics_file", "plot", "track"),
     *GATE,
 )
 """Settings without a field: chosen elsewhere in the form, set only by a recipe, or paths and addresses of the server."""
+RUNTIMES = ("local", "hosted")
+"""Runtimes of a training that the server launches: its own machine, or the fleet."""
 OTHERWISE_AHEAD = ("loss", "max_concurrent")
 """Settings with a default that depends on `max_lag`: the form shows none for them."""
 LONGEST = 20_000
@@ -105,6 +106,8 @@ def config_of(
             values[name], wrong = _numbers(text)
             if wrong:
                 problems[name] = f"Each line is NAME=NUMBER, not {wrong[:80]!r}."
+        elif name == "runtime" and text not in ("", *RUNTIMES):
+            problems[name] = f"{label(name)} is one of {', '.join(RUNTIMES)}."
         elif text:
             values[name] = text
     try:
@@ -171,6 +174,8 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
 
 
 def _options(name: str, annotation: Any) -> tuple[str, ...]:
+    if name == "runtime":
+        return RUNTIMES
     if name == "loss":
         return ("", *(loss for loss in available_losses() if loss != "cross_entropy"))
     if get_origin(annotation) is Literal:

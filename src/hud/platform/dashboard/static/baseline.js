@@ -12,6 +12,21 @@ document.addEventListener("click", (event) => {
   form.elements.namedItem("y").value = Math.max(0, Math.floor(inside[1] * scale));
 });
 
+// A block that is pasted into a cell of a grid fills the cells below and beside it.
+document.addEventListener("paste", (event) => {
+  const cell = event.target;
+  const text = event.clipboardData?.getData("text/plain") ?? "";
+  if (!cell.matches?.("table.grid input") || !/[\t\n]/.test(text.trimEnd())) return;
+  event.preventDefault();
+  const [, row, column] = cell.name.split(".").map(Number);
+  text.replace(/\r/g, "").replace(/\n$/, "").split("\n").forEach((line, down) => {
+    line.split("\t").forEach((value, right) => {
+      const field = cell.form.elements.namedItem(`cell.${row + down}.${column + right}`);
+      if (field) field.value = value;
+    });
+  });
+});
+
 function tick() {
   for (const clock of document.querySelectorAll("[data-since]")) {
     const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(clock.dataset.since)) / 1000));

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from hud.errors import UsageError
-from hud.platform.tasksets.versions import is_text
+from hud.trace.json_values import is_text
 
 MOST_FILES = 20_000
 MOST_BYTES = 2 << 30
