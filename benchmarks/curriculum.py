@@ -1,10 +1,10 @@
-"""Rollouts to a held-out score on the demo's incidents: `curriculum = "signal"` against uniform draws; prints a table of docs/gains.md.
+"""Rollouts to a held-out score on the demo's incidents: `curriculum = "signal"` against uniform draws: a table of docs/gains.md.
 
     python benchmarks/curriculum.py [--folder FOLDER]       less than an hour on two cores; goes on where it stopped
 
 One warmed-up policy, made as the demo makes it, is forked for every seed and curriculum. Training ends at the first held-out
 score of the last of `TARGETS` or more; rollouts of held-out scores are not counted. Incidents carry columns that say their cause
-and how many calls lie between symptom and cause. Updates curriculum.json beside this file.
+and how many calls lie between symptom and cause. Writes curriculum.json beside this file, and its table into the page.
 """
 
 from __future__ import annotations
@@ -15,31 +15,38 @@ import json
 import os
 import sys
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "triage"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 
+import demo
 import world
-from demo import GRPO, TEACHER, Demo, Progress
 from records import circumstances
 
-from gain_tables import curricula
+from gain_tables import PAGE, curricula
 from hud import Taskset
 from hud.client import connect
 from hud.eval import StopSignal
 from hud.train.config import TrainConfig
 from hud.train.loop import train
+from hud.train.monitoring.guard import guard_record
 from hud.train.monitoring.progress import Reporter, Score
+from page_tables import write_table
 
 RECORD = Path(__file__).with_suffix(".json")
 SEEDS = range(5)
 CURRICULA = ("uniform", "signal")
-TARGETS = (0.8, 0.9, 0.95)
+TARGETS = (0.7, 0.8, 0.9)
+IMITATED_RUNS = 1400
+"""Of the apprentice, one of each training incident: a third of the demo's."""
+HELD_OUT = 70
+"""Incidents of a held-out score."""
 STEPS = 60
 """A run that has not reached a target by then counts with all its rollouts."""
-EVERY = 2
+EVERY = 3
 """Steps between held-out scores."""
 
 
@@ -59,11 +66,12 @@ async def played(curriculum: str, seed: int, tasks: Taskset, held_out: Taskset) 
     name = f"{curriculum}-{seed}"
     client = connect()
     if all(one["model_name"] != name for one in (await client.get("/v2/models"))["items"]):
-        await client.post("/v2/models/fork", {"source_model_id": TEACHER, "name": name})
+        await client.post("/v2/models/fork", {"source_model_id": demo.TEACHER, "name": name})
     until = UntilTarget()
-    settings = {**GRPO, "model": name, "steps": STEPS, "seed": seed, "eval_every": EVERY}
+    settings = {**demo.GRPO, "model": name, "steps": STEPS, "seed": seed, "eval_every": EVERY}
     config = TrainConfig(**settings, curriculum=curriculum)
     report = await train(config, tasks=tasks, held_out=held_out, reporter=until, stop=until.stop)
+    run = await client.get(f"/v2/training-runs/{report.run_id}")
     groups = [int(row["metrics"]["groups_drawn:sum"]) for row in report.history]
     empty = sum(row["metrics"]["groups_without_spread:sum"] for row in report.history)
     reached = {
@@ -77,6 +85,7 @@ async def played(curriculum: str, seed: int, tasks: Taskset, held_out: Taskset) 
             str(target): sum(groups[:steps]) * config.group for target, steps in reached.items()
         },
         "without_signal": round(empty / sum(groups), 4),
+        "alarms": [one.name for one in guard_record(run["state"]).alarms if one.guarded],
         "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
     }
 
@@ -96,17 +105,21 @@ def with_kind(tasks: Taskset) -> Taskset:
 
 async def measure(folder: Path) -> dict[str, Any]:
     """Return the record of all runs; one that stopped on its way goes on from there."""
-    demo = Demo(Progress(folder, seed=0, steps=STEPS, zero_advantages=False))
+    demo.IMITATED_RUNS = IMITATED_RUNS
+    made = demo.Demo(demo.Progress(folder, seed=0, steps=STEPS, zero_advantages=False))
     if not (folder / "taught").exists():
-        for phase in (demo.record_apprentice, demo.create, demo.teach):
+        for phase in (made.record_apprentice, made.create, made.teach):
             await phase()
         (folder / "taught").touch()
-    tasks = with_kind(demo.tasks)
+    tasks, held_out = with_kind(made.tasks), Taskset("held-out", list(made.held_out)[:HELD_OUT])
     runs = []
-    for seed in SEEDS:
-        for curriculum in CURRICULA:
-            runs.append(await played(curriculum, seed, tasks, demo.held_out))
-            print(json.dumps(runs[-1]), flush=True)
+    for seed, curriculum in product(SEEDS, CURRICULA):
+        done = folder / f"{curriculum}-{seed}.json"
+        if not done.exists():
+            run = await played(curriculum, seed, tasks, held_out)
+            done.write_text(json.dumps(run) + "\n")
+        runs.append(json.loads(done.read_text()))
+        print(json.dumps(runs[-1]), flush=True)
     return {**circumstances(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "runs": runs}
 
 
@@ -121,6 +134,7 @@ def main() -> None:
     record = asyncio.run(measure(folder))
     RECORD.write_text(json.dumps(record, indent=1) + "\n")
     print(curricula(record))
+    write_table(PAGE, curricula(record))
 
 
 if __name__ == "__main__":

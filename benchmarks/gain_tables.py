@@ -1,7 +1,4 @@
-"""Tables of docs/gains.md from the records that gains.py, incident_gains.py and curriculum.py write.
-
-python benchmarks/gain_tables.py       prints them
-"""
+"""Tables of docs/gains.md from the records that gains.py, incident_gains.py and curriculum.py write."""
 
 from __future__ import annotations
 
@@ -14,7 +11,8 @@ from typing import Any
 from hud.eval.results.intervals import clustered_interval, with_interval
 from hud.eval.results.pairing import Rewards, pair
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).resolve().parent
+PAGE = FOLDER.parent / "docs" / "gains.md"
 T = 2.776
 """Student's t at 97.5% with four degrees of freedom: the curricula have five seeds."""
 
@@ -94,7 +92,3 @@ def tables() -> dict[str, str]:
         for name, make in makers.items()
         if (FOLDER / f"{name}.json").exists()
     }
-
-
-if __name__ == "__main__":
-    print("\n\n".join(tables().values()))

@@ -1,18 +1,24 @@
-"""False alarms and delay of the training guard, in training runs and in simulation; prints the tables of docs/training.md.
+"""False alarms and delay of the training guard, in training runs and in simulation: the tables of docs/training.md.
 
+python benchmarks/guard_false_alarms.py demo              the demo's policy, and a reward that it can game: a quarter of an hour
 python benchmarks/guard_false_alarms.py train [SEEDS]     10 honest runs and 10 of a gamed reward: about 3 CPU-minutes
 python benchmarks/guard_false_alarms.py simulate [RUNS]   500 for each cell, about two minutes
+
+Each updates its part of guard.json beside this file, and the tables of the page.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +30,8 @@ from hud.train.loop import TrainReport, train
 from hud.train.monitoring.progress import Change
 from hud.train.monitoring.trends import change_of
 
+RECORD = Path(__file__).resolve().with_name("guard.json")
+PAGE = RECORD.parents[1] / "docs" / "training.md"
 VOWELS = "aeiou"
 WORDS = ["".join(pair) for pair in product(("red", "sun", "pot", "big", "log", "win"), VOWELS)]
 SIZES = {"hidden": 32, "layers": 1, "vocab_size": 300, "max_context": 64}
@@ -61,6 +69,26 @@ async def trained(seed: int, *, gamed: bool) -> TrainReport:
     )
 
 
+def run_of(report: TrainReport, **what: Any) -> dict[str, Any]:
+    """Return what the guard saw of a run, and what it did."""
+    rewards = [row["metrics"]["rollout_reward:mean"] for row in report.history]
+    paused = report.paused
+    return {
+        **what,
+        "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
+        "reward": [round(rewards[0], 4), round(rewards[-1], 4)],
+        "paused": None if paused is None else [paused.alarm, paused.step],
+    }
+
+
+def caught_within(run: Mapping[str, Any]) -> int | None:
+    """Return the evaluations from the best to the pause, 2 at least, as two in a row must lie below; None without a pause."""
+    if run["paused"] is None:
+        return None
+    means = [mean for _, mean in run["held_out"]]
+    return means[::-1].index(max(means))
+
+
 def changes(
     rng: np.random.Generator, tasks: int, *, rise: float = 0.0, crash: float = 1.0
 ) -> list[Change | None]:
@@ -82,50 +110,105 @@ def alarmed(run: list[Change | None]) -> int | None:
     return None
 
 
-async def _print_trained(seeds: int) -> None:
-    print("| reward | seed | held-out scores, every 10 steps | training reward | guard |")
-    print("|---|---|---|---|---|")
-    for gamed, seed in product((False, True), range(seeds)):
-        report = await trained(seed, gamed=gamed)
-        held_out = " ".join(f"{score.mean:.2f}" for score in report.scores)
-        rewards = [row["metrics"]["rollout_reward:mean"] for row in report.history]
-        stopped = (
-            "–" if report.paused is None else f"{report.paused.alarm}, step {report.paused.step}"
-        )
-        name = "gamed" if gamed else "honest"
-        shown = f"{rewards[0]:.2f} to {rewards[-1]:.2f}"
-        print(f"| {name} | {seed} | {held_out} | {shown} | {stopped} |", flush=True)
-
-
-def _print_simulated(runs: int) -> None:
-    print(
-        "| tasks | flat: stopped | rising: stopped | to 50%: within 2 | within 5 | to 25%: within 2 | within 5 |"
-    )
-    print("|---" * 7 + "|")
+def simulated(runs: int) -> dict[str, Any]:
+    """Return the share of runs that are stopped, by tasks and kind of run."""
+    cells: dict[str, list[float]] = {}
     for tasks in TASKS:
         rng = np.random.default_rng(21)
-        cells = []
+        row = cells[str(tasks)] = []
         for rise in (0.0, 0.02):
             found = [alarmed(changes(rng, tasks, rise=rise)) for _ in range(runs)]
-            cells.append(sum(one is not None for one in found) / runs)
+            row.append(sum(one is not None for one in found) / runs)
         for crash in (0.5, 0.25):
             found = [alarmed(changes(rng, tasks, rise=0.02, crash=crash)) for _ in range(runs)]
             for within in (2, 5):
                 caught = [one is not None and CRASH <= one < CRASH + within for one in found]
-                cells.append(sum(caught) / runs)
-        print(f"| {tasks} | " + " | ".join(f"{cell:.1%}" for cell in cells) + " |", flush=True)
+                row.append(sum(caught) / runs)
+    return {"runs": runs, "cells": cells}
+
+
+def table_of_simulation(record: Mapping[str, Any]) -> str:
+    """Return a line for each number of tasks."""
+    lines = [
+        "| tasks | flat: stopped | rising: stopped | to 50%: within 2 | within 5 | to 25%: within 2 | within 5 |",
+        "|---" * 7 + "|",
+    ]
+    for tasks, cells in record["cells"].items():
+        lines.append(f"| {tasks} | " + " | ".join(f"{cell:.1%}" for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def table_of_runs(runs: list[dict[str, Any]]) -> str:
+    """Return a line for each policy and reward."""
+    lines = [
+        "| policy | reward | runs | held-out score, first to last | training reward | paused | evaluations from the best to the pause |",
+        "|---|---|---:|---|---|---:|---|",
+    ]
+    for policy, reward in dict.fromkeys((run["policy"], run["reward_of"]) for run in runs):
+        some = [run for run in runs if (run["policy"], run["reward_of"]) == (policy, reward)]
+        ends = [(run["held_out"][0][1], run["held_out"][-1][1]) for run in some]
+        paid = [run["reward"] for run in some]
+        delays = [delay for run in some if (delay := caught_within(run)) is not None]
+        cells = [
+            *(policy, reward, str(len(some)), _from_to(ends), _from_to(paid), str(len(delays))),
+            ", ".join(f"{delay}: {delays.count(delay)}" for delay in sorted(set(delays))) or "–",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def tables(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables of the parts that are recorded."""
+    runs = [run for part in ("demo", "train") for run in record.get(part, {}).get("runs", [])]
+    found = {"runs": table_of_runs(runs)} if runs else {}
+    if "simulate" in record:
+        found["simulation"] = table_of_simulation(record["simulate"])
+    return found
+
+
+async def trainings(seeds: int) -> dict[str, Any]:
+    """Return the record of honest and of gamed runs of small policies."""
+    runs = []
+    for gamed, seed in product((False, True), range(seeds)):
+        named = {"policy": "vowels", "reward_of": "gamed" if gamed else "honest", "seed": seed}
+        runs.append(run_of(await trained(seed, gamed=gamed), **named))
+        print(json.dumps(runs[-1]), flush=True)
+    return {"runs": runs}
+
+
+def _from_to(pairs: list[tuple[float, float]]) -> str:
+    first, last = np.mean(pairs, axis=0)
+    return f"{first:.2f} to {last:.2f}"
 
 
 def main(what: str = "simulate", count: str = "") -> None:
-    """Print one of the tables."""
+    """Measure one part, record it, and print the tables."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    from records import circumstances
+
+    from page_tables import write_table
+
     if what == "simulate":
-        _print_simulated(int(count or 500))
-        return
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["HUD_HOME"] = home
-        os.environ.pop("HUD_API_URL", None)
-        asyncio.run(_print_trained(int(count or 10)))
-        disconnect(Path(home))
+        found = simulated(int(count or 500))
+    else:
+        with tempfile.TemporaryDirectory() as home:
+            os.environ["HUD_HOME"] = home
+            os.environ.pop("HUD_API_URL", None)
+            if what == "demo":
+                from guard_on_demo import measured
+
+                found = asyncio.run(measured(Path(home)))
+            else:
+                found = asyncio.run(trainings(int(count or 10)))
+            disconnect(Path(home))
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    record[what] = {**found, **circumstances(), "at": at}
+    RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    for table in tables(record).values():
+        print(f"{table}\n")
+        write_table(PAGE, table)
 
 
 if __name__ == "__main__":

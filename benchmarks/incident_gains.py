@@ -6,7 +6,7 @@ The lab's incidents (examples/incident_lab: 109 tools, records of 50 KiB) are be
 the demo's (examples/triage): six services, seven causes, seven tools, made from seeds. One policy has all tools, or a lead has a
 tracer and a prober, who are trained first, each on tasks of its own, and frozen while the lead learns. Every policy first imitates
 an apprentice with the same bad habits; both sides take `STEPS` optimizer steps in all. The null runs do the same with every
-advantage zeroed, on seeds of their own. Updates incidents.json beside this file, and prints a table of docs/gains.md.
+advantage zeroed, on seeds of their own. Writes incidents.json beside this file, and its table into docs/gains.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import os
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,8 +34,8 @@ import team
 import team_scripted
 from records import circumstances
 
+from gain_tables import PAGE, shown
 from gain_tables import incidents as table
-from gain_tables import shown
 from gains import SPOKEN_RUNS, Lines
 from hud import Task, Taskset
 from hud.agents import Agent
@@ -46,6 +48,7 @@ from hud.train.monitoring.scoring import play
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
 from hud.train.supervised.warm_up import warm_up
+from page_tables import write_table
 
 RECORD = Path(__file__).with_name("incidents.json")
 TRAIN, HELD_OUT = 1400, 140
@@ -55,7 +58,8 @@ SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3}
 STEPS = 24
 ORDER = ("tracer", "prober", "lead")
 """Subagents first; each takes a third of the steps."""
-POLICIES = ("flat", *ORDER)
+SIDES = {"flat": ("flat",), "hierarchical": ORDER}
+"""Policies of each side, in the order in which they are trained; the last one is measured."""
 SUBAGENTS = {"ask_tracer": "tracer", "ask_prober": "prober"}
 GRPO: dict[str, Any] = {
     "group": 8,
@@ -114,36 +118,30 @@ def config_of(policy: str, form: str, seed: int) -> TrainConfig:
     )
 
 
-async def measure(seed: int) -> dict[str, Any]:
-    """Return the record: rewards on the held-out incidents, flat and hierarchical, by form."""
-    started = perf_counter()
+async def measure(side: str, seed: int) -> dict[str, Any]:
+    """Return rollouts and rewards on the held-out incidents of one side, by model."""
     apprentices = {"flat": scripted.apprentice(seed), **team_scripted.apprentices(seed)}
-    for policy in POLICIES:
+    for policy in SIDES[side]:
         await make_base(policy, apprentices[policy], seed)
     rollouts: dict[str, int] = {}
-    for form in ("", "-null"):
-        for policy in POLICIES:
+    rewards: dict[str, Rewards] = {}
+    top = SIDES[side][-1]
+    for form in ("-base", "", "-null"):
+        for policy in SIDES[side] if form != "-base" else ():
             print(f"{policy}{form}", flush=True)
             config = config_of(policy, form, seed)
             report = await train(config, tasks=incidents(policy, held_out=False), reporter=Lines())
             drawn = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
             rollouts[config.model] = int(drawn) * config.group
-    rewards: dict[str, Rewards] = {}
-    for policy in ("flat", "lead"):
-        for form in ("-base", "-null", ""):
-            config = config_of(policy, form, seed)
-            model = await connect().get("/v2/models/resolve", params={"model": config.model})
-            head = model["head_checkpoint_id"] or "base"
-            job = await play(config, head, incidents(policy, held_out=True))
-            rewards[config.model] = rewards_by_attempt(job.runs)
-            print(f"{config.model}: {shown(rewards[config.model])}", flush=True)
+        config = config_of(top, form, seed)
+        model = await connect().get("/v2/models/resolve", params={"model": config.model})
+        job = await play(
+            config, model["head_checkpoint_id"] or "base", incidents(top, held_out=True)
+        )
+        rewards[config.model] = rewards_by_attempt(job.runs)
+        print(f"{config.model}: {shown(rewards[config.model])}", flush=True)
     return {
-        "seed": seed,
-        "steps": STEPS,
         "rollouts": rollouts,
-        "minutes": round((perf_counter() - started) / 60, 1),
-        **circumstances(),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "rewards": {
             name: {slug: [round(one or 0.0, 4) for one in earned] for slug, earned in found.items()}
             for name, found in rewards.items()
@@ -151,21 +149,41 @@ async def measure(seed: int) -> dict[str, Any]:
     }
 
 
+def measured_alone(side: str, seed: int) -> dict[str, Any]:
+    """Measure one side in a store of its own, which is deleted: a measurement leaves its record, and nothing else."""
+    os.environ.pop("HUD_API_URL", None)
+    home = os.environ["HUD_HOME"] = tempfile.mkdtemp(prefix="incidents-")
+    try:
+        return asyncio.run(measure(side, seed))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
 def main() -> None:
-    """Read the command line, measure, record, and print the table."""
+    """Read the command line, measure both sides at the same time, record, and print the table."""
     parser = argparse.ArgumentParser(description="Flat against hierarchical, before and after.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()
-    os.environ.pop("HUD_API_URL", None)
-    # A store of its own, which is deleted: a measurement leaves its record, and nothing else.
-    home = os.environ["HUD_HOME"] = tempfile.mkdtemp(prefix="incidents-")
-    try:
-        record = asyncio.run(measure(options.seed))
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    started = perf_counter()
+    os.environ["OMP_NUM_THREADS"] = "1"  # A core for each side.
+    with ProcessPoolExecutor(len(SIDES), mp_context=get_context("spawn")) as pool:
+        sides = list(pool.map(measured_alone, SIDES, [options.seed] * len(SIDES)))
+    record = {
+        "seed": options.seed,
+        "steps": STEPS,
+        "minutes": round((perf_counter() - started) / 60, 1),
+        **circumstances(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **{
+            part: {model: one for side in sides for model, one in side[part].items()}
+            for part in ("rollouts", "rewards")
+        },
+    }
     options.record.write_text(json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n")
     print(table(record))
+    if options.record == RECORD:
+        write_table(PAGE, table(record))
 
 
 if __name__ == "__main__":

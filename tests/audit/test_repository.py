@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.audit_table import PAGE, RECORD, rows, table
 from tests.benchmarks.played import installed
 
 from hud.audit import EXPLOITS, Audit
@@ -37,6 +39,13 @@ def preset(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert run(["init", name, "--preset", name]) == 0
     return folder / name
+
+
+def test_the_documentation_shows_what_the_audit_recorded():
+    records = json.loads(RECORD.read_text())
+    assert set(records) <= set(rows())
+    assert [name for name, record in records.items() if record["above"]] == []
+    assert table(records) in PAGE.read_text()
 
 
 @pytest.mark.parametrize("name", ["blank", "tools", "subagents"])

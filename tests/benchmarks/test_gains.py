@@ -1,11 +1,15 @@
 """docs/gains.md shows the records of `benchmarks/`, and a family is measured from a random model to its record."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
 import pytest
 from tests.benchmarks.played import installed
+
+from hud.eval.results.intervals import clustered_interval
+from hud.eval.results.pairing import pair
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gains.md").read_text()
@@ -21,10 +25,28 @@ def script(name, monkeypatch):
     return module
 
 
-def test_the_page_shows_the_tables_of_the_records(monkeypatch):
+@pytest.fixture
+def records():
+    return {"gains": json.loads((ROOT / "benchmarks/gains.json").read_text())}
+
+
+def interval(rewards):
+    return clustered_interval(list(rewards.values()))
+
+
+def test_the_page_shows_the_tables_of_the_records(monkeypatch, records):
     tables = script("gain_tables", monkeypatch).tables()
-    assert "gains" in tables
+    assert set(tables) >= set(records)
     assert [name for name, table in tables.items() if table not in PAGE] == []
+
+
+def test_three_families_gain_beyond_their_intervals_and_their_null_runs_do_not(records):
+    found = {name: record["rewards"] for name, record in records["gains"].items()}
+    assert len(found) >= 3
+    for name, sides in found.items():
+        assert interval(sides["base"]).high < interval(sides["trained"]).low, name
+        null = pair(sides["base"], sides["null"]).overall
+        assert null.low < 0 < null.high, name
 
 
 @pytest.mark.slow

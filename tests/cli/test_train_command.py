@@ -8,6 +8,7 @@ import textwrap
 import pytest
 from test_models_command import CREATE, TRAIN, home, hud  # noqa: F401
 
+from hud.cli.main import run
 from hud.train.config import TrainConfig
 
 
@@ -134,3 +135,20 @@ def test_a_recipe_is_followed_stage_by_stage(hud, tmp_path):  # noqa: F811
     told = hud("train tiny tasks.py --config recipe.toml", 2)
     assert "is a recipe, whose stages name models and tasks; give neither." in told
     assert "--subagents takes NAME=MODEL" in hud("train tiny tasks.py --subagents ask", 2)
+
+
+def test_a_run_that_the_guard_paused_exits_with_1_and_an_override_finishes_it(hud, capsys):  # noqa: F811
+    hud(CREATE)
+    # Any entropy is outside this band from the tenth step on.
+    line = (
+        "train tiny tasks.py --steps 11 --group 4 --tasks-per-step 2 --max-tokens 4 --max-turns 1 --lr 0.0001 "
+        "--guard stop --guard-entropy-high 0.5"
+    )
+    assert run(line.split()) == 1
+    said = capsys.readouterr()
+    for told in (said.out + said.err, hud(line, 2)):
+        shown = " ".join(told.split())
+        assert "The guard paused the run after step 10: The entropy grew from" in shown
+        assert shown.count("hud trace ") == 3
+    report = json.loads(hud(f"{line} --override-guard --json"))
+    assert (report["first_step"], report["finished"], report["paused"]) == (10, True, None)

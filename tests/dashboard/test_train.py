@@ -9,7 +9,7 @@ from tests.dashboard.conftest import browse, sign_in
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.pages.train_form import config_of, fields
 from hud.platform.training.runs import TrainingRuns
-from hud.train.monitoring.alarms import alarms
+from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.progress import Score, scores_of
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
@@ -436,6 +436,14 @@ def fallen(step, mean, since):
 )  # fmt: skip
 def test_alarms_are_raised_for(rows, scores, name):
     assert [one.name for one in alarms(rows, scores_of({"scores": scores}))] == [name]
+
+
+@pytest.mark.parametrize(
+    ("limit", "names"), [(None, []), (0.5, []), (0.3, ["KL to the reference"])]
+)
+def test_the_kl_to_the_reference_has_a_band_where_one_is_set(limit, names):
+    found = alarms(history([0.4] * 5, "reference_kl:mean"), [], Bands(reference_kl=limit))
+    assert [(one.name, one.guarded) for one in found] == [(name, True) for name in names]
 
 
 def test_a_run_that_goes_well_raises_no_alarm():

@@ -1,9 +1,11 @@
 """The guard: a gamed reward pauses the run, a person overrides it, and honest training goes on."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
-from benchmarks.guard_false_alarms import trained
+from benchmarks.guard_false_alarms import caught_within, run_of, trained
 
 from hud import Environment
 from hud.client import connect, disconnect
@@ -11,9 +13,11 @@ from hud.errors import UsageError
 from hud.eval import Taskset
 from hud.train.config import TrainConfig
 from hud.train.loop import train
-from hud.train.monitoring.guard import guard_record
+from hud.train.monitoring.alarms import Alarm
+from hud.train.monitoring.guard import Trajectory, guard_record, showing
 from hud.train.monitoring.progress import Reporter
 
+ROOT = Path(__file__).parents[3]
 env = Environment("letters")
 
 
@@ -110,6 +114,31 @@ async def test_a_guard_that_only_warns_lets_the_run_finish(home, guard, warnings
     assert sum(note.startswith("Guard, ") for note in heard.notes) == warnings
 
 
+ROLLOUTS = [
+    Trajectory(f"{slug}{place}", slug, reward, tokens, {"grade_form:mean": form})
+    for slug in "abcd"
+    for place, (reward, tokens, form) in enumerate([(0.9, 10, 1.0), (0.1, 90, 0.5), (0.2, 20, 1.0)])
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "component", "place"),
+    [
+        ("reward diverges", None, 0),
+        ("answers grow", None, 1),
+        ("component saturates", "grade_form:mean", 2),
+    ],
+)
+def test_three_trajectories_of_different_tasks_show_the_alarm_best(name, component, place):
+    """The highest reward, the longest one, or the one that earned its component and the least beside it."""
+    alarm = Alarm(name, 10, "", component=component)
+    assert [one.trace_id for one in showing(alarm, ROLLOUTS)] == [
+        f"{slug}{place}" for slug in "abc"
+    ]
+    few = showing(alarm, ROLLOUTS[:2])
+    assert {one.trace_id for one in few} == {"a0", "a1"}, "of one task where there is one"
+
+
 @pytest.mark.slow
 async def test_a_gamed_reward_is_learned_caught_and_mended(home):
     gamed = await trained(0, gamed=True)
@@ -117,8 +146,7 @@ async def test_a_gamed_reward_is_learned_caught_and_mended(home):
     assert max(rewards) > 0.9 > 0.2 > rewards[0], "the policy learns what is paid for"
     assert gamed.paused.alarm == "reward diverges"
     means = [score.mean for score in gamed.scores]
-    fallen = next(place for place in range(2, len(means)) if means[place] < max(means[:place]))
-    assert len(means) - 1 <= fallen + 1, "caught within two evaluations"
+    assert caught_within(run_of(gamed)) == 2
     assert gamed.paused.best_step == gamed.scores[means.index(max(means))].step
     assert len(gamed.paused.trajectories) == 3
     assert all(one.reward > 0.9 for one in gamed.paused.trajectories)
@@ -126,3 +154,30 @@ async def test_a_gamed_reward_is_learned_caught_and_mended(home):
     mended = await trained(0, gamed=False)
     assert (mended.finished, mended.paused) == (True, None)
     assert mended.after.mean > mended.before.mean + 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+async def test_the_demo_s_policy_games_a_reward_is_paused_and_learns_from_the_mended_one(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    before = set(sys.modules)
+    import guard_on_demo
+
+    demo = await guard_on_demo.warmed_up(tmp_path)
+    gamed = await guard_on_demo.trained(demo, "gamed")
+    rewards = [row["metrics"]["rollout_reward:mean"] for row in gamed.history]
+    assert rewards[-1] > rewards[0] + 0.1, "the policy learns what is paid for"
+    assert gamed.paused.alarm == "reward diverges"
+    assert caught_within(run_of(gamed)) == 2
+    assert (len(gamed.paused.trajectories), gamed.finished) == (3, False)
+    mended = await guard_on_demo.trained(demo, "honest")
+    assert (mended.finished, mended.paused) == (True, None)
+    assert mended.after.mean > mended.before.mean + 0.1
+    disconnect(tmp_path / "home")
+    for name in set(sys.modules) - before:
+        if str(ROOT / "examples") in (getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]

@@ -132,3 +132,14 @@ def test_a_fall_is_guarded_where_it_lasts_and_the_training_reward_rises(
     scores.append({"step": 30, "mean": 0.2, **shared, "sets": [last]})
     (found,) = alarms(rows(reward=reward), scores_of({"scores": scores}))
     assert (found.name, found.guarded, found.best, found.step) == (name, guarded, 5, 30)
+
+
+def test_a_reward_that_is_gamed_in_a_few_steps_is_found_at_the_second_evaluation():
+    """Rewards of the demo's policy, whose answers come without a look at anything from the fourth step on."""
+    rewards = [0.578, 0.616, 0.667, 0.763, 0.769, 0.757]
+    change = {"since": 0, "mean": -0.157, "low": -0.237, "high": -0.076, "below": 2}
+    last = {"name": "held", "mean": 0.0, "low": None, "high": None, "runs": 70, "change": change}
+    score = {"step": 6, "mean": 0.0, "low": None, "high": None, "runs": 70, "sets": [last]}
+    history = rows(len(rewards), reward=lambda step: rewards[step])
+    (found,) = guarded_alarms(history, scores_of({"scores": [score]}))
+    assert (found.name, found.guarded, found.best) == ("reward diverges", True, 0)

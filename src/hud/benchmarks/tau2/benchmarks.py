@@ -33,6 +33,10 @@ NAMES: dict[Split, str] = {"train": "train", "held-out": "test"}
 """Names of the splits in the package."""
 MOST_STEPS = 100
 """Model calls in one run."""
+ANY_CALLS = (
+    "calling every tool mends some phones, and the package looks at nothing else that was changed"
+)
+"""Reason why tasks of `service_issue` declare such exploits to be none of theirs."""
 
 LEFT_OUT: dict[Domain, frozenset[str]] = {
     "airline": frozenset(
@@ -93,6 +97,8 @@ def _tasks(domain: Domain, split: Split) -> list[Task]:
         task.slug = f"{domain}-{_plain(identifier)}"
         task.agent_config = {"max_steps": MOST_STEPS}
         task.columns = {"domain": domain}
+        if identifier.startswith("[service_issue]"):
+            task.columns |= {"audit:calls": ANY_CALLS, "audit:reach": ANY_CALLS}
         tasks.append(task)
     return tasks
 

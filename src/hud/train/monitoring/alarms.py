@@ -145,9 +145,12 @@ def _held_out(steps: Steps, scores: Sequence[Score]) -> Iterator[Alarm]:
 
 
 def _rise_since(steps: Steps, since: int) -> Trend | None:
-    """Return the change of the training reward from the steps before an evaluation (or the first ones) to the newest."""
+    """Return the change of the training reward from the steps before an evaluation (at least the first two) to the newest.
+
+    A reward with a hole in it is gamed within a few steps of the base: five of them would hold most of the rise.
+    """
     values = _series(steps, "rollout_reward:mean")
-    split = max(WIDTH, sum(step <= since for step, _ in values))
+    split = max(2, sum(step <= since for step, _ in values))
     rewards = [value for _, value in values]
     return between(rewards[:split][-WIDTH:], rewards[split:][-WIDTH:])
 

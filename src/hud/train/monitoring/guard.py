@@ -144,7 +144,7 @@ class Guard:
             sentence=alarm.sentence,
             best_step=None if best is None else best.step,
             best_checkpoint=None if best is None else best.checkpoint_id,
-            trajectories=tuple(_showing(alarm, self._last)),
+            trajectories=tuple(showing(alarm, self._last)),
         )
 
 
@@ -155,7 +155,7 @@ def refuse_paused(run: TrainingRun, model: str, *, override: bool) -> None:
         raise UsageError(paused.advice(model))
 
 
-def _showing(alarm: Alarm, rollouts: Sequence[Trajectory]) -> list[Trajectory]:
+def showing(alarm: Alarm, rollouts: Sequence[Trajectory]) -> list[Trajectory]:
     """Return the rollouts that show an alarm best, of different tasks where there are several."""
 
     def shows(one: Trajectory) -> float:
